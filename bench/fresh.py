@@ -124,8 +124,8 @@ def _straight(path: str) -> dict[str, object]:
     import msgspec
 
     from bench.workplace import Ticket
-    from perdure.core import envelope
-    from perdure.storage.snapshots import SEAL_SIZE
+    from perdure.core.format import envelope
+    from perdure.storage.log.snapshots import SEAL_SIZE
     from perdure.storage.sqlite.connection import connect
 
     before = _resident()

@@ -7,10 +7,11 @@ from typing import Any
 
 import msgspec
 
-from perdure.core import chain, codec, envelope, ops
-from perdure.core.chain import Tail
+from perdure.core.format import chain, envelope
+from perdure.core.format.chain import Tail
+from perdure.core.values import codec, ops
 from perdure.model import Cause
-from perdure.storage.memory import MemoryBackend
+from perdure.storage.memory.backend import MemoryBackend
 from perdure.storage.port import Append, Appended, Backend
 from perdure.store import Store
 

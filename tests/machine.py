@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from perdure.core import zones
+from perdure.core.values import zones
 
 _HERE = zoneinfo.TZPATH
 

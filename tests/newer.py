@@ -7,7 +7,8 @@ from typing import Any
 
 import msgspec
 
-from perdure.core import chain, codec, dictionary, envelope, ops
+from perdure.core.format import chain, dictionary, envelope
+from perdure.core.values import codec, ops
 from tests.damaging import Bytes, Vandal, good
 
 SET = ops.to_wire(ops.Set(("n",), 77))

@@ -31,14 +31,14 @@ def read_modules(source: Path = SOURCE) -> dict[str, Module]:
     return modules
 
 
-def imports(module: Module, modules: Mapping[str, Module]) -> set[str]:
+def imports(module: Module, modules: Mapping[str, Module], *, for_types: bool = False) -> set[str]:
     """The modules of the package that `module` imports, wherever in the file it does.
 
     Imports inside functions and `import_module("perdure.…")` count; those under
-    `if TYPE_CHECKING` do not.
+    `if TYPE_CHECKING` do with `for_types`.
     """
     found = set()
-    for node in _running(module.tree):
+    for node in ast.walk(module.tree) if for_types else _running(module.tree):
         for name in _named(node, module):
             target = _known(name, modules)
             if target and target != module.name:

@@ -20,7 +20,7 @@ from typing import Any, Protocol
 import apsw
 
 import perdure
-from perdure.core import randomness
+from perdure.system import randomness
 
 _OURS = os.path.dirname(perdure.__file__) + os.sep
 _DRAWN = randomness.__file__

@@ -14,7 +14,7 @@ from bench.registry import row
 from bench.report import Figure, Line, Target
 from bench.rows.straight import STRAIGHT
 from bench.workplace import Ticket, Workplace, append, messages, ticket
-from perdure.storage.reader import LogReader
+from perdure.storage.log.reader import LogReader
 from perdure.storage.sqlite.backend import SqliteBackend
 
 RATIO_MAX = 3.0

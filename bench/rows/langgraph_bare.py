@@ -17,7 +17,7 @@ from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import BaseCheckpointSaver
 
 from bench.rows.straight import INSERT
-from perdure.integrations.langgraph import names
+from perdure.integrations.langgraph.values import thread_names
 from perdure.storage.sqlite.connection import connect
 
 HEADER, PAYLOAD = bytes(250), bytes(350)
@@ -42,7 +42,7 @@ class BareSaver(BaseCheckpointSaver[Any]):
             self._database.execute("BEGIN IMMEDIATE")
             self._database.execute(INSERT, (self._last, HEADER, PAYLOAD))
             self._database.execute("COMMIT")
-        return names.config_of(names.thread_id_of(config), "", checkpoint["id"])
+        return thread_names.config_of(thread_names.thread_id_of(config), "", checkpoint["id"])
 
     def put_writes(self, *_: Any) -> None:
         pass

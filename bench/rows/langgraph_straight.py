@@ -17,8 +17,8 @@ import msgspec
 from langchain_core.messages import BaseMessage, HumanMessage
 from pydantic import BaseModel
 
-from perdure.core.envelope import open_envelope
-from perdure.storage.snapshots import SEAL_SIZE
+from perdure.core.format.envelope import open_envelope
+from perdure.storage.log.snapshots import SEAL_SIZE
 
 SNAPSHOT = "SELECT id, manifest, leaf_ids FROM snapshots ORDER BY id DESC LIMIT 1"
 LEAVES = "SELECT id, data FROM leaves"

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from bench.rows import langgraph_savers as lg
 from bench.rows.langgraph_straight import APPEND, SET
 from bench.rows.straight import Line, writing
-from perdure.integrations.langgraph.names import checkpoint_key
+from perdure.integrations.langgraph.values.thread_names import checkpoint_key
 
 if TYPE_CHECKING:
     from langchain_core.messages import BaseMessage

@@ -25,7 +25,8 @@ from bench.rows import langgraph_savers as lg
 from bench.rows.langgraph_straight import APPEND, SET
 from bench.rows.langgraph_straight_put import KEY
 from bench.rows.straight import Line, writing
-from perdure.integrations.langgraph import PerdureSaver, names
+from perdure.integrations.langgraph import PerdureSaver
+from perdure.integrations.langgraph.values import thread_names
 
 
 class StraightSaver(BaseCheckpointSaver[Any]):
@@ -87,10 +88,10 @@ class StraightSaver(BaseCheckpointSaver[Any]):
             words = [metadata["source"], metadata["step"]]
             record = {"t": "lg", "p": self._at, "a": at, "u": True, "m": words}
             along, self._waiting = self._waiting, []
-            key = names.checkpoint_key("", checkpoint["id"], 1)
+            key = thread_names.checkpoint_key("", checkpoint["id"], 1)
             self._append(delta, [record, *along], f"{words[0]}, step {words[1]}", key)
             self._at = self._seq
-        return names.config_of(lg.THREAD, "", checkpoint["id"])
+        return thread_names.config_of(lg.THREAD, "", checkpoint["id"])
 
     def put_writes(
         self, config: RunnableConfig, writes: Any, task_id: str, task_path: str = ""
@@ -106,9 +107,9 @@ class StraightSaver(BaseCheckpointSaver[Any]):
             if not self._delta:
                 self._waiting.append(record)
                 return
-            checkpoint_id = names.checkpoint_id_of(config) or ""
+            checkpoint_id = thread_names.checkpoint_id_of(config) or ""
             self._written[checkpoint_id] += 1
-            key = names.writes_key("", checkpoint_id, self._written[checkpoint_id])
+            key = thread_names.writes_key("", checkpoint_id, self._written[checkpoint_id])
             self._append([], [record], "writes to messages", key)
 
     def _append(self, delta: list[Any], records: list[Any], what: str, key: str) -> None:

@@ -17,14 +17,15 @@ from msgspec.structs import replace
 
 import perdure
 from bench.corpus import texts
-from perdure.core import chain, ops
-from perdure.core.ops import Op
+from perdure.core.format import chain
+from perdure.core.values import ops
+from perdure.core.values.ops import Op
 from perdure.engine.functions.orders import Order
 from perdure.model import MAIN, Cause, RunInfo
-from perdure.storage.committer import Committer
 from perdure.storage.locate import locate
+from perdure.storage.log.committer import Committer
+from perdure.storage.log.proposals import HERE, NOTHING, Committed, Extras, Proposal
 from perdure.storage.port import Backend
-from perdure.storage.proposals import HERE, NOTHING, Committed, Extras, Proposal
 
 COMMITS = 10
 """Of each agent: it is created, its run begins, messages come, the run ends or waits."""

@@ -23,7 +23,7 @@ import zstandard
 import perdure
 from bench.peers.serving import result
 from bench.workplace import Message, Ticket, open_ticket
-from perdure.core.envelope import open_envelope
+from perdure.core.format.envelope import open_envelope
 from perdure.model import Commit
 from perdure.storage.sqlite.connection import connect
 from perdure.storage.sqlite.files import Files

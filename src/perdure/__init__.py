@@ -37,9 +37,9 @@ from perdure.errors import (
 if TYPE_CHECKING:
     from perdure.agents import Agent, Past
     from perdure.aio import AsyncAgent, AsyncRunHandle, AsyncStore, open_async
-    from perdure.core.draft import increment, move
-    from perdure.core.drift import Drift
-    from perdure.core.schema import Ephemeral, Schema, invariant, transitions
+    from perdure.core.draft.draft import increment, move
+    from perdure.core.live.drift import Drift
+    from perdure.core.schema.schema import Ephemeral, Schema, invariant, transitions
     from perdure.engine.control.run_handle import RunHandle
     from perdure.engine.control.run_report import RunReport
     from perdure.engine.control.ways_out import Way
@@ -70,9 +70,9 @@ if TYPE_CHECKING:
         RunInfo,
     )
     from perdure.repairing import repair
-    from perdure.state.moves import Moved
-    from perdure.state.policy import SnapshotPolicy
-    from perdure.state.trimming import Trimmed
+    from perdure.retention.trimming import Trimmed
+    from perdure.state.snapshot_policy import SnapshotPolicy
+    from perdure.state.time_travel import Moved
     from perdure.store import Store, open
 
 __version__ = "0.1.0"
@@ -158,9 +158,9 @@ __all__ = [
 _ROOMS = {
     "perdure.agents": "Agent Past",
     "perdure.aio": "AsyncAgent AsyncRunHandle AsyncStore open_async",
-    "perdure.core.draft": "increment move",
-    "perdure.core.drift": "Drift",
-    "perdure.core.schema": "Ephemeral Schema invariant transitions",
+    "perdure.core.draft.draft": "increment move",
+    "perdure.core.live.drift": "Drift",
+    "perdure.core.schema.schema": "Ephemeral Schema invariant transitions",
     "perdure.engine.functions.async_run": "AsyncRun",
     "perdure.engine.functions.decorators": "agent step tool unrecorded",
     "perdure.engine.control.run_handle": "RunHandle",
@@ -176,9 +176,9 @@ _ROOMS = {
     "perdure.engine.control.ways_out": "Way",
     "perdure.engine.dispatch.worker": "Worker WorkerEvent",
     "perdure.model": "AgentInfo Branch Cause Change Checkpoint Commit MISSING Message RunInfo",
-    "perdure.state.moves": "Moved",
-    "perdure.state.trimming": "Trimmed",
-    "perdure.state.policy": "SnapshotPolicy",
+    "perdure.state.time_travel": "Moved",
+    "perdure.retention.trimming": "Trimmed",
+    "perdure.state.snapshot_policy": "SnapshotPolicy",
     "perdure.store": "Store open",
     "perdure.repairing": "repair",
 }

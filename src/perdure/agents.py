@@ -8,31 +8,31 @@ from datetime import timedelta
 from functools import partial
 from typing import Any, Generic, TypeVar
 
-from perdure.core.arguments import flag, flags, function
-from perdure.core.chances import CHANCES_MAX, chances
-from perdure.core.drift import Drift
-from perdure.core.names import cause_of, check_name
-from perdure.core.schema import Schema
-from perdure.core.values import Plain, copy
+from perdure.core.arguments.checks import flag, flags, function
+from perdure.core.arguments.names import cause_of, check_name
+from perdure.core.live.drift import Drift
+from perdure.core.schema.schema import Schema
+from perdure.core.values.plain_values import Plain, copy
 from perdure.errors import Conflict, GuardMismatch, NotFound, SchemaError
 from perdure.model import Branch, Cause, Change, Checkpoint, Commit, Verified
-from perdure.state import checkpoints, moves, operations
+from perdure.retention.trimming import Trimmed, trim
+from perdure.state import branch_operations, checkpoints, time_travel
 from perdure.state.checkpoints import Mismatch
-from perdure.state.compare import changes
+from perdure.state.commit_lookup import Where as Where
+from perdure.state.commit_lookup import horizon, place_of, resolve
 from perdure.state.context import Context
-from perdure.state.edit import Edit, used_key
+from perdure.state.edit_block import Edit, used_key
 from perdure.state.flow import Flow, drive
-from perdure.state.healing import healing_log
-from perdure.state.moves import Moved
-from perdure.state.places import Where as Where
-from perdure.state.places import horizon, place_of, resolve
-from perdure.state.returned import refuse_awaitable, refuse_new_state
-from perdure.state.trimming import Trimmed, trim
-from perdure.state.verify import Progress, verify_log
-from perdure.state.working import WorkingCopy
+from perdure.state.returned_drafts import refuse_awaitable, refuse_new_state
+from perdure.state.state_diff import changes
+from perdure.state.time_travel import Moved
+from perdure.state.working_copy import WorkingCopy
+from perdure.storage.log.reader import LogReader
+from perdure.storage.log.refusals import HeldError
 from perdure.storage.port import Ref
-from perdure.storage.reader import LogReader
-from perdure.storage.refusals import HeldError
+from perdure.system.backoff import CHANCES_MAX, chances
+from perdure.verification.snapshot_removal import healing_log
+from perdure.verification.verify import Progress, verify_log
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -231,7 +231,7 @@ class Agent(Generic[T]):
                 be told (docs/state.md, "Versions and migrations").
         """
         cause = cause_of("save", what, key, tags)
-        return self._do(operations.saving(self._working, state, cause))
+        return self._do(branch_operations.saving(self._working, state, cause))
 
     def drift(self) -> list[Drift]:
         """Each path where `state` is not what the log says, or would not survive rehydration.
@@ -377,7 +377,7 @@ class Agent(Generic[T]):
             NotFound: a distribution is not installed.
             SchemaError: the state does not fit its schema.
         """
-        return self._do(operations.checkpointing(self._working, name, config, dependencies))
+        return self._do(branch_operations.checkpointing(self._working, name, config, dependencies))
 
     def checkpoints(self) -> list[Checkpoint]:
         """All checkpoints of the agent, by name."""
@@ -425,7 +425,7 @@ class Agent(Generic[T]):
 
     def _forking(self, name: str, at: Where | None) -> Flow[None]:
         target = None if at is None else partial(self._resolve, at)
-        return operations.forking(self._working, name, target)
+        return branch_operations.forking(self._working, name, target)
 
     def delete_branch(self, name: str) -> Commit:
         """Delete a branch. Its commits stay in the log, its name stays taken.
@@ -434,7 +434,7 @@ class Agent(Generic[T]):
             NotFound: no such branch.
             Conflict: it is this handle's own, or a run has it that is not finished.
         """
-        return self._do(operations.deleting_branch(self._working, name))
+        return self._do(branch_operations.deleting_branch(self._working, name))
 
     def _do(self, flow: Flow[R]) -> R:
         with self._working.lock:
@@ -457,7 +457,9 @@ class Agent(Generic[T]):
             return Cause("rollback", str(to), refers=(seq,))
 
         to = place_of(to)
-        return moves.moving(self._working, partial(self._resolve, to), cause, cancel_run=cancel_run)
+        return time_travel.moving(
+            self._working, partial(self._resolve, to), cause, cancel_run=cancel_run
+        )
 
     def adopt(self, branch: str, *, cancel_run: bool = False) -> Moved:
         """Make another branch's head the state of this one, as a new commit; see `rollback`."""
@@ -468,7 +470,7 @@ class Agent(Generic[T]):
             return Cause("adopt", branch, refers=(seq,))
 
         target = partial(self._resolve, branch)
-        return moves.moving(self._working, target, cause, cancel_run=cancel_run)
+        return time_travel.moving(self._working, target, cause, cancel_run=cancel_run)
 
     def undo(self, *, cancel_run: bool = False) -> Moved:
         """Take back the latest commit (or group) that changed the state and is not taken back.
@@ -480,8 +482,8 @@ class Agent(Generic[T]):
             SchemaError: an invariant forbids the way back, e.g. one of `transitions`; `rollback`
                 goes it, for it makes no new state.
         """
-        return self._do(moves.undoing(self._working, cancel_run=cancel_run))
+        return self._do(time_travel.undoing(self._working, cancel_run=cancel_run))
 
     def redo(self, *, cancel_run: bool = False) -> Moved:
         """Take back the latest undo. Raises as `undo` does."""
-        return self._do(moves.redoing(self._working, cancel_run=cancel_run))
+        return self._do(time_travel.redoing(self._working, cancel_run=cancel_run))

@@ -130,8 +130,8 @@ class Drifted(SchemaError):
 class UnknownZone(PerdureError):
     """What was asked of a datetime needs the rules of its zone, which this machine does not have.
 
-    The value is kept as it was written; see `perdure.core.zones.MissingZone` for what can be done
-    with it all the same.
+    The value is kept as it was written; see `perdure.core.values.zones.MissingZone` for what can be
+    done with it all the same.
 
     Attributes:
         zone: its key.

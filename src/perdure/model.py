@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, Literal
 from msgspec import Struct, field
 
 if TYPE_CHECKING:
-    from perdure.core.ops import Op
-    from perdure.core.values import Plain
+    from perdure.core.values.ops import Op
+    from perdure.core.values.plain_values import Plain
 
 Durability = Literal["sync", "group", "os"]
 """When a commit is acknowledged: after its fsync; at one fsync per N commits or T milliseconds;

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 
-from perdure.core.arguments import flag
+from perdure.core.arguments.checks import flag
 from perdure.model import Verified
-from perdure.state.repairing import Proof
 from perdure.storage.locate import rebuild_checksums
+from perdure.verification.repair_checks import Proof
 
 
 def repair(url: str | os.PathLike[str], *, take_incomplete: bool = False) -> list[Verified]:

@@ -19,31 +19,31 @@ from datetime import UTC, datetime, timedelta
 
 from msgspec import Struct
 
-from perdure.core import exact
-from perdure.core.arguments import count, flag, flags
-from perdure.core.arguments import function as callable_
-from perdure.core.exact import is_a
-from perdure.core.flag import Flag
-from perdure.core.names import shown
+from perdure.core.arguments import exact_types
+from perdure.core.arguments.checks import count, flag, flags
+from perdure.core.arguments.checks import function as callable_
+from perdure.core.arguments.exact_types import is_a
+from perdure.core.arguments.names import shown
 from perdure.errors import NotFound, StoreUnavailable
 from perdure.model import MICROS_MAX
-from perdure.state.divergence import DivergedError as DivergedError
-from perdure.state.divergence import Divergence as Divergence
-from perdure.state.migration import Migration as Migration
-from perdure.state.migration import Moved as Moved
-from perdure.state.promotion import Promoted as Promoted
-from perdure.state.promotion import promote as _promote
-from perdure.state.replication import DoneBeforeError as DoneBeforeError
-from perdure.state.replication import Follower as Follower
-from perdure.state.replication import IncompleteError as IncompleteError
-from perdure.state.replication import Lag as Lag
-from perdure.state.replication import Step as Step
-from perdure.state.restoring import restore as _restore
 from perdure.storage.locate import locate
 from perdure.storage.port import Backend
 from perdure.storage.standing import Aside as Aside
 from perdure.storage.standing import ClosedError as ClosedError
 from perdure.storage.standing import read_why
+from perdure.system.flag import Flag
+from perdure.transfer.divergence import DivergedError as DivergedError
+from perdure.transfer.divergence import Divergence as Divergence
+from perdure.transfer.follower import DoneBeforeError as DoneBeforeError
+from perdure.transfer.follower import Follower as Follower
+from perdure.transfer.follower import IncompleteError as IncompleteError
+from perdure.transfer.follower import Lag as Lag
+from perdure.transfer.follower import Step as Step
+from perdure.transfer.migration import Migration as Migration
+from perdure.transfer.migration import Moved as Moved
+from perdure.transfer.promotion import Promoted as Promoted
+from perdure.transfer.promotion import promote as _promote
+from perdure.transfer.restoring import restore as _restore
 
 Url = str | os.PathLike[str]
 
@@ -252,7 +252,7 @@ def restore(source: Url, target: Url, at: datetime, *, take_incomplete: bool = F
     flag(take_incomplete, "take_incomplete=")
     if not is_a(at, datetime):
         raise TypeError(f"at is a datetime with a zone, not {shown(at)}")
-    at = exact.moment(at)
+    at = exact_types.moment(at)
     if at.tzinfo is None:
         raise ValueError(f"{at.isoformat()} names no moment without its zone")
     with _opened(source, target) as (one, other):

@@ -11,13 +11,13 @@ from typing import Any, Concatenate, ParamSpec, TypeVar, overload
 from msgspec.structs import replace
 
 from perdure.agents import Agent
-from perdure.core import exact
-from perdure.core.arguments import count, flag, flags, one_of
-from perdure.core.arguments import function as callable_
-from perdure.core.arguments import seconds as duration
-from perdure.core.exact import is_a
-from perdure.core.names import check_name, check_words, shown, words_of
-from perdure.core.schema import Schema
+from perdure.core.arguments import exact_types
+from perdure.core.arguments.checks import count, flag, flags, one_of
+from perdure.core.arguments.checks import function as callable_
+from perdure.core.arguments.checks import seconds as duration
+from perdure.core.arguments.exact_types import is_a
+from perdure.core.arguments.names import check_name, check_words, shown, words_of
+from perdure.core.schema.schema import Schema
 from perdure.engine.control.run_handle import RunHandle
 from perdure.engine.dispatch.heartbeat import LEASE_TTL
 from perdure.engine.dispatch.run_options import Options as Options
@@ -37,24 +37,24 @@ from perdure.model import (
     RunStatus,
     Verified,
 )
+from perdure.retention.purging import Purged, purge_name, sweep
 from perdure.state.context import Context
-from perdure.state.family import to_family, to_parents
-from perdure.state.notes import note
-from perdure.state.policy import SnapshotPolicy
-from perdure.state.portable import PORTABLE_VERSION as PORTABLE_VERSION
-from perdure.state.portable import read_file as read_file
-from perdure.state.projections import DELETED
-from perdure.state.purging import Purged, purge_name, sweep
-from perdure.state.transfer import LogEntry as LogEntry
-from perdure.state.transfer import Progress, export_log, import_log
-from perdure.state.working import WorkingCopy
+from perdure.state.runs.family_messages import to_family, to_parents
+from perdure.state.runs.run_rows import DELETED
+from perdure.state.snapshot_policy import SnapshotPolicy
+from perdure.state.stateless_commits import note
+from perdure.state.working_copy import WorkingCopy
 from perdure.storage.answers import Sizes
-from perdure.storage.committer import Committer
 from perdure.storage.locate import is_store_file as is_store_file
 from perdure.storage.locate import locate
+from perdure.storage.log.committer import Committer
+from perdure.storage.log.proposals import HERE, Extras
+from perdure.storage.log.reader import LogReader
 from perdure.storage.port import Backend
-from perdure.storage.proposals import HERE, Extras
-from perdure.storage.reader import LogReader
+from perdure.transfer.portable_file import PORTABLE_VERSION as PORTABLE_VERSION
+from perdure.transfer.portable_file import read_file as read_file
+from perdure.transfer.whole_log import LogEntry as LogEntry
+from perdure.transfer.whole_log import Progress, export_log, import_log
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -97,7 +97,7 @@ def check_settings(snapshots: object, lease_ttl: object) -> timedelta:
         raise TypeError(f"lease_ttl= is a timedelta, not {shown(lease_ttl)}")
     if duration(lease_ttl, "lease_ttl=") <= 0:
         raise ValueError(f"lease_ttl= is longer than nothing, not {shown(lease_ttl)}")
-    return exact.span(lease_ttl)
+    return exact_types.span(lease_ttl)
 
 
 def _known(info: AgentInfo) -> AgentInfo:

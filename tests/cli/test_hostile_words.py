@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 import perdure
-from perdure.core import logs, shell
+from perdure.system import logs, shell
 from perdure.testing import run_until_waiting
 from tests.cli.hostile import HOSTILE
 from tests.cli.operator import Operator, crash
@@ -136,7 +136,7 @@ def printers(tree: ast.AST) -> list[str]:
 def test_loggers_and_warnings_show_what_is_not_printable() -> None:
     """The logger of LangGraph's metadata was Python's own, and warnings had the names of steps and
     signals as they are."""
-    theirs = {"logs.py", "moving_serde.py"}  # the room; and LangGraph's own logger
+    theirs = {"logs.py", "serializer.py"}  # the room; and LangGraph's own logger
     for path in sorted((SOURCE / "perdure").rglob("*.py")):
         found = [one for one in printers(ast.parse(path.read_text("utf-8"))) if "getLogger" in one]
         assert not found or path.name in theirs, path

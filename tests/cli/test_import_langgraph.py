@@ -481,7 +481,7 @@ def test_without_the_library(
     source: Path, operator: Operator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "langgraph.checkpoint.sqlite", None)
-    monkeypatch.delitem(sys.modules, "perdure.integrations.langgraph.moving_sqlite", raising=False)
+    monkeypatch.delitem(sys.modules, "perdure.integrations.langgraph.moving.sqlite", raising=False)
     code, words = operator.refused("import-langgraph", str(source))
     assert code == 2 and "pip install 'perdure[langgraph]'" in words
 

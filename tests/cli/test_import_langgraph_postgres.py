@@ -114,7 +114,7 @@ def test_what_is_refused(original: Theirs, operator: Operator) -> None:
 def test_without_the_libraries(
     operator: Operator, monkeypatch: pytest.MonkeyPatch, absent: str
 ) -> None:
-    for name in ("moving_postgres", "moving_database"):
+    for name in ("moving.postgres", "moving.database"):
         monkeypatch.delitem(sys.modules, f"perdure.integrations.langgraph.{name}", raising=False)
     monkeypatch.setitem(sys.modules, absent, None)
     code, words = operator.refused("import-langgraph", f"postgresql://me:{HUSH}@host/db")

@@ -12,7 +12,7 @@ from typer.testing import CliRunner, Result
 
 import perdure
 from perdure.cli.app import COMMANDS, app
-from perdure.state.heading import commit_move
+from perdure.state.jump_commits import commit_move
 from tests.cli.operator import Operator, failing
 from tests.damaging import Vandal
 

@@ -20,9 +20,9 @@ from perdure import Corrupt
 from perdure.cli.app import app
 from perdure.model import Commit
 from perdure.replication import Follower
-from perdure.state.line import Line
 from perdure.storage.locate import locate
 from perdure.storage.standing import Why
+from perdure.transfer.incoming_log import Line
 from tests.cli.operator import Operator
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import perdure
-from perdure.state.projections import RunRows
+from perdure.state.runs.run_rows import RunRows
 from perdure.storage.sqlite import append as sqlite_append
 from tests.cli.operator import Operator, failing, support
 

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from perdure.cli import plain, words
-from perdure.core.values import same
+from perdure.core.values.plain_values import same
 
 ZONES = st.sampled_from(
     [None, dt.UTC, dt.timezone(dt.timedelta(hours=2)), ZoneInfo("Europe/Berlin")]

@@ -25,7 +25,7 @@ from langgraph.graph.message import add_messages
 from typing_extensions import TypedDict
 
 import perdure
-from perdure.core import envelope
+from perdure.core.format import envelope
 from perdure.integrations.langgraph import PerdureSaver
 
 ROOT = Path(__file__).resolve().parents[2]

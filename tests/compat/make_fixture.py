@@ -22,12 +22,12 @@ from uuid import UUID
 from zoneinfo import ZoneInfo
 
 import perdure
-from perdure.core.values import Plain
+from perdure.core.values.plain_values import Plain
 from perdure.engine.dispatch.drive import Command, Drive
 from perdure.engine.functions import run as engine_run
 from perdure.model import id_text
 from perdure.state.checkpoints import state_hash
-from perdure.storage.reader import LogReader
+from perdure.storage.log.reader import LogReader
 
 FIXTURES = Path(__file__).resolve().parent / "fixtures"
 NAME = "format-2-dictionary"

@@ -22,7 +22,7 @@ from zoneinfo import ZoneInfo
 
 import zstandard
 
-DICTIONARY = Path(__file__).resolve().parents[2] / "src/perdure/core/dictionary-1.zdict"
+DICTIONARY = Path(__file__).resolve().parents[2] / "src/perdure/core/format/dictionary-1.zdict"
 DICTIONARY_SHA256 = "bcc0e16efe36155912925b340785bf02598c13f3127a466f00179a3da0a60445"
 """As the page has it."""
 

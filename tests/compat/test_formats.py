@@ -13,12 +13,12 @@ from typing import Any
 import pytest
 
 import perdure
-from perdure.core import codec
-from perdure.core.values import same
+from perdure.core.values import codec
+from perdure.core.values.plain_values import same
 from perdure.model import id_text
 from perdure.state import checkpoints
+from perdure.storage.log.reader import LogReader
 from perdure.storage.port import Backend
-from perdure.storage.reader import LogReader
 from tests.compat import stranger
 from tests.compat.make_fixture import NAME, VALUES
 

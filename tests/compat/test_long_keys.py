@@ -16,7 +16,7 @@ import pytest
 
 import perdure
 import perdure.replication
-from perdure.core import bounds
+from perdure.core.arguments import bounds
 from perdure.store import Store
 
 LONG = "k" * 3_000
@@ -40,7 +40,7 @@ def old(url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Store]:
     """Written as it was then, and open."""
     with perdure.open(url) as store, monkeypatch.context() as then:
         then.setattr(bounds, "KEY_BYTES_MAX", 10_000)
-        then.setattr("perdure.core.rows.KEY_BYTES_MAX", 10_000)
+        then.setattr("perdure.core.format.rows.KEY_BYTES_MAX", 10_000)
         agent = store.agent("a", initial={"n": 0})
         agent.update(_count, "it", key=LONG)
         store.start(act, "a").signal("go", 5, key=LONG)

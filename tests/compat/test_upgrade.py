@@ -12,15 +12,15 @@ import pytest
 import perdure
 from perdure.errors import Corrupt, PerdureError
 from perdure.model import Message
-from perdure.state.repairing import Proof
-from perdure.state.verify import verify_log
+from perdure.storage.log.reader import LogReader
 from perdure.storage.port import Backend, Sent
-from perdure.storage.reader import LogReader
 from perdure.storage.sqlite import connection
 from perdure.storage.sqlite.backend import SqliteBackend
 from perdure.storage.sqlite.repair import rebuild_checksums
 from perdure.storage.sqlite.statements import migrations
 from perdure.testing.faults import FaultyFiles, no_fault
+from perdure.verification.repair_checks import Proof
+from perdure.verification.verify import verify_log
 
 FIXTURE = Path(__file__).resolve().parent / "fixtures" / "format-1.db"
 

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from perdure.storage.memory import MemoryBackend
+from perdure.storage.memory.backend import MemoryBackend
 from perdure.storage.port import Backend
 from perdure.storage.postgres.backend import PostgresBackend
 from perdure.storage.sqlite.backend import SqliteBackend

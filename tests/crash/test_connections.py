@@ -8,7 +8,7 @@ import pytest
 import perdure
 from perdure.storage.sqlite.backend import SqliteBackend
 from perdure.storage.sqlite.writer import Writer
-from perdure.testing.contract import Pen
+from perdure.testing.contract.backend import Pen
 
 
 @pytest.fixture

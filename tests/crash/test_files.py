@@ -16,7 +16,7 @@ from perdure.storage.sqlite import files
 from perdure.storage.sqlite.backend import SqliteBackend
 from perdure.storage.sqlite.faults import ReplacedError
 from perdure.storage.sqlite.files import Files, choose_look, look, look_with_times
-from perdure.testing.contract import Pen
+from perdure.testing.contract.backend import Pen
 
 LOOKS = pytest.mark.parametrize("look", [look, look_with_times])
 

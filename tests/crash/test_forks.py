@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 
 import perdure
-from perdure.core import schema
-from perdure.core.locks import Lock, ReentrantLock
-from perdure.core.schema import Schema
+from perdure.core.schema import schema
+from perdure.core.schema.schema import Schema
+from perdure.system.locks import Lock, ReentrantLock
 from tests.source_tree import SOURCE
 
 BOUND_S = 20

@@ -18,7 +18,7 @@ from perdure.errors import StoreUnavailable
 from perdure.model import Message
 from perdure.storage.port import Append, Sent
 from perdure.storage.sqlite.backend import SqliteBackend
-from perdure.testing.contract import Pen
+from perdure.testing.contract.backend import Pen
 from perdure.testing.faults import FaultyFiles, Operation, no_fault
 
 BEFORE = 3

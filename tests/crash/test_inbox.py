@@ -17,7 +17,7 @@ from perdure.storage.port import Appended, Backend, Refused, Sent
 from perdure.storage.sqlite.backend import SqliteBackend
 from perdure.storage.sqlite.rows import run
 from perdure.storage.sqlite.statements import statements
-from perdure.testing.contract_inbox import put, signal
+from perdure.testing.contract.inbox import put, signal
 from perdure.testing.faults import FaultyFiles, no_fault
 from perdure.testing.pen import Pen, a_run
 from tests.crash.elsewhere import end, listen_elsewhere

@@ -15,7 +15,7 @@ import pytest
 
 from perdure.storage.sqlite.backend import SqliteBackend
 from perdure.storage.sqlite.sockets import HEAD
-from perdure.testing.contract_notices import NEVER_S, SOON_S, Heard, in_child
+from perdure.testing.contract.notices import NEVER_S, SOON_S, Heard, in_child
 from tests.crash.elsewhere import end, listen_elsewhere
 
 

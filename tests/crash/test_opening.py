@@ -13,8 +13,8 @@ import apsw
 import pytest
 
 import perdure
-from perdure.core import process
-from perdure.state.waiting import in_own_thread
+from perdure.state.event_loop.loop_waits import in_own_thread
+from perdure.system import process_id
 
 
 @pytest.fixture
@@ -63,12 +63,12 @@ def test_a_store_that_was_opened_leaves_nothing_behind(
     that opened its store for each request grew, and each of its forks went over all of them."""
     perdure.open(path).close()
     gc.collect()
-    before = len(process._renewed)
+    before = len(process_id._renewed)
     monkeypatch.setattr(os, "register_at_fork", lambda **_: pytest.fail("one more for ever"))
     for _ in range(3):
         _open_and_close(path)
     gc.collect()
-    assert len(process._renewed) == before
+    assert len(process_id._renewed) == before
 
 
 def _open_and_close(path: str) -> None:

@@ -25,7 +25,7 @@ from perdure.storage.locate import locate
 from perdure.storage.port import Appended
 from perdure.storage.sqlite import connection
 from perdure.storage.sqlite.backend import SqliteBackend
-from perdure.testing.contract import Pen
+from perdure.testing.contract.backend import Pen
 from perdure.testing.faults import FaultyFiles, no_fault
 
 
@@ -511,7 +511,7 @@ def test_i1_unknown_is_said_where_it_cannot_be_found_out(path: str) -> None:
 
 
 def _tail(backend: SqliteBackend) -> tuple[int, bytes, int]:
-    from perdure.core import chain
+    from perdure.core.format import chain
 
     row = backend.read(1, 1, 99)[-1]
     tail = chain.tail_of(row.header, "a")

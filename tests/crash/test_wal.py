@@ -18,7 +18,7 @@ from perdure.errors import Corrupt
 from perdure.storage.sqlite.backend import SqliteBackend
 from perdure.storage.sqlite.frames import SECTOR, WAL_HEADER_SIZE
 from perdure.storage.sqlite.wal import FRAME_SIZE
-from perdure.testing.contract import Pen
+from perdure.testing.contract.backend import Pen
 from perdure.testing.faults import FaultyFiles, Operation, no_fault
 
 

@@ -13,7 +13,7 @@ import perdure
 from perdure.engine.journal.run_log import recorded_run, recorded_turn
 from perdure.errors import PerdureError, RunFailed
 from perdure.model import FINISHED, UNFINISHED
-from perdure.storage.reader import LogReader
+from perdure.storage.log.reader import LogReader
 from perdure.store import Store
 from tests.simulation.house import Once
 

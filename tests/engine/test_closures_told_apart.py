@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import perdure
-from perdure.core.identity import digest, is_known
+from perdure.core.schema.value_digest import digest, is_known
 
 
 def charge(*given: Any) -> Any:

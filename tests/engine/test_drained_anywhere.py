@@ -17,7 +17,7 @@ import pytest
 
 import perdure
 from perdure import Retry
-from perdure.core import envelope
+from perdure.core.format import envelope
 from perdure.engine.journal.leaving import Drained
 from tests.engine.conftest import Place
 from tests.engine.waits import records, until

@@ -23,7 +23,7 @@ import pytest
 import perdure
 from perdure.engine.dispatch.worker import Worker, WorkerEvent
 from perdure.errors import Conflict, NeedsAttention, NotFound, StoreUnavailable, TimedOut
-from perdure.storage.memory import MemoryBackend
+from perdure.storage.memory.backend import MemoryBackend
 from perdure.storage.sqlite.backend import SqliteBackend
 from perdure.store import Store
 from perdure.testing.faults import FaultyFiles

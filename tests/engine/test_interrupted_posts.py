@@ -12,7 +12,7 @@ import perdure
 from perdure.engine.execution import run_writer
 from perdure.engine.execution.run_writer import RunWriter
 from perdure.state.flow import next_proposal
-from perdure.state.working import WorkingCopy
+from perdure.state.working_copy import WorkingCopy
 from perdure.store import Store
 
 went_on: list[str] = []

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 import perdure
-from perdure.core import threads
+from perdure.system import threads
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from zoneinfo import ZoneInfo
 import pytest
 
 import perdure
-from perdure.core.zones import named
+from perdure.core.values.zones import named
 from perdure.errors import NeedsAttention, UnknownZone
 from tests.machine import machine
 

@@ -15,12 +15,12 @@ from msgspec.structs import replace
 import perdure
 from perdure import replication
 from perdure.cli.portable import write_log
-from perdure.core import codec
+from perdure.core.values import codec
 from perdure.errors import Corrupt, NeedsAttention, RunFailed
-from perdure.state.portable import Portable, read_file
 from perdure.storage.locate import _named_memories
 from perdure.store import Store
 from perdure.testing import run_until_waiting
+from perdure.transfer.portable_file import Portable, read_file
 from tests.engine.test_restored_mail import now
 from tests.postgres.server import kinds, shared
 

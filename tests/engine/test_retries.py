@@ -16,7 +16,7 @@ import pytest
 import perdure
 from perdure.engine.journal.retries import Retry
 from perdure.errors import CallFailed, InDoubt, NeedsAttention, TimedOut, Unstorable
-from perdure.storage.memory import MemoryBackend
+from perdure.storage.memory.backend import MemoryBackend
 from perdure.store import Store
 from perdure.testing.boundaries import boundary, run_with_kills
 from tests.engine.conftest import CrashError, Crashes, Place

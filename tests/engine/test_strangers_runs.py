@@ -12,7 +12,7 @@ import pytest
 
 import perdure
 from perdure.errors import Conflict, NeedsAttention, PerdureError, RunFailed
-from perdure.state.family import to_parents
+from perdure.state.runs.family_messages import to_parents
 from perdure.store import Store
 from perdure.testing import run_until_waiting
 from tests.engine.conftest import Place

@@ -12,7 +12,7 @@ import pytest
 
 import perdure
 from perdure.engine.journal import release_order
-from perdure.state.snapshotting import SinceSnapshot
+from perdure.state.snapshot_age import SinceSnapshot
 from tests.engine.conftest import Async, CrashError, Crashes, Place
 from tests.engine.waits import Background
 

@@ -12,7 +12,7 @@ import os
 import pytest
 
 import perdure
-from perdure.core import envelope
+from perdure.core.format import envelope
 
 calls: list[str] = []
 

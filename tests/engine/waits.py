@@ -13,7 +13,7 @@ import pytest
 from perdure.engine.dispatch.drive import Command, Drive
 from perdure.engine.dispatch.drive_end import Finished, FinishedMeanwhileError
 from perdure.model import FINISHED, Commit
-from perdure.storage.proposals import Proposal
+from perdure.storage.log.proposals import Proposal
 from perdure.store import Store
 from tests.engine.conftest import Place
 

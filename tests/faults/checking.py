@@ -7,7 +7,7 @@ from typing import Any
 import pydantic
 
 from perdure.agents import Agent
-from perdure.core.values import copy
+from perdure.core.values.plain_values import copy
 from perdure.errors import Conflict
 from perdure.model import MISSING
 from perdure.store import Store

@@ -28,8 +28,8 @@ from types import CodeType, FrameType
 from typing import Any
 
 import perdure
-from perdure.core.stack import SHALLOW
 from perdure.engine.journal.leaving import TornError
+from perdure.system.stack_room import SHALLOW
 
 ROOT = str(Path(perdure.__file__).parent)
 ASYNCIO = str(Path(asyncio.__file__).parent)

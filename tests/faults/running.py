@@ -13,7 +13,7 @@ from typing import Any
 import perdure
 from perdure.agents import Agent
 from perdure.errors import Conflict, NotFound
-from perdure.state.ticking import LOST_S, Ticker
+from perdure.state.event_loop.polling import LOST_S, Ticker
 from perdure.store import Store
 from tests.faults import (  # noqa: F401  they add their scenes
     async_scenes,

@@ -13,9 +13,9 @@ import pydantic
 import pytest
 
 import perdure
-from perdure.core import identity
-from perdure.core.hints import hints_of
-from perdure.core.identity import digest
+from perdure.core.schema import value_digest
+from perdure.core.schema.value_digest import digest
+from perdure.core.types.hints import hints_of
 from perdure.engine.journal.failures import error_record, rebuild_error
 from perdure.engine.journal.question_digest import json_schema
 from perdure.engine.journal.values import preview
@@ -50,7 +50,7 @@ def refusing(value: Item, other: NotThere) -> None:  # type: ignore[name-defined
 
 
 def _anew() -> None:
-    for cached in (identity._parts_of, identity._leaf_schema):
+    for cached in (value_digest._parts_of, value_digest._leaf_schema):
         cached.cache_clear()
 
 

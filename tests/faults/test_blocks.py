@@ -18,8 +18,8 @@ from typing import Any
 import pytest
 
 import perdure
-from perdure.core.holders import End, Span, ends_block, is_over, span_of
 from perdure.errors import Conflict
+from perdure.system.holders import End, Span, ends_block, is_over, span_of
 from tests.faults.checking import State
 from tests.faults.injecting import KINDS, Helper, Injector, is_from
 

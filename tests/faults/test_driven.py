@@ -19,8 +19,8 @@ from perdure.engine.execution.commit_items import Item
 from perdure.engine.execution.run_tasks import RunTasks
 from perdure.engine.execution.run_writer import RunWriter
 from perdure.engine.journal.leaving import Leaving
-from perdure.state.live import Live
-from perdure.storage.committer import Committer
+from perdure.state.live_object import Live
+from perdure.storage.log.committer import Committer
 from perdure.store import Store
 from tests.faults.checking import State
 from tests.faults.injecting import Helper, TimeLimit

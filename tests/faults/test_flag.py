@@ -9,8 +9,8 @@ from functools import partial
 from types import FrameType
 from typing import Any
 
-from perdure.core import flag as flags
-from perdure.core.flag import Flag
+from perdure.system import flag as flags
+from perdure.system.flag import Flag
 from tests.faults.injecting import KINDS, Helper, count, inject
 
 

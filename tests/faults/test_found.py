@@ -18,12 +18,12 @@ import perdure
 from perdure.agents import Agent
 from perdure.aio import AsyncStore
 from perdure.aio.loops import Turn
-from perdure.core.locks import WithinItselfError
 from perdure.engine.execution.current_run import counted, driving
-from perdure.state.edit import Block
-from perdure.storage.memory import MemoryBackend
+from perdure.state.edit_block import Block
+from perdure.storage.memory.backend import MemoryBackend
 from perdure.storage.port import Append, Outcome
 from perdure.storage.sqlite.connection import checksum_vfs
+from perdure.system.locks import WithinItselfError
 from tests.faults.checking import State, check_agent, check_usable
 from tests.faults.injecting import KINDS, Helper, count, inject
 from tests.source_tree import SOURCE
@@ -244,12 +244,12 @@ def test_an_edit_of_a_task_that_is_interrupted_twice_is_not_open_for_ever(
 
 
 PLAIN = {
-    "core/flag.py": "nobody waits for it to be given back",
-    "core/locks.py": "a waiter's own gate; and one that is not waited for longer than a second",
+    "system/flag.py": "nobody waits for it to be given back",
+    "system/locks.py": "a waiter's own gate; and one that is not waited for longer than a second",
     "engine/execution/run_edits.py": "of one execution, which ends with the exception",
-    "integrations/langgraph/settling.py": "a waiter's own gate",
+    "integrations/langgraph/threads/task_writes.py": "a waiter's own gate",
     "storage/postgres/pool.py": "a waiter's own gate",
-    "storage/proposals.py": "a waiter's own gate",
+    "storage/log/proposals.py": "a waiter's own gate",
     "storage/sqlite/housekeeper.py": "of its own thread, and of hooks around a fork",
     "storage/sqlite/readers.py": "a waiter's own gate",
 }
@@ -270,7 +270,7 @@ CONDITIONS = re.compile(
     r"|from threading import .*[A-Z]|queue\.(?:Lifo|Priority)?Queue\b|from queue import .*\bQueue"
 )
 NAMED = {
-    "core/flag.py": "what it is used in place of",
+    "system/flag.py": "what it is used in place of",
     "replication.py": "its caller's may be one",
 }
 
@@ -328,7 +328,7 @@ def _blocks_that_rest(function: ast.FunctionDef | ast.AsyncFunctionDef) -> list[
 
 
 def _holding(words: str) -> list[Path]:
-    library = (path for path in (SOURCE / "perdure").rglob("*.py") if path.parts[-2] != "testing")
+    library = (path for path in (SOURCE / "perdure").rglob("*.py") if "testing" not in path.parts)
     return [path for path in library if words in path.read_text()]
 
 

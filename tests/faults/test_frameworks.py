@@ -9,7 +9,7 @@ import pytest
 
 import perdure
 from perdure.integrations.langgraph import PerdureSaver
-from perdure.integrations.langgraph.window import Window
+from perdure.integrations.langgraph.threads.recent_commits import Window
 from tests.faults.framework_scenes import VERSIONS, checkpoint, config
 
 

@@ -13,16 +13,16 @@ import pytest
 
 import perdure
 from perdure.aio import AsyncStore
-from perdure.core.pool import Job
 from perdure.engine.dispatch.branch_lease import Hold
 from perdure.engine.execution.event_pacing import Pace
 from perdure.engine.execution.run_tasks import RunTasks
 from perdure.engine.execution.run_writer import RunWriter
 from perdure.engine.execution.standstill import Rest
-from perdure.state.heads import Heads
-from perdure.state.ticking import Ticker
-from perdure.state.waiting import Wait, _Bell
-from perdure.storage.committer import Committer
+from perdure.state.event_loop.head_looks import Heads
+from perdure.state.event_loop.loop_waits import Wait, _Bell
+from perdure.state.event_loop.polling import Ticker
+from perdure.storage.log.committer import Committer
+from perdure.system.thread_pool import Job
 from tests.faults.checking import State
 from tests.faults.injecting import Helper
 from tests.faults.run_scenes import add, gathering

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import pytest
 
-from perdure.core.pool import Pool
+from perdure.system.thread_pool import Pool
 from tests.faults.injecting import KINDS, Helper, count, inject
 
 

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 import perdure
-from perdure.core.pool import Pool
 from perdure.engine.execution import thread_futures
 from perdure.engine.execution.thread_futures import RunFuture
+from perdure.system.thread_pool import Pool
 from tests.faults.injecting import Helper
 from tests.faults.run_scenes import double
 

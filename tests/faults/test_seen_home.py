@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 import perdure
-from perdure.state.waiting import Wait
-from perdure.storage.committer import Committer
+from perdure.state.event_loop.loop_waits import Wait
+from perdure.storage.log.committer import Committer
 
 HELD_MAX_S = 20.0
 

@@ -14,7 +14,7 @@ import pydantic
 import perdure
 from perdure.agents import Agent
 from perdure.aio import AsyncStore
-from perdure.core.schema import Schema
+from perdure.core.schema.schema import Schema
 from perdure.engine.dispatch.worker import Worker
 from perdure.store import Store
 from tests.faults.checking import State

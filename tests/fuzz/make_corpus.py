@@ -21,11 +21,12 @@ from langgraph.checkpoint.sqlite import SqliteSaver
 
 import perdure
 from perdure.cli.portable import write_log
-from perdure.core import codec, envelope, ops
+from perdure.core.format import envelope
+from perdure.core.values import codec, ops
 from perdure.integrations.langgraph import PerdureSaver
-from perdure.integrations.langgraph.kinds import BUILT_IN
-from perdure.integrations.langgraph.values import Coder
-from perdure.storage import snapshots
+from perdure.integrations.langgraph.values.kinds import BUILT_IN
+from perdure.integrations.langgraph.values.rich_values import Coder
+from perdure.storage.log import snapshots
 from perdure.storage.sqlite.connection import checksum_vfs
 from tests.cli import langgraph_graphs as graphs
 from tests.compat.make_fixture import VALUES

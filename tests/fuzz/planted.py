@@ -3,7 +3,7 @@ Each needs damage: the inputs that it begins with pass."""
 
 from __future__ import annotations
 
-from perdure.core import codec
+from perdure.core.values import codec
 from tests.fuzz.mutating import Parts
 from tests.fuzz.target import Looks, Target
 

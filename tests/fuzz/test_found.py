@@ -14,16 +14,17 @@ import zstandard
 import perdure
 from perdure.cli import naming, plain
 from perdure.cli.failures import UsageError
-from perdure.core import chain, codec, dictionary, envelope, ops
-from perdure.core.names import is_seq
+from perdure.core.arguments.names import is_seq
+from perdure.core.format import chain, dictionary, envelope
+from perdure.core.values import codec, ops
 from perdure.errors import Corrupt, NotFound, PerdureError, SchemaError, Unstorable
 from perdure.integrations.langgraph import PerdureSaver
-from perdure.integrations.langgraph.kinds import BUILT_IN
-from perdure.integrations.langgraph.moving_serde import Reader, Unread
-from perdure.integrations.langgraph.values import Coder
-from perdure.state.transfer import LogEntry
+from perdure.integrations.langgraph.moving.serializer import Reader, Unread
+from perdure.integrations.langgraph.values.kinds import BUILT_IN
+from perdure.integrations.langgraph.values.rich_values import Coder
 from perdure.storage.answers import Standing
 from perdure.storage.standing import read_why
+from perdure.transfer.whole_log import LogEntry
 from tests.cli.operator import Operator
 from tests.fuzz.targets.logs import mended, parts_of
 

@@ -10,11 +10,11 @@ import threading
 import pytest
 
 import perdure
-from perdure.core import processors
 from perdure.errors import StoreUnavailable
 from perdure.storage.postgres import awake, connection
 from perdure.storage.postgres.address import AWAKE_S, parse
 from perdure.storage.postgres.awake import Haste, came_soon
+from perdure.system import processors
 from perdure.testing.pen import Pen
 from tests.postgres.conftest import Open
 from tests.postgres.server import Server

@@ -14,7 +14,7 @@ from perdure.engine.dispatch.worker import Worker
 from perdure.storage.port import Backend
 from perdure.storage.postgres.backend import PostgresBackend
 from perdure.testing import BackendContract
-from perdure.testing.contract_notices import NoticesContract
+from perdure.testing.contract.notices import NoticesContract
 from tests.postgres.bouncer import Bouncer
 from tests.postgres.server import Server, shared
 

@@ -14,7 +14,7 @@ import pytest
 
 from perdure.storage.postgres.backend import PostgresBackend
 from perdure.storage.postgres.connection import Connection
-from perdure.testing.contract_notices import Heard
+from perdure.testing.contract.notices import Heard
 from perdure.testing.pen import Pen
 from tests.postgres.conftest import Open
 from tests.postgres.proxy import Proxy

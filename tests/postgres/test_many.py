@@ -9,7 +9,7 @@ import pytest
 
 from perdure.storage.postgres.backend import PostgresBackend
 from perdure.storage.postgres.statements import statements
-from perdure.testing.contract_feed import drained
+from perdure.testing.contract.feed import drained
 from perdure.testing.pen import Pen
 from tests.postgres.conftest import Open
 from tests.postgres.server import Server

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import psycopg
 import pytest
 
-from perdure.core.chain import commit_id
+from perdure.core.format.chain import commit_id
 from perdure.storage.port import Append, Appended, Refused
 from perdure.storage.postgres.backend import PostgresBackend
 from perdure.testing.pen import Pen, refused

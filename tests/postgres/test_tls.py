@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 import perdure
-from perdure.core.urls import same_store
 from perdure.errors import StoreUnavailable
 from perdure.replication import following
 from perdure.storage.postgres.backend import PostgresBackend
 from perdure.storage.postgres.faults import AwayError
 from perdure.storage.standing import read_why
+from perdure.system.urls import same_store
 from perdure.testing.pen import Pen
 from tests.postgres.conftest import Open
 from tests.postgres.server import Server

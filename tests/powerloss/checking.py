@@ -18,13 +18,13 @@ import apsw
 from msgspec import Struct
 
 from perdure.errors import PerdureError
-from perdure.state.verify import verify_log
 from perdure.storage.clocks import wall_clock
-from perdure.storage.reader import LogReader
+from perdure.storage.log.reader import LogReader
 from perdure.storage.sqlite.backend import SqliteBackend
 from perdure.storage.sqlite.connection import checksum_vfs
 from perdure.store import Store
 from perdure.testing.pen import Pen
+from perdure.verification.verify import verify_log
 from tests.powerloss import support
 from tests.powerloss.images import Disk, Image
 from tests.powerloss.workloads import ACKNOWLEDGED, EFFECT, NAME, Recording

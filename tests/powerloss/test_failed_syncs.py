@@ -11,11 +11,11 @@ import pytest
 from msgspec import Struct
 
 from perdure.errors import StoreUnavailable
-from perdure.state.verify import verify_log
+from perdure.storage.log.reader import LogReader
 from perdure.storage.port import Appended, Outcome
-from perdure.storage.reader import LogReader
 from perdure.storage.sqlite.backend import SqliteBackend
 from perdure.testing.pen import Pen
+from perdure.verification.verify import verify_log
 from tests.powerloss.checking import lay_out
 from tests.powerloss.images import Disk
 from tests.powerloss.recording import Tape

@@ -18,7 +18,7 @@ from msgspec import Struct
 import perdure
 from perdure.errors import StoreUnavailable
 from perdure.model import Lease, Message
-from perdure.state import trimming as retention
+from perdure.retention import trimming as retention
 from perdure.storage.port import Appended
 from perdure.storage.sqlite import housekeeper, writer
 from perdure.storage.sqlite.backend import SqliteBackend

@@ -28,7 +28,7 @@ from hypothesis import strategies as st
 from pydantic import BaseModel
 
 import perdure
-from perdure.core.identity import digest, is_known, is_none_yet
+from perdure.core.schema.value_digest import digest, is_known, is_none_yet
 
 
 class Color(enum.Enum):

@@ -23,10 +23,10 @@ from hypothesis.stateful import (
 
 import perdure
 from perdure import SnapshotPolicy
-from perdure.core.values import copy, same
+from perdure.core.values.plain_values import copy, same
 from perdure.errors import Conflict, NotFound
-from perdure.storage import snapshots
 from perdure.storage.locate import _named_memories
+from perdure.storage.log import snapshots
 from tests.postgres.server import kinds, shared
 
 LONG = "the quick brown fox jumps over the lazy dog, again and again and again; "

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from pydantic import AfterValidator, BaseModel, ConfigDict, model_validator
 
 import perdure
-from perdure.core.values import same
+from perdure.core.values.plain_values import same
 
 PHASES = [Phase.explicit, Phase.generate]  # a failing example says enough; shrinking takes minutes
 

@@ -11,11 +11,11 @@ from typing import Any, NamedTuple
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from perdure.core import ops
-from perdure.core.ops import Append, Move, Op, Reach, Splice, TextSplice
-from perdure.core.shift import shift
-from perdure.core.spared import Restored, Touched, later_reach
-from perdure.core.values import Path, Plain, copy, look_up
+from perdure.core.undo.spared_changes import Restored, Touched, later_reach
+from perdure.core.values import ops
+from perdure.core.values.ops import Append, Move, Op, Reach, Splice, TextSplice
+from perdure.core.values.plain_values import Path, Plain, copy, look_up
+from perdure.core.values.shifted_places import shift
 from tests.property.test_values import an_op, small_values, walk
 
 

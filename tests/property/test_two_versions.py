@@ -20,9 +20,9 @@ import pytest
 from typing_extensions import TypedDict
 
 import perdure
-from perdure.core import ops, values
-from perdure.core.draft import Recording
-from perdure.core.schema import Schema
+from perdure.core.draft.draft import Recording
+from perdure.core.schema.schema import Schema
+from perdure.core.values import ops, plain_values
 
 ROUNDS = 150
 COUNT = 14
@@ -440,14 +440,16 @@ def check(kind: str, seed: int) -> None:
     rng = random.Random(seed)
     root = some_root(rng)
     plain = root.plain()
-    before = values.copy(plain)
+    before = plain_values.copy(plain)
     recording = Recording(Schema(KINDS[kind][0]), plain)
     both = Both(rng, kind, recording.draft, root)
     for _ in range(rng.randrange(COUNT)):
         both.act()
-    assert values.same(ordered(recording.plain), ordered(root.plain())), seed
-    assert values.same(ops.fold(values.copy(before), recording.ops), recording.plain), seed
-    assert values.same(recording.before(), before), seed
+    assert plain_values.same(ordered(recording.plain), ordered(root.plain())), seed
+    assert plain_values.same(ops.fold(plain_values.copy(before), recording.ops), recording.plain), (
+        seed
+    )
+    assert plain_values.same(recording.before(), before), seed
 
 
 @pytest.mark.parametrize("kind", KINDS)

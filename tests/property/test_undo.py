@@ -11,10 +11,10 @@ from msgspec.structs import replace
 
 import perdure
 from perdure import Agent, Store
-from perdure.core import history
+from perdure.core.undo import undo_plan
 from perdure.errors import Conflict, NotFound
 from perdure.model import Commit
-from perdure.state.moves import _Path
+from perdure.state.time_travel import _Path
 
 ACTS = (
     "edit", "edit", "edit", "undo", "undo", "undo", "redo", "redo", "rollback", "step", "fork",
@@ -35,11 +35,11 @@ class All(_Path):
             yield replace(commit, records=())
 
 
-def plans(agent: Agent[Any]) -> Iterator[history.Plan | None]:
+def plans(agent: Agent[Any]) -> Iterator[undo_plan.Plan | None]:
     """What undo and redo would do, by all of the path and by what is left of it."""
     reader, seq = agent._working.reader, agent.seq
     _, (major, _) = agent._working.schema_to_write()
-    for plan in (history.plan_undo, history.plan_redo):
+    for plan in (undo_plan.plan_undo, undo_plan.plan_redo):
         for path in (All(reader, seq), _Path(reader, seq)):
             made = plan(path, lambda at: reader.fold(at).state if at else None, major)
             yield None if made is None else replace(made, record=None)

@@ -15,13 +15,13 @@ from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
 import perdure
-from perdure.core import codec, ops
-from perdure.core.diff import diff
-from perdure.core.ops import Append, Delete, Move, Op, Set, Splice, TextSplice
-from perdure.core.spared import Restored
-from perdure.core.values import copy, same, take
+from perdure.core.undo.spared_changes import Restored
+from perdure.core.values import codec, ops
+from perdure.core.values.diff import diff
+from perdure.core.values.ops import Append, Delete, Move, Op, Set, Splice, TextSplice
+from perdure.core.values.plain_values import copy, same, take
 from perdure.errors import Corrupt, PerdureError, UnsupportedFormat
-from perdure.state.compare import changes
+from perdure.state.state_diff import changes
 from tests.compat import stranger
 
 LONG = "the quick brown fox jumps over the lazy dog, again and again and again; "
@@ -486,7 +486,7 @@ def read_all(store: Any, count: int) -> None:
 
 def test_a_commit_that_names_itself_as_its_parent_is_corrupt():
     """One flipped bit in a parent's number made reading the state go round for ever."""
-    from perdure.core import chain
+    from perdure.core.format import chain
 
     with perdure.open("memory://") as store:
         agent = store.agent("a", initial={"n": 1})

@@ -13,8 +13,8 @@ from typing import Any
 
 from msgspec import Struct
 
-from perdure.core import exact
-from perdure.core.exact import is_a
+from perdure.core.arguments import exact_types
+from perdure.core.arguments.exact_types import is_a
 from tests.rubbish.calls import Caller
 from tests.rubbish.hostile import EndlessError
 from tests.rubbish.tolerances import may_write, trouble
@@ -162,7 +162,7 @@ class Attack:
         # A run that is named rightly and then fails is one of its agent, which an earlier call may
         # have made.
         named = wrong.get("agent")
-        meant = exact.text(named) if is_a(named, str) else None
+        meant = exact_types.text(named) if is_a(named, str) else None
         if raised and (
             not may_write(target) or (_moved(target) and after.touched(before, but=meant))
         ):

@@ -11,7 +11,7 @@ from langgraph.store.base import BaseStore, GetOp, PutOp, SearchOp
 
 import perdure
 from perdure.integrations.langgraph import PerdureSaver, PerdureStore
-from perdure.integrations.langgraph.names import SCHEMA_ID
+from perdure.integrations.langgraph.values.thread_names import SCHEMA_ID
 from perdure.integrations.openai_agents import (
     Conversation,
     PerdureRunStates,

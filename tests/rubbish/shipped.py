@@ -16,14 +16,14 @@ from msgspec.structs import replace
 import perdure
 import perdure.testing
 from perdure.adapters import ForeignLog, ForeignLogs, foreign_logs
-from perdure.core import ops
-from perdure.core.values import copy
+from perdure.core.values import ops
+from perdure.core.values.plain_values import copy
 from perdure.errors import PerdureError
 from perdure.model import MAIN, Cause, Checkpoint, Message, RunInfo
-from perdure.state.transfer import LogEntry
 from perdure.storage.answers import Standing
 from perdure.storage.port import Backend, Shipment
 from perdure.testing.pen import Pen
+from perdure.transfer.whole_log import LogEntry
 from tests.rubbish.rooms import Parts, Reasons, Room, arguments, methods, part
 from tests.rubbish.world import World, finishing
 

@@ -12,12 +12,13 @@ import pytest
 
 import perdure
 from perdure.adapters import foreign_logs
-from perdure.core import chain, ops
+from perdure.core.format import chain
+from perdure.core.values import ops
 from perdure.integrations.langgraph import PerdureSaver, PerdureStore
 from perdure.integrations.openai_agents import PerdureSession
 from perdure.model import Cause
-from perdure.state.transfer import LogEntry
 from perdure.testing import Clock, play, recorded_runs, replay, run_until_waiting
+from perdure.transfer.whole_log import LogEntry
 from tests.rubbish.frameworks import METADATA, checkpoint, config
 from tests.rubbish.world import finishing
 

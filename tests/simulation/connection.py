@@ -7,11 +7,11 @@ from typing import Any
 
 from msgspec import Struct
 
-from perdure.core import chain
+from perdure.core.format import chain
 from perdure.errors import StoreUnavailable
 from perdure.model import Lease
 from perdure.storage.looks import Seen as Looked
-from perdure.storage.memory import MemoryBackend
+from perdure.storage.memory.backend import MemoryBackend
 from perdure.storage.port import Append, Appended, Outcome, Ref
 from tests.simulation import logs
 from tests.simulation.scheduler import Process

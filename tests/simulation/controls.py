@@ -11,9 +11,9 @@ from msgspec import Struct
 
 from perdure.engine.execution.run_writer import RunWriter
 from perdure.model import Lease
-from perdure.state import trimming
+from perdure.retention import trimming
+from perdure.storage.log.reader import SEQ_END
 from perdure.storage.port import Append, Appended, Outcome, Ref, Sent
-from perdure.storage.reader import SEQ_END
 from tests.simulation.connection import Connection
 from tests.simulation.simulation import Outcome as Simulated
 from tests.simulation.simulation import Simulation, simulate

@@ -11,13 +11,13 @@ from typing import Any
 
 import perdure
 from perdure import Store
-from perdure.core import chain
+from perdure.core.format import chain
 from perdure.model import FINISHED
 from perdure.replication import migrate, promote
-from perdure.state.replication import Follower
-from perdure.state.verify import verify_log
+from perdure.storage.log.reader import LogReader
 from perdure.storage.port import Backend, Shipment
-from perdure.storage.reader import LogReader
+from perdure.transfer.follower import Follower
+from perdure.verification.verify import verify_log
 from tests.simulation.house import REFUSED, House, backend_of, logs
 from tests.state.copies import picture
 

@@ -15,10 +15,10 @@ import perdure
 from perdure import Store
 from perdure.model import to_micros
 from perdure.replication import ClosedError, migrate, promote
-from perdure.state.replication import Follower
-from perdure.state.restoring import restore
-from perdure.state.verify import verify_log
-from perdure.storage.reader import LogReader
+from perdure.storage.log.reader import LogReader
+from perdure.transfer.follower import Follower
+from perdure.transfer.restoring import restore
+from perdure.verification.verify import verify_log
 from tests.simulation.house import REFUSED, House, backend_of, logs
 
 Open = Callable[[str], Store]

@@ -11,7 +11,7 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from perdure.core import chain
+from perdure.core.format import chain
 from perdure.model import Lease
 from perdure.storage.port import Append, Appended, Outcome, Ref, Refused
 

@@ -17,7 +17,7 @@ from random import Random
 from types import FrameType
 from typing import Any
 
-from perdure.core import locks
+from perdure.system import locks
 from tests.simulation.scheduler import Process, Scheduler, SimulatedThread
 
 

@@ -14,7 +14,7 @@ from random import Random
 from typing import Any
 
 import perdure
-from perdure.core import chain
+from perdure.core.format import chain
 from perdure.errors import Conflict, NeedsAttention, RunFailed
 from perdure.model import Lease
 from perdure.storage.locate import locate

@@ -11,7 +11,7 @@ from typing import Any
 from msgspec import Struct
 
 from perdure.engine.dispatch.worker import Worker
-from perdure.storage.memory import MemoryBackend
+from perdure.storage.memory.backend import MemoryBackend
 from perdure.store import Store
 from tests.simulation.connection import Connection, Weather
 from tests.simulation.fate import Fate, Hardship

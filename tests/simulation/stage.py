@@ -23,10 +23,11 @@ import perdure
 import perdure.core
 import perdure.engine
 import perdure.state
-from perdure.core import locks, randomness
 from perdure.engine.dispatch import worker
 from perdure.engine.functions import run as run_module
-from perdure.storage import listeners, memory
+from perdure.storage import listeners
+from perdure.storage.memory import backend
+from perdure.system import locks, randomness
 from tests.simulation.primitives import (
     Queue,
     System,
@@ -63,7 +64,7 @@ def staged(scheduler: Scheduler) -> Iterator[None]:
             for name, value in list(vars(module).items()):
                 replacement = simulated.get(id(value))
                 # One call at a time reaches the memory: no thread may be put back in there.
-                if replacement is not None and module not in (memory, locks):
+                if replacement is not None and module not in (backend, locks):
                     patches.enter_context(patch.object(module, name, replacement))
         _patch_names(patches, scheduler, chance)
         try:

@@ -9,7 +9,7 @@ import pytest
 
 import perdure
 from perdure.errors import StoreUnavailable
-from perdure.storage.memory import MemoryBackend
+from perdure.storage.memory.backend import MemoryBackend
 from perdure.storage.port import Append, Outcome
 from perdure.store import Store
 

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from perdure.model import FINISHED
 from perdure.storage.locate import locate
-from perdure.storage.memory import MemoryBackend
+from perdure.storage.memory.backend import MemoryBackend
 from perdure.storage.port import Append, Outcome
 from perdure.store import Store
 from tests.postgres.server import shared

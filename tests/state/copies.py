@@ -14,10 +14,10 @@ from msgspec.structs import replace
 import perdure
 from perdure import Store
 from perdure.model import AgentInfo
-from perdure.state.tokens import living
-from perdure.state.verify import verify_log
+from perdure.storage.log.reader import LogReader
 from perdure.storage.port import Backend
-from perdure.storage.reader import LogReader
+from perdure.transfer.given_tokens import living
+from perdure.verification.verify import verify_log
 
 MOMENT_S = 0.05
 WAIT_MAX_S = 30

@@ -9,7 +9,7 @@ import pytest
 from pydantic import BaseModel
 
 import perdure
-from perdure.core import chain
+from perdure.core.format import chain
 from perdure.errors import (
     Alias,
     Conflict,
@@ -241,7 +241,7 @@ def test_a_failing_write_into_the_live_object_does_not_break_the_log(store, monk
     agent = store.agent("a", initial={"items": [1]})
     with agent.edit() as draft:
         draft["items"].append(2)
-    from perdure.core.schema import TypedPlan
+    from perdure.core.schema.schema import TypedPlan
 
     def fail(self):
         raise KeyboardInterrupt

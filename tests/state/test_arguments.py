@@ -15,7 +15,7 @@ import perdure
 from perdure import SnapshotPolicy
 from perdure.errors import Conflict
 from perdure.model import id_text
-from perdure.state.heading import commit_move
+from perdure.state.jump_commits import commit_move
 
 
 @dataclass

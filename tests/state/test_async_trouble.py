@@ -14,8 +14,8 @@ import pytest
 
 import perdure
 from perdure.errors import StoreUnavailable
-from perdure.storage.committer import Committer
-from perdure.storage.proposals import Proposal
+from perdure.storage.log.committer import Committer
+from perdure.storage.log.proposals import Proposal
 
 
 def add(draft: Any) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 import perdure
 from perdure import replication
-from perdure.core.bounds import (
+from perdure.core.arguments.bounds import (
     DURATION_MAX,
     KEY_BYTES_MAX,
     NAME_MAX,

@@ -10,8 +10,8 @@ import pytest
 import perdure
 from perdure import Schema
 from perdure.errors import Conflict, GuardMismatch, NotFound, SchemaError
-from perdure.state.moves import _left_behind
-from perdure.storage.reader import LogReader
+from perdure.state.time_travel import _left_behind
+from perdure.storage.log.reader import LogReader
 
 
 @pytest.fixture

@@ -11,8 +11,8 @@ import pytest
 
 from perdure import Agent, SnapshotPolicy
 from perdure.errors import Corrupt
-from perdure.state import heading
-from perdure.storage.reader import LogReader
+from perdure.state import jump_commits
+from perdure.storage.log.reader import LogReader
 from tests.state.conftest import Place
 from tests.work import work_of
 
@@ -91,7 +91,7 @@ def test_a_move_is_the_way_back_also_where_no_state_can_be_had(
         raise Corrupt("is damaged")
 
     tried(agent, FEW)
-    monkeypatch.setattr(heading, "WEIGHT_LONG", 1)
+    monkeypatch.setattr(jump_commits, "WEIGHT_LONG", 1)
     place.opened[0].runner.context.snapshots = SnapshotPolicy(weight_min=1)
     with monkeypatch.context() as patch:
         patch.setattr(LogReader, "fold", fails)

@@ -10,11 +10,11 @@ from typing import Any, ClassVar
 import pytest
 
 import perdure
-from perdure.core import arguments
-from perdure.core.threads import no_thread
-from perdure.core.values import Path, Taker, take
-from perdure.core.whole import comes_back
+from perdure.core.arguments import checks
+from perdure.core.types.kept_whole import comes_back
+from perdure.core.values.plain_values import Path, Taker, take
 from perdure.model import MISSING
+from perdure.system.threads import no_thread
 
 
 class Turning(Taker):
@@ -120,6 +120,6 @@ def test_what_has_no_stack_left_has_not_changed() -> None:
             return 1
 
     with pytest.raises(RecursionError):
-        arguments.mapping(Deep(), "migrations are {major: function}")
+        checks.mapping(Deep(), "migrations are {major: function}")
     assert isinstance(no_thread(RecursionError()), RecursionError)
     assert isinstance(no_thread(RuntimeError("can't start new thread")), perdure.StoreUnavailable)

@@ -14,9 +14,9 @@ import pytest
 
 import perdure
 from perdure import Corrupt
-from perdure.core import chain
-from perdure.core.chain import Tail
-from perdure.storage import snapshots
+from perdure.core.format import chain
+from perdure.core.format.chain import Tail
+from perdure.storage.log import snapshots
 from perdure.storage.port import Append, Appended
 from perdure.storage.sqlite.connection import checksum_vfs
 from tests.damaging import FOLDABLE, KINDS, Vandal, good

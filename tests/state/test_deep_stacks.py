@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 
 import perdure
-from perdure.core import codec, stack
+from perdure.core.values import codec
 from perdure.errors import Unstorable
+from perdure.system import stack_room
 
 LEFT = (700, 500, 400, 300, 240, *range(200, 20, -12), 16, 12, 8)
 """Frames that are left to who is called."""
@@ -72,9 +73,9 @@ def test_without_a_thread_it_stays_a_recursion_error(monkeypatch):
     def refuse(thread: Any) -> None:
         raise RuntimeError("can't start new thread")
 
-    monkeypatch.setattr(stack._Afresh, "start", refuse)
+    monkeypatch.setattr(stack_room._Afresh, "start", refuse)
     with pytest.raises(RecursionError, match="new thread"):
-        stack.afresh(lambda: 1)
+        stack_room.afresh(lambda: 1)
 
 
 @pytest.mark.parametrize("wrap", WRAPS.values(), ids=WRAPS)

@@ -10,11 +10,11 @@ import pytest
 
 from perdure import SnapshotPolicy
 from perdure.agents import Agent
-from perdure.core import chain
-from perdure.core.schema import Schema
+from perdure.core.format import chain
+from perdure.core.schema.schema import Schema
 from perdure.model import MAIN
-from perdure.state.ends import end_of
-from perdure.state.working import WorkingCopy
+from perdure.state.list_ends import end_of
+from perdure.state.working_copy import WorkingCopy
 from perdure.storage.sqlite.backend import SqliteBackend
 from tests.state.conftest import Place
 

@@ -9,13 +9,14 @@ import msgspec
 import pytest
 
 import perdure
-from perdure.core import codec, ops, remains
-from perdure.core.values import copy
+from perdure.core.format import remains
+from perdure.core.values import codec, ops
+from perdure.core.values.plain_values import copy
 from perdure.errors import Corrupt
 from perdure.model import MISSING, Commit
-from perdure.state import unfolding
-from perdure.state.transfer import LogEntry
 from perdure.storage.retention import RETENTION, Trim
+from perdure.transfer import incoming_states
+from perdure.transfer.whole_log import LogEntry
 from tests.fuzz.targets.logs import mended, parts_of
 
 
@@ -129,6 +130,8 @@ def test_every_state_is_made_once_and_is_that_of_the_log(seed: int) -> None:
         return commits[seq].commit, commits[seq].payload
 
     parents = [entry.commit.parent for entry in log]
-    found: dict[int, Any] = {seq: copy(state) for seq, state in unfolding.states(parents, stored)}
+    found: dict[int, Any] = {
+        seq: copy(state) for seq, state in incoming_states.states(parents, stored)
+    }
     assert found == told and MISSING not in found.values()
     assert sorted(asked) == sorted(told)

@@ -11,11 +11,11 @@ import pytest
 
 import perdure
 from perdure.model import UNFINISHED, RunInfo, RunStatus
-from perdure.storage.memory import MemoryBackend
+from perdure.storage.memory.backend import MemoryBackend
 from perdure.storage.port import Backend
 from perdure.storage.sqlite.backend import SqliteBackend
 from perdure.storage.sqlite.statements import statements
-from perdure.testing.contract import Pen
+from perdure.testing.contract.backend import Pen
 
 NAMES = (
     "a", "aa", "a\U0010ffff", "a\U0010ffffb", "a\ud7ff", "a\ud7ffz", "a\ue000", "aé", "b", "ba",

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import perdure
-from perdure.storage import committer
+from perdure.storage.log import committer
 from perdure.storage.sqlite import writer
 from tests.state.conftest import Place
 

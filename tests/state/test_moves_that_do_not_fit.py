@@ -14,17 +14,17 @@ from typing import Any, cast
 import pytest
 
 import perdure
-from perdure.core.bounds import NAME_MAX
+from perdure.core.arguments.bounds import NAME_MAX
 from perdure.errors import Conflict
 from perdure.model import Message, RunInfo
 from perdure.replication import IncompleteError, following, migrate, promote, restore
-from perdure.state.fits import check_able
-from perdure.state.migration import Migration
-from perdure.state.replication import Follower
 from perdure.storage.locate import locate
-from perdure.storage.memory import MemoryBackend
+from perdure.storage.memory.backend import MemoryBackend
 from perdure.storage.port import Backend, Sent
 from perdure.testing.pen import Pen
+from perdure.transfer.follower import Follower
+from perdure.transfer.migration import Migration
+from perdure.transfer.preconditions import check_able
 from tests.postgres.server import shared
 from tests.state.conftest import Place
 

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 import perdure
 from perdure import Store
-from perdure.core.draft import Recording
-from perdure.core.schema import Schema
-from perdure.core.values import copy, same
+from perdure.core.draft.draft import Recording
+from perdure.core.schema.schema import Schema
+from perdure.core.values.plain_values import copy, same
 
 
 @dataclass

@@ -21,11 +21,12 @@ from pydantic import AwareDatetime, BaseModel, Field, create_model, field_valida
 
 import perdure
 from perdure.cli import plain, words
-from perdure.core import chain, codec, dictionary, envelope, values
-from perdure.core.invariants import invariant
-from perdure.core.zones import MissingZone, named
+from perdure.core.format import chain, dictionary, envelope
+from perdure.core.schema.invariants import invariant
+from perdure.core.values import codec, plain_values
+from perdure.core.values.zones import MissingZone, named
 from perdure.errors import UnknownZone, Unstorable, UnsupportedFormat
-from perdure.storage import snapshots
+from perdure.storage.log import snapshots
 from tests.machine import KEYS, machine
 
 TALLINN, CHATHAM = "Europe/Tallinn", "Pacific/Chatham"
@@ -152,7 +153,7 @@ def test_what_is_known_can_be_had():
         assert (when.year, when.hour, when.microsecond) == (2026, 12, 1)
         assert when.replace(tzinfo=None).isoformat() == "2026-08-12T12:00:00.000001"
         for again in (copy.copy(when), copy.deepcopy(when), pickle.loads(pickle.dumps(when))):
-            assert again == when and again.tzinfo is when.tzinfo and values.same(again, when)
+            assert again == when and again.tzinfo is when.tzinfo and plain_values.same(again, when)
         assert hash(when) == hash(codec.decode(_written(at_key=CHATHAM)))
         assert copy.deepcopy({when}) == {when} and copy.deepcopy({when: 1}) == {when: 1}
         packed = pickle.dumps(when)
@@ -197,7 +198,7 @@ def test_an_hour_that_comes_twice_is_the_same_after_the_cache_of_zones_was_clear
         draft["when"] = twice
     ZoneInfo.clear_cache(only_keys=[TALLINN])
     read = store.agent("night")
-    assert values.same(read.state, agent.state) and not agent.drift()
+    assert plain_values.same(read.state, agent.state) and not agent.drift()
     again = twice.replace(tzinfo=ZoneInfo(TALLINN))
     assert again != twice and agent.save({"when": again}) is None
     assert agent.verify() == read.verify()
@@ -307,12 +308,12 @@ def test_a_zone_from_a_file_is_refused_where_it_comes_in(store, steady, key):
 def test_the_line_that_is_shown_is_right():
     when = NOON.replace(tzinfo=_own_zone(TALLINN))
     with pytest.raises(Unstorable) as raised:
-        values.take({"when": when})
+        plain_values.take({"when": when})
     line = raised.value.hint.partition(": ")[2]
     import zoneinfo
 
     right = eval(line, {"value": when, "zoneinfo": zoneinfo})
-    assert right == when and values.take({"when": right})
+    assert right == when and plain_values.take({"when": right})
 
 
 # -- of a newer version --------------------------------------------------------------------------
@@ -445,13 +446,13 @@ def test_what_one_machine_wrote_any_other_reads(state, other, known):
         with machine(*known):
             read = codec.decode(data[0])
             assert (codec.encode(read), codec.canonical(read)) == data
-            assert values.same(read, codec.decode(data[0]))
+            assert plain_values.same(read, codec.decode(data[0]))
             there = store.agent("a")
             assert there.verify().root == root and not there.drift()
             assert there.save(copy.deepcopy(there.state)) is None
             _look_everywhere(there, root)
         again = store.agent("a")
-        assert values.same(again.state, state) and not again.drift()
+        assert plain_values.same(again.state, state) and not again.drift()
         again.verify()
 
 

@@ -16,7 +16,7 @@ import pytest
 import perdure
 from perdure import NotFound, Store
 from perdure.agents import Agent
-from perdure.storage.memory import MemoryBackend
+from perdure.storage.memory.backend import MemoryBackend
 from perdure.storage.sqlite.connection import checksum_vfs
 from tests.state.copies import backend_of
 

@@ -12,9 +12,9 @@ import perdure
 from perdure import Conflict, Corrupt, NotFound, Store
 from perdure.model import id_text
 from perdure.replication import restore
-from perdure.state.replication import Follower
-from perdure.storage.reader import LogReader
+from perdure.storage.log.reader import LogReader
 from perdure.testing import Clock
+from perdure.transfer.follower import Follower
 from tests.state.conftest import Place
 from tests.state.copies import backend_of, picture, short, verify_all
 

@@ -28,11 +28,11 @@ from perdure.replication import (
     promote,
     restore,
 )
-from perdure.state.promotion import promote as promote_backends
-from perdure.state.replication import Follower
 from perdure.storage.locate import _named_memories
 from perdure.storage.port import Feed, Shipment, StoredCommit
 from perdure.storage.standing import Why, read_why
+from perdure.transfer.follower import Follower
+from perdure.transfer.promotion import promote as promote_backends
 from tests.postgres.server import shared
 from tests.state.copies import (
     WAIT_MAX_S,

@@ -8,18 +8,18 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from perdure.core import chain
+from perdure.core.format import chain
 from perdure.errors import Corrupt
 from perdure.model import Cause, Message, RunInfo
-from perdure.state.projections import RunRows
-from perdure.state.verify import verify_log
-from perdure.storage.committer import Committer
-from perdure.storage.memory import MemoryBackend
+from perdure.state.runs.run_rows import RunRows
+from perdure.storage.log.committer import Committer
+from perdure.storage.log.proposals import HERE, Committed, Extras, Proposal
+from perdure.storage.log.reader import LogReader
+from perdure.storage.log.refusals import ConsumedError
+from perdure.storage.memory.backend import MemoryBackend
 from perdure.storage.port import Backend, Sent
-from perdure.storage.proposals import HERE, Committed, Extras, Proposal
-from perdure.storage.reader import LogReader
-from perdure.storage.refusals import ConsumedError
 from perdure.storage.sqlite.backend import SqliteBackend
+from perdure.verification.verify import verify_log
 
 RUN = "a/f/main"
 

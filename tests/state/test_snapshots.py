@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from perdure import SnapshotPolicy
-from perdure.core.values import copy, same
+from perdure.core.values.plain_values import copy, same
 from perdure.errors import Corrupt
-from perdure.storage import snapshots
-from perdure.storage.reader import LogReader
+from perdure.storage.log import snapshots
+from perdure.storage.log.reader import LogReader
 
 POLICIES = {
     "default": SnapshotPolicy(),

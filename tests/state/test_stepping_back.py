@@ -10,8 +10,8 @@ import pytest
 import perdure
 from perdure.errors import Corrupt
 from perdure.model import Commit
-from perdure.state.verify import AHEAD_MAX, looking_ahead
-from perdure.storage.reader import LogReader
+from perdure.storage.log.reader import LogReader
+from perdure.verification.verify import AHEAD_MAX, looking_ahead
 
 CYCLES = 40
 

@@ -16,16 +16,16 @@ import pytest
 import perdure
 from perdure import Conflict, Corrupt, NotFound, Store, Trimmed
 from perdure.agents import Agent
-from perdure.core import remains
-from perdure.core.records import check_records
+from perdure.core.format import remains
+from perdure.core.format.records import check_records
 from perdure.model import to_micros
-from perdure.state import trimming
-from perdure.state.promotion import promote
-from perdure.state.replication import Follower
-from perdure.state.restoring import restore
+from perdure.retention import trimming
+from perdure.storage.log.reader import LogReader
 from perdure.storage.port import Append
-from perdure.storage.reader import LogReader
 from perdure.storage.retention import RETENTION, Trim
+from perdure.transfer.follower import Follower
+from perdure.transfer.promotion import promote
+from perdure.transfer.restoring import restore
 from tests.state.conftest import Place
 from tests.state.copies import backend_of, picture, serve, short, waiting_for, waits
 

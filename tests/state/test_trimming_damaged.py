@@ -12,7 +12,7 @@ import pytest
 import perdure
 from perdure import Corrupt, NotFound, Store, replication
 from perdure.agents import Agent
-from perdure.core import remains
+from perdure.core.format import remains
 from perdure.storage.retention import RETENTION
 from tests.damaging import FOLDABLE, KINDS, Vandal
 from tests.state.conftest import Place

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import perdure
-from perdure.core import ops
+from perdure.core.values import ops
 from perdure.errors import Conflict, NotFound
 
 LONG = "The quick brown fox jumps over the lazy dog, and then does it once more. " * 3

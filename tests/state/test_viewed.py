@@ -13,13 +13,13 @@ import pytest
 
 import perdure
 from perdure.agents import Agent
-from perdure.core.locks import ReentrantLock
-from perdure.core.schema import Schema
+from perdure.core.schema.schema import Schema
 from perdure.engine.journal.leaving import TornError
 from perdure.engine.journal.visible_state import Seeing
 from perdure.model import Cause
-from perdure.state.viewed import ViewedCopy
+from perdure.state.run_view import ViewedCopy
 from perdure.store import Store
+from perdure.system.locks import ReentrantLock
 from tests.faults.injecting import KINDS, counted, inject
 
 

@@ -10,10 +10,10 @@ import pytest
 
 import perdure
 from perdure.adapters import foreign_logs
-from perdure.core import ops
-from perdure.core.fitting import check_fits
-from perdure.core.ops import OpError
-from perdure.core.values import copy
+from perdure.core.values import ops
+from perdure.core.values.fitting_ops import check_fits
+from perdure.core.values.ops import OpError
+from perdure.core.values.plain_values import copy
 from perdure.model import MAIN, Cause
 
 WRONG: dict[str, list[ops.Op]] = {

@@ -32,7 +32,7 @@ from langgraph.store.sqlite.aio import AsyncSqliteStore
 
 import perdure
 from perdure.integrations.langgraph import PerdureSaver
-from perdure.integrations.langgraph.store import PerdureStore
+from perdure.integrations.langgraph.store.memory_store import PerdureStore
 
 BACKEND = os.environ.get("PERDURE_SUITE", "memory")
 OURS = BACKEND != "theirs"

@@ -30,7 +30,7 @@ from perdure.engine.control.run_handle import RunHandle
 from perdure.engine.functions.async_run import AsyncChild, AsyncChildStarter, AsyncRun, AsyncRunEdit
 from perdure.engine.functions.children import Child
 from perdure.engine.functions.run import ChildStarter, Run, RunEdit
-from perdure.state.edit import Edit
+from perdure.state.edit_block import Edit
 from perdure.store import Options, Store
 
 PAIRS: list[tuple[type, type]] = [

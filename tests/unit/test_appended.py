@@ -12,12 +12,12 @@ import msgspec
 import pytest
 from pydantic import BaseModel, Field, field_validator
 
-from perdure.core import schema as schemas
-from perdure.core.appended import appended
-from perdure.core.draft import Recording
-from perdure.core.ops import Append
-from perdure.core.schema import Schema
-from perdure.core.values import copy
+from perdure.core.draft.draft import Recording
+from perdure.core.live.append_plan import appended
+from perdure.core.schema import schema as schemas
+from perdure.core.schema.schema import Schema
+from perdure.core.values.ops import Append
+from perdure.core.values.plain_values import copy
 from perdure.errors import Drifted, SchemaError
 
 

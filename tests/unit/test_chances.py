@@ -7,7 +7,7 @@ from itertools import islice
 
 import pytest
 
-from perdure.core.chances import CHANCES_MAX, DOUBLINGS_MAX, PAUSE_MAX_S, chances, pauses
+from perdure.system.backoff import CHANCES_MAX, DOUBLINGS_MAX, PAUSE_MAX_S, chances, pauses
 
 
 @pytest.fixture
@@ -18,9 +18,9 @@ def clock(monkeypatch):
     def sleep(seconds: float) -> None:
         now[0] += seconds
 
-    monkeypatch.setattr("perdure.core.chances.time.monotonic", lambda: now[0])
-    monkeypatch.setattr("perdure.core.chances.time.sleep", sleep)
-    monkeypatch.setattr("perdure.core.chances.random.uniform", lambda low, high: high)
+    monkeypatch.setattr("perdure.system.backoff.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("perdure.system.backoff.time.sleep", sleep)
+    monkeypatch.setattr("perdure.system.backoff.random.uniform", lambda low, high: high)
     return sleep
 
 

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from perdure.core import codec, dictionary, envelope
+from perdure.core.format import dictionary, envelope
+from perdure.core.values import codec
 from perdure.errors import Corrupt, UnsupportedFormat
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -26,7 +27,7 @@ def test_it_is_the_one_that_the_page_of_the_format_describes() -> None:
     """Stores need these very bytes for as long as they live."""
     page = (ROOT / "docs/format.md").read_text("utf-8")
     said = re.search(r"dictionary-1\.zdict.*SHA-256 `([0-9a-f]{64})`", page)
-    data = (ROOT / "src/perdure/core/dictionary-1.zdict").read_bytes()
+    data = (ROOT / "src/perdure/core/format/dictionary-1.zdict").read_bytes()
     assert said is not None
     assert said[1] == sha256(data).hexdigest()
     assert len(data) == 4096

@@ -11,8 +11,9 @@ from typing import Any, TypedDict
 import pytest
 from pydantic import BaseModel, ConfigDict, model_validator
 
-from perdure.core.draft import Recording, increment, move, view
-from perdure.core.ops import (
+from perdure.core.draft.draft import Recording, increment, move, view
+from perdure.core.schema.schema import Ephemeral, Schema
+from perdure.core.values.ops import (
     Append,
     Delete,
     Increment,
@@ -23,8 +24,7 @@ from perdure.core.ops import (
     Splice,
     TextSplice,
 )  # fmt: skip
-from perdure.core.schema import Ephemeral, Schema
-from perdure.core.values import same
+from perdure.core.values.plain_values import same
 from perdure.errors import Alias, SchemaError, Unstorable
 
 LONG = "word " * 40

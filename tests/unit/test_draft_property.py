@@ -12,10 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import BaseModel
 
-from perdure.core import codec, ops
-from perdure.core.draft import Recording, increment, move, view
-from perdure.core.schema import Schema
-from perdure.core.values import copy, same
+from perdure.core.draft.draft import Recording, increment, move, view
+from perdure.core.schema.schema import Schema
+from perdure.core.values import codec, ops
+from perdure.core.values.plain_values import copy, same
 from perdure.errors import SchemaError
 
 LONG = "the quick brown fox jumps over the lazy dog, again and again and again; "

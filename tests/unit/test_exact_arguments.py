@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import perdure
-from perdure.core import arguments, exact, names
+from perdure.core.arguments import checks, exact_types, names
 from tests.source_tree import SOURCE
 
 
@@ -77,23 +77,23 @@ def test_a_number_is_what_its_type_says() -> None:
         (info,) = store.agents()
         assert len(list(store.export_log(info, until=Three(3)))) == 3
         assert agent.at(Three(3)).seq == 3
-    assert type(arguments.count(Three(3), "n=")) is int
-    assert arguments.seconds(Three(3)) == 3.0
-    assert arguments.seconds(Never(seconds=2)) == 2.0
+    assert type(checks.count(Three(3), "n=")) is int
+    assert checks.seconds(Three(3)) == 3.0
+    assert checks.seconds(Never(seconds=2)) == 2.0
 
 
 @pytest.mark.parametrize("kind", [str, int, float, bool, timedelta, datetime, dict, list])
 def test_what_only_claims_to_be_of_a_class_is_refused_by_its_name(kind: type) -> None:
     """`isinstance` believed its `__class__`: then came a bare AttributeError from deep within."""
     given: Any = Claiming(kind)
-    checks: list[Callable[[], Any]] = [
+    refusing: list[Callable[[], Any]] = [
         lambda: names.check_name(given, "an agent"), lambda: names.check_words(given, "what="),
-        lambda: names.words_of(given, "tags"), lambda: arguments.count(given, "n="),
-        lambda: arguments.seconds(given), lambda: arguments.number(given, "n="),
-        lambda: arguments.mapping(given, "config= is a mapping"),
-        lambda: arguments.one_of(given, "status=", ("done",)),
+        lambda: names.words_of(given, "tags"), lambda: checks.count(given, "n="),
+        lambda: checks.seconds(given), lambda: checks.number(given, "n="),
+        lambda: checks.mapping(given, "config= is a mapping"),
+        lambda: checks.one_of(given, "status=", ("done",)),
     ]  # fmt: skip
-    for check in checks:
+    for check in refusing:
         with pytest.raises((TypeError, ValueError), match="Claiming"):
             check()
 
@@ -122,8 +122,8 @@ def test_a_moment_of_a_subclass_is_the_same_moment() -> None:
             raise AssertionError("nobody asks for it")
 
     given = Stamp(2024, 5, 6, 7, 8, 9, 10, UTC)
-    assert exact.moment(given) == datetime(2024, 5, 6, 7, 8, 9, 10, UTC)
-    assert type(exact.moment(given)) is datetime
+    assert exact_types.moment(given) == datetime(2024, 5, 6, 7, 8, 9, 10, UTC)
+    assert type(exact_types.moment(given)) is datetime
 
 
 CHECKS = {
@@ -131,7 +131,7 @@ CHECKS = {
     "check_limit", "words_of", "one_of", "count", "number", "seconds", "mapping",
 }  # fmt: skip
 ONLY_LOOKED_AT = {
-    "perdure/state/line.py": "what a log says: it is read, and of exactly these types",
+    "perdure/transfer/incoming_log.py": "what a log says: it is read, and of exactly these types",
 }
 
 

@@ -21,7 +21,7 @@ from bench.growth.places import HISTORIES, SqlitePlaces, finishing, waiting
 from bench.growth.postgres import SETTINGS, PostgresPlaces
 from bench.growth.table import LATE, grown
 from perdure.model import Message
-from perdure.storage.memory import MemoryBackend
+from perdure.storage.memory.backend import MemoryBackend
 from perdure.testing.driving import run_until_waiting
 from tests.postgres.server import Server
 from tests.rubbish.subjects import CLASSES, found

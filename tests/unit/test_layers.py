@@ -1,6 +1,7 @@
 """Imports go one way, down the layers of DESIGN.md; lazy ones too."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
@@ -13,9 +14,12 @@ LAYERS = (
     ("visible", "private"),
     ("errors",),
     ("model",),
+    ("system",),
     ("core",),
     ("storage",),
     ("state",),
+    ("retention",),
+    ("verification", "transfer"),
     ("engine",),
     ("agents",),  # with store.py the public sync API; the store hands out agents
     ("store", "replication", "repairing"),
@@ -26,8 +30,23 @@ LAYERS = (
 )
 RANKS = {part: rank for rank, layer in enumerate(LAYERS) for part in layer}
 FACES = LAYERS[-1]
-NOT_FOR_FACES = ("storage", "state", "engine")  # they talk to the store only
+# They talk to the store only.
+NOT_FOR_FACES = ("storage", "state", "retention", "verification", "transfer", "engine")
 NOT_FOR_TESTING = ("cli", "integrations", "__main__")
+
+# The rooms of a package, from the bottom up; "" is what lies in it without a room. Here imports
+# for types only count, too: who names a type has to know what it is.
+ROOMS = {
+    "perdure.core": ("arguments", "values", "format", "types", "live", "schema", "undo", "draft"),
+    "perdure.state": ("runs", "event_loop", ""),
+    "perdure.engine": ("journal", "execution", "functions", "control", "dispatch"),
+    "perdure.integrations.langgraph": ("values", "threads", "", "store", "moving"),
+}
+
+
+@cache
+def our_modules() -> dict[str, Module]:
+    return read_modules()
 
 
 def part_of(name: str) -> str:
@@ -44,6 +63,30 @@ def why_not(importer: str, imported: str) -> str | None:
     if part in FACES and other in NOT_FOR_FACES:
         return "a face talks to the store only"
     return "imports go down only" if RANKS[other] > RANKS[part] else None
+
+
+def room_of(name: str, package: str, rooms: Sequence[str]) -> str | None:
+    """The room of `package` that a module lies in; None: it lies elsewhere, or is the package."""
+    if not name.startswith(f"{package}."):
+        return None
+    first = name.removeprefix(f"{package}.").split(".")[0]
+    return first if first in rooms else ""
+
+
+def arrows_up(
+    modules: Mapping[str, Module], rooms_of: Mapping[str, Sequence[str]] = ROOMS
+) -> list[str]:
+    found = []
+    for package, rooms in rooms_of.items():
+        for name, module in modules.items():
+            room = room_of(name, package, rooms)
+            for imported in (
+                () if room is None else sorted(imports(module, modules, for_types=True))
+            ):
+                other = room_of(imported, package, rooms)
+                if other is not None and rooms.index(other) > rooms.index(room or ""):
+                    found.append(f"{name} imports {imported}")
+    return found
 
 
 def strangers(modules: Mapping[str, Module]) -> list[str]:
@@ -70,15 +113,29 @@ def cycle(modules: Mapping[str, Module]) -> list[str]:
 
 
 def test_every_module_has_a_layer() -> None:
-    assert strangers(read_modules()) == [], "see LAYERS here"
+    assert strangers(our_modules()) == [], "see LAYERS here"
 
 
 def test_imports_go_down_the_layers() -> None:
-    assert wrong_imports(read_modules()) == []
+    assert wrong_imports(our_modules()) == []
+
+
+def test_imports_go_down_the_rooms_of_a_package() -> None:
+    assert arrows_up(our_modules()) == []
+
+
+def test_every_file_of_a_package_with_rooms_lies_in_one() -> None:
+    loose = [
+        name
+        for package, rooms in ROOMS.items()
+        for name in our_modules()
+        if room_of(name, package, rooms) not in {None, *rooms}
+    ]
+    assert loose == []
 
 
 def test_no_import_cycles() -> None:
-    assert cycle(read_modules()) == []
+    assert cycle(our_modules()) == []
 
 
 # The rules themselves, tried on small trees.
@@ -146,6 +203,16 @@ def test_a_cycle_is_found(tmp_path: Path) -> None:
         tmp_path, core__a="from perdure.core import b", core__b="def f():\n  from . import a"
     )
     assert set(cycle(modules)) == {"perdure.core.a", "perdure.core.b"}
+
+
+def test_an_arrow_up_is_found(tmp_path: Path) -> None:
+    modules = tree(
+        tmp_path,
+        core__low__a="if TYPE_CHECKING:\n    import perdure.core.high.b",
+        core__high__b="from perdure.core.low import a",
+    )
+    rooms = {"perdure.core": ("low", "high")}
+    assert arrows_up(modules, rooms) == ["perdure.core.low.a imports perdure.core.high.b"]
 
 
 def test_a_stranger_is_found(tmp_path: Path) -> None:

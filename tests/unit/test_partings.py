@@ -12,7 +12,7 @@ from math import log2
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from perdure.state.partings import stops
+from perdure.state.fold_order import stops
 
 
 def above(seq: int, origins: dict[int, int]) -> list[int]:

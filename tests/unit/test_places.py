@@ -10,12 +10,12 @@ import pytest
 from pydantic import AfterValidator, BaseModel, ConfigDict, model_validator
 
 import perdure
-from perdure.core import ops
-from perdure.core.draft import Recording, increment, move
-from perdure.core.ops import Append, Delete, Increment, Move, Set, Splice
-from perdure.core.schema import Schema
-from perdure.core.shift import Paths
-from perdure.core.values import copy, same
+from perdure.core.draft.draft import Recording, increment, move
+from perdure.core.schema.schema import Schema
+from perdure.core.values import ops
+from perdure.core.values.ops import Append, Delete, Increment, Move, Set, Splice
+from perdure.core.values.plain_values import copy, same
+from perdure.core.values.shifted_places import Paths
 
 Digit = Annotated[int, AfterValidator(lambda number: number % 7)]
 

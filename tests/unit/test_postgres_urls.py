@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from perdure.core.urls import WHOLE, same_store
 from perdure.storage.postgres.address import parse
+from perdure.system.urls import WHOLE, same_store
 
 pytest.importorskip("psycopg")
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from perdure.core.processors import allowed
+from perdure.system.processors import allowed
 
 
 def _write(root: Path, files: dict[str, str]) -> None:

@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from perdure.core.randomness import DRAWN_AT_ONCE, SIZE, random_bytes
+from perdure.system.randomness import DRAWN_AT_ONCE, SIZE, random_bytes
 
 
 def test_nobody_gets_the_same_twice():

@@ -29,10 +29,10 @@ import pytest
 from pydantic import BaseModel, ConfigDict, Field, SecretStr
 from typing_extensions import TypedDict
 
-from perdure.core.draft import Recording
-from perdure.core.drift import Drift
-from perdure.core.schema import Ephemeral, Schema, invariant, transitions
-from perdure.core.values import copy, same
+from perdure.core.draft.draft import Recording
+from perdure.core.live.drift import Drift
+from perdure.core.schema.schema import Ephemeral, Schema, invariant, transitions
+from perdure.core.values.plain_values import copy, same
 from perdure.errors import Alias, SchemaError, Unstorable
 from perdure.model import MISSING
 
@@ -640,8 +640,8 @@ def test_an_unstorable_value_in_memory_is_drift() -> None:
 def test_pydantic_is_not_imported_for_schemas_without_it() -> None:
     program = (
         "import sys; from dataclasses import dataclass\n"
-        "from perdure.core.draft import Recording\n"
-        "from perdure.core.schema import Schema\n"
+        "from perdure.core.draft.draft import Recording\n"
+        "from perdure.core.schema.schema import Schema\n"
         "@dataclass\nclass A:\n    a: int = 1\n"
         "s = Schema(A); p = s.take(A(), aliases_refused=True); t = s.build(p)\n"
         "r = Recording(s, p); r.draft.a = 2; s.plan(t, p, r.ops, r.inverses).apply()\n"

@@ -11,12 +11,12 @@ import pydantic
 import pytest
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
-from perdure.core import diff as diffs
-from perdure.core import ops
-from perdure.core.draft import Recording, increment, move
-from perdure.core.ops import Append, Delete, Op, Set, Splice
-from perdure.core.schema import Ephemeral, Schema
-from perdure.core.values import copy, same
+from perdure.core.draft.draft import Recording, increment, move
+from perdure.core.schema.schema import Ephemeral, Schema
+from perdure.core.values import diff as diffs
+from perdure.core.values import ops
+from perdure.core.values.ops import Append, Delete, Op, Set, Splice
+from perdure.core.values.plain_values import copy, same
 from perdure.errors import Drifted, SchemaError
 
 

@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from hypothesis import given
 from hypothesis import strategies as st
 
-from perdure.storage.shelves import Shelves
-from perdure.storage.undoing import Undo
+from perdure.storage.memory.shelves import Shelves
+from perdure.storage.memory.undoing import Undo
 
 CHANGES = st.lists(st.tuples(st.integers(0, 12), st.booleans()), max_size=20)
 

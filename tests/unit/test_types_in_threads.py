@@ -8,7 +8,7 @@ import sys
 PROGRAM = """
 import msgspec
 from perdure import model
-from perdure.core import records
+from perdure.core.format import records
 from perdure.storage import standing
 from perdure.storage.sqlite import feed, rows
 

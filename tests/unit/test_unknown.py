@@ -12,10 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from typing_extensions import TypedDict
 
-from perdure.core.draft import Recording
-from perdure.core.schema import Schema
-from perdure.core.unknown import unknown
-from perdure.core.values import copy, same
+from perdure.core.draft.draft import Recording
+from perdure.core.schema.schema import Schema
+from perdure.core.types.unknown_fields import unknown
+from perdure.core.values.plain_values import copy, same
 from perdure.errors import SchemaError
 
 

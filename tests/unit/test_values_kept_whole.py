@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from typing_extensions import TypedDict
 
 import perdure
-from perdure.core.schema import Schema
+from perdure.core.schema.schema import Schema
 from perdure.errors import SchemaError
 
 T = TypeVar("T")

@@ -4,7 +4,7 @@ import pytest
 
 import perdure
 from perdure.errors import Corrupt, StoreUnavailable
-from perdure.storage.way_back import with_way_back
+from perdure.storage.log.way_back import with_way_back
 
 
 def causes(error: BaseException) -> list[BaseException]:

@@ -13,22 +13,22 @@ from typing import Any, Generic, TypeVar
 
 from perdure.agents import Agent, Past, Where
 from perdure.aio.loops import Home, Turn
-from perdure.core.arguments import function
-from perdure.core.chances import CHANCES_MAX, pauses
-from perdure.core.drift import Drift
-from perdure.core.entering import ToEnter
-from perdure.core.holders import End, ends_block, first_frame, is_over, span_of
-from perdure.core.names import cause_of
+from perdure.core.arguments.checks import function
+from perdure.core.arguments.names import cause_of
+from perdure.core.arguments.not_entered import ToEnter
+from perdure.core.live.drift import Drift
 from perdure.errors import Conflict, NotFound, PerdureError
 from perdure.model import Branch, Cause, Change, Checkpoint, Commit, Verified
-from perdure.state import moves, operations
-from perdure.state.edit import Block, used_key
+from perdure.retention.trimming import Trimmed
+from perdure.state import branch_operations, time_travel
+from perdure.state.edit_block import Block, used_key
 from perdure.state.flow import Flow, drive_async
-from perdure.state.moves import Moved
-from perdure.state.returned import refuse_new_state
-from perdure.state.trimming import Trimmed
-from perdure.state.verify import Progress
-from perdure.storage.refusals import HeldError
+from perdure.state.returned_drafts import refuse_new_state
+from perdure.state.time_travel import Moved
+from perdure.storage.log.refusals import HeldError
+from perdure.system.backoff import CHANCES_MAX, pauses
+from perdure.system.holders import End, ends_block, first_frame, is_over, span_of
+from perdure.verification.verify import Progress
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -185,7 +185,7 @@ class AsyncAgent(Generic[T]):
     ) -> Commit | None:  # fmt: skip
         """As `Agent.save`."""
         cause = cause_of("save", what, key, tags)
-        return await self._do(operations.saving(self._working, state, cause))
+        return await self._do(branch_operations.saving(self._working, state, cause))
 
     async def drift(self) -> list[Drift]:
         """As `Agent.drift`."""
@@ -257,7 +257,7 @@ class AsyncAgent(Generic[T]):
         dependencies: Iterable[str] = (),
     ) -> Checkpoint:  # fmt: skip
         """As `Agent.checkpoint`."""
-        flow = operations.checkpointing(self._working, name, config, dependencies)
+        flow = branch_operations.checkpointing(self._working, name, config, dependencies)
         return await self._do(flow)
 
     async def checkpoints(self) -> list[Checkpoint]:
@@ -284,7 +284,7 @@ class AsyncAgent(Generic[T]):
 
     async def delete_branch(self, name: str) -> Commit:
         """As `Agent.delete_branch`."""
-        return await self._do(operations.deleting_branch(self._working, name))
+        return await self._do(branch_operations.deleting_branch(self._working, name))
 
     # -- going back ------------------------------------------------------------------------
 
@@ -298,11 +298,11 @@ class AsyncAgent(Generic[T]):
 
     async def undo(self, *, cancel_run: bool = False) -> Moved:
         """As `Agent.undo`."""
-        return await self._do(moves.undoing(self._working, cancel_run=cancel_run))
+        return await self._do(time_travel.undoing(self._working, cancel_run=cancel_run))
 
     async def redo(self, *, cancel_run: bool = False) -> Moved:
         """As `Agent.redo`."""
-        return await self._do(moves.redoing(self._working, cancel_run=cancel_run))
+        return await self._do(time_travel.redoing(self._working, cancel_run=cancel_run))
 
 
 class AsyncEdit(ToEnter, Generic[T]):

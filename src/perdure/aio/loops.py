@@ -10,14 +10,14 @@ from itertools import islice
 from types import TracebackType
 from typing import Any, TypeVar
 
-from perdure.core.arguments import function
-from perdure.core.flag import Flag
-from perdure.core.holders import End, Span, ends_block, first_frame, span_of
+from perdure.core.arguments.checks import function
 from perdure.errors import Conflict
 from perdure.state.context import Context
-from perdure.state.edit import LOCK_MAX_S
-from perdure.state.verify import Progress
-from perdure.state.working import WorkingCopy
+from perdure.state.edit_block import LOCK_MAX_S
+from perdure.state.working_copy import WorkingCopy
+from perdure.system.flag import Flag
+from perdure.system.holders import End, Span, ends_block, first_frame, span_of
+from perdure.verification.verify import Progress
 
 E = TypeVar("E")
 R = TypeVar("R")

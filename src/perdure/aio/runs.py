@@ -8,7 +8,7 @@ from datetime import timedelta
 from typing import Any, Concatenate, Generic, ParamSpec, TypeVar
 
 from perdure.aio.loops import Home
-from perdure.core.arguments import seconds
+from perdure.core.arguments.checks import seconds
 from perdure.engine.control.run_handle import RunHandle
 from perdure.engine.control.run_report import RunReport
 from perdure.engine.control.wait_circles import WaitingInPlace
@@ -23,7 +23,7 @@ from perdure.engine.journal.left_history import Again
 from perdure.engine.journal.questions import Question
 from perdure.errors import TimedOut
 from perdure.model import MISSING, Commit, RunInfo, RunStatus
-from perdure.state.waiting import Wait, bell
+from perdure.state.event_loop.loop_waits import Wait, bell
 from perdure.store import Options
 
 P = ParamSpec("P")

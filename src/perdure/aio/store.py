@@ -12,17 +12,17 @@ from typing import Any, Concatenate, ParamSpec, TypeVar, overload
 from perdure.aio.agent import AsyncAgent
 from perdure.aio.loops import Home
 from perdure.aio.runs import AsyncOptions, AsyncRunHandle
-from perdure.core.entering import ToEnter
-from perdure.core.schema import Schema
+from perdure.core.arguments.not_entered import ToEnter
+from perdure.core.schema.schema import Schema
 from perdure.engine.dispatch.heartbeat import LEASE_TTL
 from perdure.engine.functions.async_run import AsyncRun
 from perdure.model import MAIN, MISSING, AgentInfo, Durability, RunInfo, RunStatus, Verified
-from perdure.state.policy import SnapshotPolicy
-from perdure.state.purging import Purged
-from perdure.state.transfer import LogEntry, Progress
-from perdure.state.waiting import in_own_thread
+from perdure.retention.purging import Purged
+from perdure.state.event_loop.loop_waits import in_own_thread
+from perdure.state.snapshot_policy import SnapshotPolicy
 from perdure.storage.answers import Sizes
 from perdure.store import Store, open
+from perdure.transfer.whole_log import LogEntry, Progress
 
 T = TypeVar("T")
 P = ParamSpec("P")

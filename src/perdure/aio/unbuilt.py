@@ -8,11 +8,11 @@ from typing import NamedTuple, TypeVar
 from perdure.agents import Agent
 from perdure.aio.agent import AsyncAgent
 from perdure.aio.store import AsyncStore
-from perdure.core.values import Plain
+from perdure.core.values.plain_values import Plain
 from perdure.model import MAIN
-from perdure.state.ends import end_of
-from perdure.state.waiting import in_own_thread as in_own_thread
-from perdure.state.working import WorkingCopy
+from perdure.state.event_loop.loop_waits import in_own_thread as in_own_thread
+from perdure.state.list_ends import end_of
+from perdure.state.working_copy import WorkingCopy
 from perdure.store import Store
 
 T = TypeVar("T")

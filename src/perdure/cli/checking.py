@@ -14,9 +14,9 @@ from perdure.cli.progress import Bar, bar
 from perdure.cli.session import JsonOption, Session, Settings, StoreOption, opened, store_url
 from perdure.cli.terminal import stdout_console, text
 from perdure.cli.words import count
-from perdure.core import shell
 from perdure.model import Verified
 from perdure.repairing import repair_store
+from perdure.system import shell
 
 Outcome = Verified | Corrupt | UnsupportedFormat
 

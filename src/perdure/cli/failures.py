@@ -11,8 +11,8 @@ import typer
 
 from perdure import errors
 from perdure.cli.terminal import complain, stderr_console, text
-from perdure.core import shell
-from perdure.core.urls import shown as without_password
+from perdure.system import shell
+from perdure.system.urls import shown as without_password
 from perdure.visible import visible
 
 UsageError: type[Exception] = typer.BadParameter.__bases__[0]

@@ -22,8 +22,8 @@ from perdure.cli.words import count, size
 from perdure.store import Store
 
 if TYPE_CHECKING:
-    from perdure.integrations.langgraph.moving import Moved, Mover
-    from perdure.integrations.langgraph.moving_source import SourceThread
+    from perdure.integrations.langgraph.moving.move_threads import Moved, Mover
+    from perdure.integrations.langgraph.moving.source import SourceThread
 
 LEFT = 1
 LINES_MAX = 200
@@ -94,7 +94,7 @@ def import_langgraph(
 
 def _library() -> Any:
     try:
-        return importlib.import_module("perdure.integrations.langgraph.moving")
+        return importlib.import_module("perdure.integrations.langgraph.moving.move_threads")
     except ModuleNotFoundError as error:
         if (error.name or "").startswith("perdure"):
             raise
@@ -151,7 +151,7 @@ def _bytes_of(url: str) -> int:
 
 
 def _shown(url: str) -> str:
-    from perdure.core.urls import shown
+    from perdure.system.urls import shown
 
     return shown(url)
 

@@ -30,8 +30,8 @@ from perdure.cli.session import (
 )  # fmt: skip
 from perdure.cli.terminal import Screen, stdout_console, table, text
 from perdure.cli.words import REMOVED, cut, full, short
-from perdure.core import shell
 from perdure.model import UNFINISHED
+from perdure.system import shell
 
 LIMIT = 50
 PREVIEW_MIN = 24

@@ -18,8 +18,8 @@ from zoneinfo import ZoneInfo
 from msgspec import Struct
 
 from perdure.cli import terminal
-from perdure.core import zones
-from perdure.core.values import format_path
+from perdure.core.values import zones
+from perdure.core.values.plain_values import format_path
 from perdure.model import MISSING, Change, Commit, RunInfo, id_text
 
 TAGS_HELP = (

@@ -2,9 +2,9 @@
 
 A header line, one line per commit, a footer. The commits' stored bytes are in base64, so that ids
 stay as they are; what stands beside them is for readers (and for `jq`), and only `asked` and
-`orders` of it are read back (by `perdure.state.portable`). The footer has the count, the root, and
-the SHA-256 of all lines before it: a file that was cut off or changed on its way is refused before
-anything is written.
+`orders` of it are read back (by `perdure.transfer.portable_file`). The footer has the count, the
+root, and the SHA-256 of all lines before it: a file that was cut off or changed on its way is
+refused before anything is written.
 """
 
 from __future__ import annotations

@@ -19,7 +19,6 @@ from perdure.cli.progress import bar
 from perdure.cli.session import JsonOption, Settings
 from perdure.cli.terminal import flush, put, stderr_console, stdout_console, text
 from perdure.cli.words import count
-from perdure.core.flag import Flag
 from perdure.replication import (
     Aside,
     DoneBeforeError,
@@ -32,6 +31,7 @@ from perdure.replication import (
 )
 from perdure.replication import promote as promote_store
 from perdure.replication import restore as restore_store
+from perdure.system.flag import Flag
 
 SAY_EVERY_S = 1.0
 SourceArgument = Annotated[

@@ -15,11 +15,11 @@ import perdure
 from perdure import AgentInfo, Conflict, NotFound
 from perdure.agents import Agent, Where
 from perdure.cli.failures import MOVED, UsageError, in_the_shell
-from perdure.core import shell
-from perdure.core.chances import CHANCES_MAX, chances
-from perdure.core.names import DATE_LIKE, is_seq
-from perdure.core.urls import shown as without_password
+from perdure.core.arguments.names import DATE_LIKE, is_seq
 from perdure.store import Store
+from perdure.system import shell
+from perdure.system.backoff import CHANCES_MAX, chances
+from perdure.system.urls import shown as without_password
 from perdure.visible import visible
 
 T = TypeVar("T")

@@ -10,8 +10,8 @@ from rich.text import Text
 from perdure import Corrupt, NotFound, UnsupportedFormat
 from perdure.cli.terminal import text
 from perdure.cli.words import REMOVED, ago, count, full, moment, short
-from perdure.core import ops
-from perdure.core.values import Plain, format_path, look_up
+from perdure.core.values import ops
+from perdure.core.values.plain_values import Plain, format_path, look_up
 from perdure.model import MISSING, UNTIL, Change, Commit, id_text
 
 LINES_MAX = 6

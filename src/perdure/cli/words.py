@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from perdure.cli.plain import INT_BITS_MAX
-from perdure.core import zones
+from perdure.core.values import zones
 
 REMOVED = "removed by retention"
 

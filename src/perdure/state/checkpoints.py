@@ -8,10 +8,10 @@ from typing import Any
 
 from msgspec import Struct
 
-from perdure.core import codec
-from perdure.core.arguments import mapping
-from perdure.core.names import words_of
-from perdure.core.values import Plain, take
+from perdure.core.arguments.checks import mapping
+from perdure.core.arguments.names import words_of
+from perdure.core.values import codec
+from perdure.core.values.plain_values import Plain, take
 from perdure.errors import Corrupt, NotFound
 from perdure.model import Checkpoint, Commit
 

@@ -6,21 +6,21 @@ import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
-from perdure.core import process
-from perdure.core.locks import Lock
-from perdure.core.rows import check_message
+from perdure.core.format.rows import check_message
 from perdure.errors import Conflict, NotFound, StoreUnavailable
 from perdure.model import Lease, Message
-from perdure.state.policy import SnapshotPolicy
-from perdure.storage.committer import Committer
+from perdure.state.snapshot_policy import SnapshotPolicy
+from perdure.storage.log.committer import Committer
+from perdure.storage.log.proposals import Committed, Proposal
+from perdure.storage.log.refusals import HeldError
 from perdure.storage.looks import Look
 from perdure.storage.port import Backend, Refused, Sent
-from perdure.storage.proposals import Committed, Proposal
-from perdure.storage.refusals import HeldError
+from perdure.system import process_id
+from perdure.system.locks import Lock
 
 if TYPE_CHECKING:
-    from perdure.state.heads import Heads
-    from perdure.state.waiting import Threads
+    from perdure.state.event_loop.head_looks import Heads
+    from perdure.state.event_loop.loop_waits import Threads
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -43,7 +43,7 @@ class Context:
         self._threads: Threads | None = None
         self._heads: Heads | None = None
         self._closed = False
-        process.renew_in_children(self)
+        process_id.renew_in_children(self)
 
     def begin_anew(self) -> None:
         """In a forked child: the threads are not there, and nobody will release the lock."""
@@ -53,10 +53,10 @@ class Context:
     @property
     def executor(self) -> str:
         """The id of this opening in this process: unique per start, in every header it writes."""
-        if self._pid != process.pid:  # a forked child is somebody else
+        if self._pid != process_id.pid:  # a forked child is somebody else
             # One id, whoever is first; and what says that there is one is written last.
-            self._executor = self._ids.setdefault(process.pid, os.urandom(6).hex())
-            self._pid = process.pid
+            self._executor = self._ids.setdefault(process_id.pid, os.urandom(6).hex())
+            self._pid = process_id.pid
         return self._executor
 
     @property
@@ -82,7 +82,9 @@ class Context:
         Cancelled, a queued commit is withdrawn; one that is under way is awaited before the
         cancellation goes on, and `proposal.committed` says whether it landed.
         """
-        from perdure.state.waiting import commit  # asyncio: for those only who have it anyway
+        from perdure.state.event_loop.loop_waits import (
+            commit,  # asyncio: for those only who have it anyway
+        )
 
         while True:
             try:
@@ -128,7 +130,7 @@ class Context:
             StoreUnavailable: the store is closed.
         """
         if self._heads is None:
-            from perdure.state.heads import Heads
+            from perdure.state.event_loop.head_looks import Heads
 
             self._heads = Heads(self.backend, self._own_threads())
         return self._heads
@@ -136,7 +138,7 @@ class Context:
     def _own_threads(self) -> Threads:
         if self._threads is not None:
             return self._threads
-        from perdure.state.waiting import Threads
+        from perdure.state.event_loop.loop_waits import Threads
 
         with self._lock:
             if self._closed:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Generator
 from typing import Any, TypeVar
 
 from perdure.state.context import Context
-from perdure.storage.proposals import Proposal
+from perdure.storage.log.proposals import Proposal
 
 R = TypeVar("R")
 Wanted = Proposal | Callable[[], Any]

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import msgspec
 
-from perdure.core import chain, codec
-from perdure.core.codec import UndecodableError
-from perdure.core.values import Plain
+from perdure.core.format import chain
+from perdure.core.values import codec
+from perdure.core.values.codec import UndecodableError
+from perdure.core.values.plain_values import Plain
 from perdure.errors import Corrupt
 from perdure.model import Checkpoint
 

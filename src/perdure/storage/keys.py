@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
-from perdure.core.bounds import index_key
+from perdure.core.arguments.bounds import index_key
 
 
 class Keys(Protocol):

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from functools import partial
 from queue import SimpleQueue
 
-from perdure.core import process
-from perdure.core.threads import begin
+from perdure.system import process_id
+from perdure.system.threads import begin
 
 
 def call(callback: Callable[[str], None], run_id: str) -> None:
@@ -16,7 +16,7 @@ def call(callback: Callable[[str], None], run_id: str) -> None:
     try:
         callback(run_id)
     except Exception:
-        from perdure.core import logs  # 6 ms to import, for a bad day alone
+        from perdure.system import logs  # 6 ms to import, for a bad day alone
 
         log = logs.logger("perdure.storage")
         log.exception("a listener raised at the notice for run %s", run_id)
@@ -29,7 +29,7 @@ class LocalListeners:
     """
 
     def __init__(self) -> None:
-        self._pid = process.pid
+        self._pid = process_id.pid
         self._queues: dict[str, SimpleQueue[str | None]] = {}
 
     def listen(self, executor: str, callback: Callable[[str], None]) -> Callable[[], None]:
@@ -65,8 +65,8 @@ class LocalListeners:
             self._queues.pop(executor, None)
 
     def _forget_after_fork(self) -> None:
-        if self._pid != process.pid:
-            self._pid = process.pid
+        if self._pid != process_id.pid:
+            self._pid = process_id.pid
             self._queues = {}
 
 

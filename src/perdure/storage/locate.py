@@ -5,18 +5,18 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, get_args
 
-from perdure.core import exact
-from perdure.core.arguments import one_of
-from perdure.core.exact import is_a
-from perdure.core.locks import Lock
-from perdure.core.names import shown
+from perdure.core.arguments import exact_types
+from perdure.core.arguments.checks import one_of
+from perdure.core.arguments.exact_types import is_a
+from perdure.core.arguments.names import shown
 from perdure.errors import NotAStore, NotFound
 from perdure.model import Durability
 from perdure.storage.clocks import Clock, wall_clock
 from perdure.storage.port import Backend
+from perdure.system.locks import Lock
 
 if TYPE_CHECKING:
-    from perdure.storage.memory import MemoryBackend
+    from perdure.storage.memory.backend import MemoryBackend
     from perdure.storage.sqlite.repair import Asks
 
 _named_memories: dict[str, MemoryBackend] = {}
@@ -79,7 +79,7 @@ def url_text(url: str | os.PathLike[str]) -> str:
     given = os.fspath(url) if issubclass(type(url), os.PathLike) else url
     if not is_a(given, str):
         raise TypeError(f"a store is opened by its path or URL, which is a text, not {shown(url)}")
-    text = exact.text(given)
+    text = exact_types.text(given)
     try:
         os.fsencode(text)
     except UnicodeEncodeError as error:
@@ -156,7 +156,7 @@ def _postgres(url: str, durability: Durability, clock: Clock, *, create: bool) -
 
 
 def _memory(name: str, clock: Clock, *, create: bool) -> Backend:
-    from perdure.storage.memory import MemoryBackend
+    from perdure.storage.memory.backend import MemoryBackend
 
     if not name:
         return MemoryBackend(clock=clock)

@@ -1,8 +1,8 @@
 """The storage port: what a backend must do, and exactly what each call promises.
 
 A backend keeps bytes, and a few projections that are written in the same transaction as the commit
-they follow from. It knows nothing of states, deltas or schemas. `perdure.testing.contract` holds
-every backend to this page.
+they follow from. It knows nothing of states, deltas or schemas. `perdure.testing.BackendContract`
+holds every backend to this page.
 
 Errors: a backend raises `StoreUnavailable` (with its outcome), `Corrupt` or `UnsupportedFormat`;
 an absent row is None or an empty list, and never the result of a failure (I12).

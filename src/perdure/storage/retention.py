@@ -16,7 +16,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from perdure.core import chain
+from perdure.core.format import chain
 from perdure.errors import Corrupt
 from perdure.model import Commit
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
         run_with_kills,
     )
     from perdure.testing.clock import Clock
-    from perdure.testing.contract import BackendContract
+    from perdure.testing.contract.backend import BackendContract
     from perdure.testing.driving import run_until_waiting
     from perdure.testing.kills import RunEnding, kill_at_every_boundary
     from perdure.testing.mortal import PhysicalCall
@@ -43,7 +43,7 @@ __all__ = [
 ]
 
 _WHERE = {
-    "BackendContract": "contract", "Clock": "clock", "Difference": "replaying",
+    "BackendContract": "contract.backend", "Clock": "clock", "Difference": "replaying",
     "Ending": "boundaries", "PhysicalCall": "mortal", "Played": "playing", "PlayedCall": "playing",
     "Replayed": "replaying", "RunEnding": "kills", "boundary": "boundaries",
     "kill_at_every_boundary": "kills", "kill_program_at_every_boundary": "boundaries",

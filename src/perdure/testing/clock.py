@@ -7,12 +7,12 @@ import weakref
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from perdure.core.arguments import count, flag, seconds
-from perdure.core.exact import is_a, moment
-from perdure.core.names import shown
+from perdure.core.arguments.checks import count, flag, seconds
+from perdure.core.arguments.exact_types import is_a, moment
+from perdure.core.arguments.names import shown
 from perdure.engine.dispatch.heartbeat import LEASE_TTL
 from perdure.model import MICROS_MAX, Durability, from_micros, to_micros
-from perdure.state.policy import SnapshotPolicy
+from perdure.state.snapshot_policy import SnapshotPolicy
 from perdure.storage.locate import locate
 from perdure.storage.port import Backend
 from perdure.store import Store, check_settings

@@ -7,8 +7,8 @@ from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from typing import Any, TypeVar
 
-from perdure.core.exact import is_a
-from perdure.core.names import shown
+from perdure.core.arguments.exact_types import is_a
+from perdure.core.arguments.names import shown
 from perdure.engine.control.run_handle import RunHandle
 from perdure.engine.dispatch.drive import Command
 from perdure.engine.dispatch.drive_end import End, FinishedMeanwhileError
@@ -16,7 +16,7 @@ from perdure.engine.dispatch.runner import Runner
 from perdure.engine.functions.decorators import spec_of
 from perdure.errors import PerdureError
 from perdure.model import FINISHED, MISSING, RunInfo
-from perdure.state.initial import default_state
+from perdure.state.initial_state import default_state
 from perdure.storage.port import Backend
 from perdure.store import Options, Store
 

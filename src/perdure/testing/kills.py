@@ -13,9 +13,9 @@ from typing import Any, Literal
 
 from msgspec import Struct
 
-from perdure.core.schema import Schema
-from perdure.core.values import Plain
-from perdure.core.values import same as equal
+from perdure.core.schema.schema import Schema
+from perdure.core.values.plain_values import Plain
+from perdure.core.values.plain_values import same as equal
 from perdure.engine.journal.ledger import EffectInfo
 from perdure.engine.journal.scopes import scope_of
 from perdure.model import MISSING

@@ -15,7 +15,7 @@ from typing import Any, Literal
 from msgspec import Struct
 from msgspec.structs import replace
 
-from perdure.core import codec
+from perdure.core.values import codec
 from perdure.engine.execution.current_run import current
 from perdure.engine.functions.decorators import MARK, Recorded
 from perdure.engine.functions.run_lookup import take_any

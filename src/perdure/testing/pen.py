@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from perdure.core import chain, ops
-from perdure.core.chain import START, Tail
+from perdure.core.format import chain
+from perdure.core.format.chain import START, Tail
+from perdure.core.values import ops
 from perdure.model import Cause, RunInfo
 from perdure.storage.port import Append, Appended, Backend, Refused
 

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar,
 
 from msgspec import Struct
 
-from perdure.core.arguments import function as check_function
-from perdure.core.arguments import iterable, mapping
-from perdure.core.exact import is_a
-from perdure.core.names import shown
-from perdure.core.values import Plain
+from perdure.core.arguments.checks import function as check_function
+from perdure.core.arguments.checks import iterable, mapping
+from perdure.core.arguments.exact_types import is_a
+from perdure.core.arguments.names import shown
+from perdure.core.values.plain_values import Plain
 from perdure.engine.dispatch.drive import Command
 from perdure.engine.dispatch.drive_end import Finished
 from perdure.engine.functions.decorators import spec_of
@@ -22,8 +22,8 @@ from perdure.engine.journal.prepared_replies import Fakes
 from perdure.engine.journal.prepared_replies import Played as Given
 from perdure.engine.journal.scopes import scope_of
 from perdure.model import MISSING, Commit
-from perdure.state.policy import SnapshotPolicy
-from perdure.storage.memory import MemoryBackend
+from perdure.state.snapshot_policy import SnapshotPolicy
+from perdure.storage.memory.backend import MemoryBackend
 from perdure.testing.clock import Clock
 from perdure.testing.driving import execute, refuse_in_a_loop, refuse_without_state
 

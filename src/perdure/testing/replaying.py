@@ -11,8 +11,8 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from perdure.core.arguments import function as check_function
-from perdure.core.arguments import iterable, mapping
+from perdure.core.arguments.checks import function as check_function
+from perdure.core.arguments.checks import iterable, mapping
 from perdure.engine.dispatch.async_drive import AsyncDrive
 from perdure.engine.dispatch.drive import Command, Drive, Means
 from perdure.engine.dispatch.drive_end import End, Finished
@@ -33,12 +33,12 @@ from perdure.engine.journal.scopes import Scope
 from perdure.engine.journal.values import binding_of, label, parameters_of, preview
 from perdure.errors import NeedsAttention, NotFound, PerdureError, RunInterrupted
 from perdure.model import MISSING, Commit, RunInfo
-from perdure.state.policy import SnapshotPolicy
-from perdure.state.portable import Portable, read_file
-from perdure.storage.memory import MemoryBackend
-from perdure.storage.reader import Folded, LogReader
+from perdure.state.snapshot_policy import SnapshotPolicy
+from perdure.storage.log.reader import Folded, LogReader
+from perdure.storage.memory.backend import MemoryBackend
 from perdure.store import Store
 from perdure.testing.driving import in_a_loop, refuse_in_a_loop
+from perdure.transfer.portable_file import Portable, read_file
 
 
 class Difference(Struct, frozen=True):

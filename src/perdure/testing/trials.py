@@ -11,7 +11,7 @@ from typing import Any
 
 from msgspec import Struct, field
 
-from perdure.core.schema import Schema
+from perdure.core.schema.schema import Schema
 from perdure.engine.control.run_handle import RunHandle
 from perdure.engine.dispatch.drive import Command
 from perdure.engine.functions.decorators import spec_of

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from hashlib import sha256
 
-from perdure.core import chain, codec, envelope, ops, remains
-from perdure.core.values import same
+from perdure.core.format import chain, envelope, remains
+from perdure.core.values import codec, ops
+from perdure.core.values.plain_values import same
 from perdure.errors import Unstorable
-from perdure.storage import snapshots
+from perdure.storage.log import snapshots
 from perdure.storage.port import StoredSnapshot
 from tests.fuzz.mutating import Parts
 from tests.fuzz.target import Looks, Target

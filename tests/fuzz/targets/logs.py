@@ -12,13 +12,13 @@ from typing import Any
 import msgspec
 
 import perdure
-from perdure.core import chain, envelope
+from perdure.core.format import chain, envelope
 from perdure.engine.journal.failures import rebuild_error
 from perdure.engine.journal.journal import Journal
 from perdure.model import id_text
-from perdure.state.portable import read_file
-from perdure.state.transfer import LogEntry
 from perdure.store import Store
+from perdure.transfer.portable_file import read_file
+from perdure.transfer.whole_log import LogEntry
 from tests.fuzz.mutating import Parts
 from tests.fuzz.target import Looks, Target
 

@@ -12,12 +12,12 @@ import msgspec
 from langgraph.checkpoint.sqlite import SqliteSaver
 
 import perdure
-from perdure.core import codec
+from perdure.core.values import codec
 from perdure.integrations.langgraph import PerdureSaver
-from perdure.integrations.langgraph.kinds import BUILT_IN
-from perdure.integrations.langgraph.moving import Mover, open_source
-from perdure.integrations.langgraph.moving_serde import Reader
-from perdure.integrations.langgraph.values import Coder
+from perdure.integrations.langgraph.moving.move_threads import Mover, open_source
+from perdure.integrations.langgraph.moving.serializer import Reader
+from perdure.integrations.langgraph.values.kinds import BUILT_IN
+from perdure.integrations.langgraph.values.rich_values import Coder
 from tests.cli import langgraph_graphs as graphs
 from tests.fuzz.mutating import Parts
 from tests.fuzz.target import Looks, Target

@@ -11,12 +11,12 @@ import perdure
 from perdure import Question
 from perdure.cli import naming, plain
 from perdure.cli.failures import UsageError
-from perdure.core import urls as shown_urls
 from perdure.storage.answers import Standing
 from perdure.storage.locate import locate
 from perdure.storage.port import Backend
 from perdure.storage.postgres import address
 from perdure.storage.standing import closed_error, read_why
+from perdure.system import urls as shown_urls
 from tests.fuzz.mutating import Parts
 from tests.fuzz.target import Looks, Target
 

@@ -7,7 +7,7 @@ import gc
 import pytest
 
 from perdure.integrations.langgraph import PerdureSaver
-from perdure.integrations.langgraph.calm import Calm, _go_on_in_child
+from perdure.integrations.langgraph.gc_pause import Calm, _go_on_in_child
 from tests.integrations.langgraph.checkpoints import get, put
 
 

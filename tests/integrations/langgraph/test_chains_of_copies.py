@@ -13,9 +13,10 @@ import pytest
 from langgraph.checkpoint.base import CheckpointTuple
 
 import perdure
-from perdure.integrations.langgraph import PerdureSaver, deleting
+from perdure.integrations.langgraph import PerdureSaver
+from perdure.integrations.langgraph.threads import thread_deletion
 from perdure.model import AgentInfo
-from perdure.state.purging import Purged
+from perdure.retention.purging import Purged
 from tests.integrations.langgraph.checkpoints import config, get, id_of, put, values_of
 from tests.integrations.langgraph.conftest import Place
 from tests.work import work_of
@@ -33,7 +34,7 @@ ORDERS: dict[str, Callable[[int], Sequence[int]]] = {
 @pytest.fixture(autouse=True)
 def no_hurry(monkeypatch: pytest.MonkeyPatch) -> None:
     """A machine with much to do must not look like one that leaves something."""
-    monkeypatch.setattr(deleting, "PURGE_S", 600.0)
+    monkeypatch.setattr(thread_deletion, "PURGE_S", 600.0)
 
 
 def chain(saver: PerdureSaver, length: int) -> None:
@@ -157,7 +158,7 @@ def test_many_that_copies_read_hold_up_nobody(
         looks.append(of)
         return purge(seconds, of)
 
-    monkeypatch.setattr(deleting, "PURGE_S", 0.0)
+    monkeypatch.setattr(thread_deletion, "PURGE_S", 0.0)
     monkeypatch.setattr(other._logs, "purge", noted)
     for number in range(5):
         put(other, {"n": 1}, config(f"other-{number}"))

@@ -14,7 +14,8 @@ from typing_extensions import TypedDict
 
 import perdure
 from perdure.errors import NotFound
-from perdure.integrations.langgraph import PerdureSaver, copying
+from perdure.integrations.langgraph import PerdureSaver
+from perdure.integrations.langgraph.threads import thread_copies
 from tests.integrations.langgraph.checkpoints import config, get, id_of, line, put
 from tests.integrations.langgraph.conftest import Place
 from tests.integrations.langgraph.copying import Copies
@@ -128,14 +129,14 @@ def test_what_is_removed_while_a_thread_is_copied_stays_in_the_copy(
     saver, other = place.open(), place.open()
     last = line(saver, 3)[-1]
     whole = [id_of(one.config) for one in saver.list(config())]
-    say = copying._say
+    say = thread_copies._say
 
     def late(*args: Any) -> None:
         put(other, {"n": "more"}, last, 4)
         other.prune(["t"])
         say(*args)
 
-    monkeypatch.setattr(copying, "_say", late)
+    monkeypatch.setattr(thread_copies, "_say", late)
     saver.copy_thread("t", "copy")
     for reader in (saver, place.open()):
         assert [id_of(one.config) for one in reader.list(COPY)] == whole

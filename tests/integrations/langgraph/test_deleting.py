@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from perdure.errors import Corrupt, NotFound
-from perdure.integrations.langgraph import PerdureSaver, deleting
-from perdure.state import purging
+from perdure.integrations.langgraph import PerdureSaver
+from perdure.integrations.langgraph.threads import thread_deletion
+from perdure.retention import purging
 from perdure.storage.port import Backend
 from tests.integrations.langgraph.checkpoints import (
     checkpoint,
@@ -23,7 +24,7 @@ from tests.integrations.langgraph.conftest import Place
 @pytest.fixture(autouse=True)
 def no_hurry(monkeypatch: pytest.MonkeyPatch) -> None:
     """A machine with much to do must not look like one that leaves something."""
-    monkeypatch.setattr(deleting, "PURGE_S", 60.0)
+    monkeypatch.setattr(thread_deletion, "PURGE_S", 60.0)
 
 
 def backend_of(saver: PerdureSaver) -> Backend:
@@ -204,7 +205,7 @@ def test_a_long_thread_goes_a_part_at_a_time(place: Place, monkeypatch: pytest.M
     backend = backend_of(saver)
     purge = backend.purge
     monkeypatch.setattr(backend, "purge", lambda no: purge(no, 8))
-    monkeypatch.setattr(deleting, "PURGE_S", 0.0)
+    monkeypatch.setattr(thread_deletion, "PURGE_S", 0.0)
     saver.delete_thread("t")
     left = left_of(saver)
     assert left > 1

@@ -20,10 +20,11 @@ from langgraph.checkpoint.sqlite import SqliteSaver
 from langgraph.graph import START, StateGraph
 from typing_extensions import TypedDict
 
-from perdure.integrations.langgraph import PerdureSaver, history, queued
-from perdure.integrations.langgraph.queued import Queue
-from perdure.state.foreign import ForeignLog
-from perdure.storage.reader import LogReader
+from perdure.adapters.foreign_logs import ForeignLog
+from perdure.integrations.langgraph import PerdureSaver
+from perdure.integrations.langgraph.threads import channel_history, queued_writes
+from perdure.integrations.langgraph.threads.queued_writes import Queue
+from perdure.storage.log.reader import LogReader
 from perdure.storage.sqlite.backend import SqliteBackend
 from tests.integrations.langgraph.checkpoints import checkpoint, config, id_of, put
 from tests.integrations.langgraph.conftest import Place
@@ -253,13 +254,13 @@ def test_a_walk_goes_over_what_is_new_only(place: Place, monkeypatch: pytest.Mon
         at = put(saver, {}, at, number + 2)
     assert len(_written(saver)) == 40
     over: list[str] = []
-    collect = history._Walk._collect
+    collect = channel_history._Walk._collect
 
     def counting(self: Any, found: Any, wanted: Any) -> None:
         over.append(found.id)
         collect(self, found, wanted)
 
-    monkeypatch.setattr(history._Walk, "_collect", counting)
+    monkeypatch.setattr(channel_history._Walk, "_collect", counting)
     assert _written(saver) == [*range(40)] and over == []
     for number in range(40, 43):
         saver.put_writes(at, [("ch", number)], f"{number}")
@@ -360,7 +361,7 @@ def test_a_turn_reads_little_and_commits_once_a_step(
     """A chat turn read its last commit by itself, its parent by itself, and looked up each of them
     by its key, in front of one read that had them all. Counted, as times tell nothing on a machine
     that others use: reads of a log, look-ups of a key, and commits."""
-    monkeypatch.setattr(queued, "PATIENCE_S", 5.0)
+    monkeypatch.setattr(queued_writes, "PATIENCE_S", 5.0)
     asked: list[str] = []
     for name in ("read", "key", "keys", "snapshot", "append"):
         called = getattr(SqliteBackend, name)

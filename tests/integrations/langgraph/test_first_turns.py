@@ -16,11 +16,12 @@ from langgraph.graph import START, StateGraph
 
 import perdure
 from perdure import SnapshotPolicy
-from perdure.integrations.langgraph import PerdureSaver, queued
-from perdure.integrations.langgraph.changes import Source
-from perdure.integrations.langgraph.queued import Queue
-from perdure.integrations.langgraph.window import FOLDED_MAX
-from perdure.storage.commits import CommitReader
+from perdure.integrations.langgraph import PerdureSaver
+from perdure.integrations.langgraph.threads import queued_writes
+from perdure.integrations.langgraph.threads.queued_writes import Queue
+from perdure.integrations.langgraph.threads.recent_commits import FOLDED_MAX
+from perdure.integrations.langgraph.threads.state_changes import Source
+from perdure.storage.log.commits import CommitReader
 from perdure.storage.sqlite.backend import SqliteBackend
 from tests.integrations.langgraph.checkpoints import config, get, line, put
 
@@ -55,7 +56,7 @@ def test_the_first_turn_commits_as_often_as_the_later_ones(
     """The writes of a first step did not wait for the checkpoint behind: it was not known yet that
     a graph brings them. So a turn of a conversation, in a process that keeps too few threads in
     memory for all of its conversations, made four or five commits instead of three."""
-    monkeypatch.setattr(queued, "PATIENCE_S", 5.0)
+    monkeypatch.setattr(queued_writes, "PATIENCE_S", 5.0)
     commits: list[int] = []
     append = SqliteBackend.append
 

@@ -18,7 +18,7 @@ from typing_extensions import TypedDict
 
 from perdure.errors import Conflict
 from perdure.integrations.langgraph import PerdureSaver
-from perdure.integrations.langgraph.past import Past
+from perdure.integrations.langgraph.threads.counted_commits import Past
 from tests.cli.operator import Operator
 from tests.integrations.langgraph.checkpoints import config, get, id_of, line, put, values_of
 from tests.integrations.langgraph.conftest import Place

@@ -12,7 +12,7 @@ from langgraph.graph import START, StateGraph
 
 from perdure.errors import NotFound
 from perdure.integrations.langgraph import PerdureSaver
-from perdure.state import trimming
+from perdure.retention import trimming
 from tests.integrations.langgraph.checkpoints import config, get, line, put
 from tests.integrations.langgraph.conftest import Place
 from tests.integrations.langgraph.going_back import Plain

@@ -8,11 +8,12 @@ from typing import Any
 import pytest
 from langchain_core.runnables import RunnableConfig
 
+from perdure.adapters.foreign_logs import ForeignLog
 from perdure.errors import Conflict
-from perdure.integrations.langgraph import PerdureSaver, listing
-from perdure.integrations.langgraph.asked import ASKED_MAX, Asked
-from perdure.state.foreign import ForeignLog
-from perdure.storage.commits import CommitReader
+from perdure.integrations.langgraph import PerdureSaver
+from perdure.integrations.langgraph.threads import listing
+from perdure.integrations.langgraph.threads.requested_checkpoints import ASKED_MAX, Asked
+from perdure.storage.log.commits import CommitReader
 from tests.integrations.langgraph.checkpoints import config, get, id_of, line, put, values_of
 from tests.integrations.langgraph.conftest import Place
 

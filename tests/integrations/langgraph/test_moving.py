@@ -18,10 +18,10 @@ from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 from langgraph.types import Interrupt, Send
 from pydantic import BaseModel
 
-from perdure.integrations.langgraph.moving import in_call
-from perdure.integrations.langgraph.moving_compare import Comparison
-from perdure.integrations.langgraph.moving_serde import Reader, Unread, found_unread
-from perdure.integrations.langgraph.moving_source import Address, WriteKey, in_order
+from perdure.integrations.langgraph.moving.comparison import Comparison
+from perdure.integrations.langgraph.moving.move_threads import in_call
+from perdure.integrations.langgraph.moving.serializer import Reader, Unread, found_unread
+from perdure.integrations.langgraph.moving.source import Address, WriteKey, in_order
 from tests.integrations.langgraph.checkpoints import checkpoint, config
 
 

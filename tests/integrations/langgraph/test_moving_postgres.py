@@ -19,12 +19,12 @@ from langgraph.types import Command, Send
 from psycopg.types.json import Jsonb
 
 import perdure
-from perdure.core.urls import shown
 from perdure.errors import Corrupt, NotAStore, NotFound, StoreUnavailable, UnsupportedFormat
 from perdure.integrations.langgraph import PerdureSaver
-from perdure.integrations.langgraph.moving import Moved, Mover, open_source
-from perdure.integrations.langgraph.moving_compare import Comparison
-from perdure.integrations.langgraph.moving_postgres import COLUMNS, VERSIONS, PostgresSource
+from perdure.integrations.langgraph.moving.comparison import Comparison
+from perdure.integrations.langgraph.moving.move_threads import Moved, Mover, open_source
+from perdure.integrations.langgraph.moving.postgres import COLUMNS, VERSIONS, PostgresSource
+from perdure.system.urls import shown
 from tests.cli import langgraph_graphs as graphs
 from tests.cli.langgraph_graphs import THREADS, alike, at
 from tests.integrations.langgraph.checkpoints import checkpoint, config

@@ -21,8 +21,8 @@ from langchain_core.messages import (
 )
 from pydantic import BaseModel, ConfigDict
 
-from perdure.integrations.langgraph.kinds import BUILT_IN, TAG, ModelKind
-from perdure.integrations.langgraph.values import Coder
+from perdure.integrations.langgraph.values.kinds import BUILT_IN, TAG, ModelKind
+from perdure.integrations.langgraph.values.rich_values import Coder
 
 CODER = Coder(BUILT_IN)
 NEEDED: dict[str, Any] = {

@@ -14,7 +14,7 @@ from langgraph.checkpoint.base import CheckpointTuple
 import perdure
 from perdure import Conflict, NotFound
 from perdure.integrations.langgraph import PerdureSaver
-from perdure.integrations.langgraph.window import FOLDED_MAX
+from perdure.integrations.langgraph.threads.recent_commits import FOLDED_MAX
 from perdure.storage.sqlite.backend import SqliteBackend
 from tests.integrations.langgraph.checkpoints import config, get, line, put
 from tests.integrations.langgraph.conftest import Place

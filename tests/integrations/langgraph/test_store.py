@@ -21,8 +21,8 @@ from langgraph.store.base import (
 )
 
 import perdure
-from perdure.integrations.langgraph.store import PerdureStore
-from perdure.integrations.langgraph.store_items import agent_name, space_of, space_text
+from perdure.integrations.langgraph.store.items import agent_name, space_of, space_text
+from perdure.integrations.langgraph.store.memory_store import PerdureStore
 
 USERS = ("users", "17")
 
@@ -456,18 +456,18 @@ def test_threads_lose_nothing(base):
 
 def test_one_that_fails_does_not_take_those_along_that_share_its_commit(base, monkeypatch):
     """Writes that wait are committed together; if that fails, each is tried alone."""
-    from perdure.integrations.langgraph import store_shard
+    from perdure.integrations.langgraph.store.shard import Shard
 
     store = PerdureStore(base)
     store.put(USERS, "a", {})
-    edit = store_shard.Shard._edit
+    edit = Shard._edit
 
     def fails(self, agent, writes):
         if any(change.key == "bad" for write in writes for change in write.changes):
             raise OSError("no")
         return edit(self, agent, writes)
 
-    monkeypatch.setattr(store_shard.Shard, "_edit", fails)
+    monkeypatch.setattr(Shard, "_edit", fails)
     shard = store._shard("store:users")
     outcomes = {}
 
@@ -510,17 +510,17 @@ def test_writes_that_wait_share_a_commit(base):
 
 def test_an_interrupted_write_is_found_again(base, monkeypatch):
     """Interrupted right after its commit, a write left the index behind the log."""
-    from perdure.integrations.langgraph import store_shard
+    from perdure.integrations.langgraph.store.shard import Shard
 
     store = PerdureStore(base)
     store.put(USERS, "a", {})
-    show = store_shard.Shard._show
+    show = Shard._show
 
     def interrupted(self, places):
-        monkeypatch.setattr(store_shard.Shard, "_show", show)
+        monkeypatch.setattr(Shard, "_show", show)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(store_shard.Shard, "_show", interrupted)
+    monkeypatch.setattr(Shard, "_show", interrupted)
     with pytest.raises(KeyboardInterrupt):
         store.put(USERS, "b", {})
     assert sorted(keys(store.search(USERS))) == ["a", "b"]
@@ -586,7 +586,7 @@ def test_perdure_does_not_import_langgraph():
 
 
 def test_many_labels_page_and_fall_out_of_memory(base, monkeypatch):
-    from perdure.integrations.langgraph import store as module
+    from perdure.integrations.langgraph.store import memory_store as module
 
     monkeypatch.setattr(module, "PAGE", 3)
     monkeypatch.setattr(module, "SHARDS_MAX", 4)

@@ -39,7 +39,7 @@ def test_follow_reads_anew_after_a_move_or_far_behind(store, monkeypatch):
     mine.refresh()
     theirs.rollback(2)
     assert mine.follow() is None and mine.state == {"n": 1}
-    monkeypatch.setattr(sys.modules["perdure.state.following"], "FOLLOW_MAX", 2)
+    monkeypatch.setattr(sys.modules["perdure.state.others_commits"], "FOLLOW_MAX", 2)
     for number in range(4):
         theirs.update(lambda draft, number=number: draft.update(x=number), f"{number}")
     assert mine.follow() is None and mine.state == theirs.state

@@ -11,7 +11,7 @@ from langgraph.graph import END, START, StateGraph
 from langgraph.runtime import Runtime
 from langgraph.store.base import BaseStore
 
-from perdure.integrations.langgraph.store import PerdureStore
+from perdure.integrations.langgraph.store.memory_store import PerdureStore
 
 
 class State(TypedDict):

@@ -13,8 +13,8 @@ import pytest
 from langchain_core.messages import AIMessage
 
 import perdure
-from perdure.integrations.langgraph import store_vectors
-from perdure.integrations.langgraph.store import PerdureStore
+from perdure.integrations.langgraph.store import vectors
+from perdure.integrations.langgraph.store.memory_store import PerdureStore
 
 SPACE = ("docs",)
 AT = dt.datetime(2026, 5, 1, tzinfo=dt.UTC)
@@ -109,7 +109,7 @@ def test_what_json_has_not_is_embedded_as_text(url):
 def test_distances(url, without_numpy, monkeypatch):
     """`l2` and `inner_product` were refused."""
     if without_numpy:
-        monkeypatch.setattr(store_vectors, "_numpy", lambda: None)
+        monkeypatch.setattr(vectors, "_numpy", lambda: None)
     expected = {
         "cosine": {"near": 1.0, "far": 1.0, "across": 0.0},
         "inner_product": {"near": 1.0, "far": 4.0, "across": 0.0},

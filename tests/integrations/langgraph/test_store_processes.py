@@ -8,12 +8,12 @@ import subprocess
 import sys
 
 import perdure
-from perdure.integrations.langgraph.store import PerdureStore
+from perdure.integrations.langgraph.store.memory_store import PerdureStore
 
 SPACE = ("shared", "all")
 WRITER = """
 import sys
-from perdure.integrations.langgraph.store import PerdureStore
+from perdure.integrations.langgraph.store.memory_store import PerdureStore
 url, name, count = sys.argv[1], sys.argv[2], int(sys.argv[3])
 with PerdureStore.from_url(url) as store:
     print("ready", flush=True)

@@ -12,7 +12,7 @@ from langgraph.store.base import GetOp, ListNamespacesOp, MatchCondition, PutOp,
 from langgraph.store.memory import InMemoryStore
 
 import perdure
-from perdure.integrations.langgraph.store import PerdureStore
+from perdure.integrations.langgraph.store.memory_store import PerdureStore
 
 LABELS = st.sampled_from(["a", "b", "a/b", "ü", "%"])
 SPACES = st.lists(LABELS, min_size=1, max_size=3).map(tuple)

@@ -10,7 +10,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 import perdure
-from perdure.integrations.langgraph.store import PerdureStore
+from perdure.integrations.langgraph.store.memory_store import PerdureStore
 
 SPACE = ("cache", "a")
 

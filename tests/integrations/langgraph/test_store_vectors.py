@@ -14,8 +14,8 @@ from langgraph.store.base import PutOp
 from langgraph.store.memory import InMemoryStore
 
 import perdure
-from perdure.integrations.langgraph import store_vectors
-from perdure.integrations.langgraph.store import PerdureStore
+from perdure.integrations.langgraph.store import vectors
+from perdure.integrations.langgraph.store.memory_store import PerdureStore
 
 DOCS = ("docs",)
 
@@ -192,7 +192,7 @@ def test_numpy_is_looked_for_once_where_it_is_not_there(base, monkeypatch):
 
     monkeypatch.delitem(sys.modules, "numpy", raising=False)
     monkeypatch.setattr(sys, "meta_path", [Finder(), *sys.meta_path])
-    monkeypatch.setattr(store_vectors, "_numpy", cache(store_vectors._numpy.__wrapped__))
+    monkeypatch.setattr(vectors, "_numpy", cache(vectors._numpy.__wrapped__))
     store = PerdureStore(base, index=config(Embed()))
     store.put(DOCS, "a", {"text": "abc"})
     for _ in range(3):
@@ -213,7 +213,7 @@ def test_without_numpy_and_with_it_scores_are_the_same(base, monkeypatch):
     if importlib.util.find_spec("numpy"):
         kinds.append(importlib.import_module("numpy"))
     for kind in kinds:
-        monkeypatch.setattr(store_vectors, "_numpy", lambda kind=kind: kind)
+        monkeypatch.setattr(vectors, "_numpy", lambda kind=kind: kind)
         for _ in range(2):  # the second time from what was kept of the first
             assert dict(found(store, "abh")) == pytest.approx(wanted)
         assert dict(found(store, "zz")) == dict.fromkeys("0134", 0) | {"2": None}

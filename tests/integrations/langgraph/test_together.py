@@ -16,10 +16,12 @@ from langchain_core.runnables import RunnableConfig
 from langgraph.graph import END, START, StateGraph
 
 import perdure
-from perdure.integrations.langgraph import PerdureSaver, names, queued
-from perdure.integrations.langgraph.queued import Queue, Request
-from perdure.integrations.langgraph.written import Write
-from perdure.state.policy import SnapshotPolicy
+from perdure.integrations.langgraph import PerdureSaver
+from perdure.integrations.langgraph.threads import queued_writes
+from perdure.integrations.langgraph.threads.queued_writes import Queue, Request
+from perdure.integrations.langgraph.threads.write_records import Write
+from perdure.integrations.langgraph.values import thread_names
+from perdure.state.snapshot_policy import SnapshotPolicy
 from tests.integrations.langgraph.checkpoints import (
     checkpoint,
     config,
@@ -330,7 +332,7 @@ def test_writes_whose_checkpoint_is_far_behind_wait_for_it(
 ) -> None:
     """A graph whose nodes are coroutines that await nothing ran through all its steps before its
     first checkpoint was in. No writes met their checkpoint; each step was two commits."""
-    monkeypatch.setattr(queued, "PATIENCE_S", 30)
+    monkeypatch.setattr(queued_writes, "PATIENCE_S", 30)
 
     async def main(saver: PerdureSaver) -> None:
         sizes = batches_of(saver)
@@ -380,7 +382,7 @@ def test_each_round_is_longer_and_all_of_them_take_a_second_or_so() -> None:
 def test_a_checkpoint_that_comes_just_too_late_is_waited_for_the_next_time(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(queued, "MISSED_S", 1e9)  # however slow the machine is
+    monkeypatch.setattr(queued_writes, "MISSED_S", 1e9)  # however slow the machine is
     waits, queue = Clockless(monkeypatch), Queue()
 
     def step(name: str) -> int:
@@ -415,8 +417,8 @@ def test_of_many_parallel_tasks_the_writes_hold_no_threads(monkeypatch: pytest.M
     took a tenth longer than with SqliteSaver."""
     waits, queue = Clockless(monkeypatch), Queue()
     queue._pays = True
-    found = [asked(queue, "x") for _ in range(queued.TOGETHER_MAX + 1)]
-    queue.rounds(found[-1], queued.TOGETHER_MAX)
+    found = [asked(queue, "x") for _ in range(queued_writes.TOGETHER_MAX + 1)]
+    queue.rounds(found[-1], queued_writes.TOGETHER_MAX)
     assert waits.rounds == 0
     queue.rounds(found[-1])  # as in a loop
     assert waits.rounds == 1
@@ -444,7 +446,7 @@ def test_coroutines_that_wait_leave_the_threads_to_the_checkpoints(
 ) -> None:
     """The store has eight threads. Were they held by writes that wait, the checkpoints that these
     wait for would find none."""
-    monkeypatch.setattr(queued, "PATIENCE_S", 60)
+    monkeypatch.setattr(queued_writes, "PATIENCE_S", 60)
     ids = [f"t{number}" for number in range(20)]
 
     async def main(saver: PerdureSaver) -> None:
@@ -478,7 +480,7 @@ def test_a_coroutine_whose_checkpoint_does_not_come_writes_by_itself(place: Plac
 def test_writes_that_are_cancelled_while_they_wait_are_not_there(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(queued, "PATIENCE_S", 60)
+    monkeypatch.setattr(queued_writes, "PATIENCE_S", 60)
 
     async def main(saver: PerdureSaver) -> None:
         at = put(saver, {"n": 0})
@@ -500,7 +502,7 @@ def test_writes_that_are_cancelled_in_a_commit_are_done_before_the_cancellation_
     place: Place, monkeypatch: pytest.MonkeyPatch, fails: bool
 ) -> None:
     """Where that commit fails they are taken back: nobody else waits for them."""
-    monkeypatch.setattr(queued, "PATIENCE_S", 0.05)
+    monkeypatch.setattr(queued_writes, "PATIENCE_S", 0.05)
     begun, gate = threading.Event(), threading.Event()
 
     async def main(saver: PerdureSaver) -> None:
@@ -580,14 +582,17 @@ def test_metadata_come_back_as_they_were(place: Place, metadata: Any) -> None:
 def test_keys_give_back_namespace_and_id(id: str) -> None:
     for namespace in ("", "a:b|c/d", "é\n"):
         for number in (1, 2, 30):
-            key = names.checkpoint_key(namespace, id, number)
-            assert names.read_checkpoint_key(key) == (namespace, id)
-            assert names.read_checkpoint_key(names.writes_key(namespace, id, number)) is None
+            key = thread_names.checkpoint_key(namespace, id, number)
+            assert thread_names.read_checkpoint_key(key) == (namespace, id)
+            assert (
+                thread_names.read_checkpoint_key(thread_names.writes_key(namespace, id, number))
+                is None
+            )
 
 
 @pytest.mark.parametrize("key", [None, "", "charge", "c:x", "c::short", "c1:a:b:c"])
 def test_keys_of_others_are_no_checkpoints(key: str | None) -> None:
-    assert names.read_checkpoint_key(key) is None
+    assert thread_names.read_checkpoint_key(key) is None
 
 
 def test_versions_that_are_equal_but_of_another_type(place: Place) -> None:

@@ -15,9 +15,10 @@ from langchain_core.runnables import RunnableConfig
 from langgraph.channels.delta import DeltaChannel
 from langgraph.graph import START, StateGraph
 
-from perdure.core.pool import Job
-from perdure.integrations.langgraph import PerdureSaver, turns
-from perdure.integrations.langgraph.turns import Turns
+from perdure.integrations.langgraph import PerdureSaver
+from perdure.integrations.langgraph.threads import coroutine_queue
+from perdure.integrations.langgraph.threads.coroutine_queue import Turns
+from perdure.system.thread_pool import Job
 
 THREAD: RunnableConfig = {"configurable": {"thread_id": "t"}, "recursion_limit": 30}
 FOR_EVER_S = 60.0
@@ -42,7 +43,7 @@ def test_a_graph_of_coroutines_needs_one_thread(
 ) -> None:
     """It had seven of the store's eight threads wait for each other, and wake each other: a third
     of the CPU of its steps."""
-    monkeypatch.setattr(turns, "TURN_MAX_S", FOR_EVER_S)
+    monkeypatch.setattr(coroutine_queue, "TURN_MAX_S", FOR_EVER_S)
     used: set[int] = set()
     run = Job.run
 
@@ -117,9 +118,9 @@ def test_an_end_that_was_lost_holds_nobody_up_for_long(monkeypatch: pytest.Monke
         await lost()
         return await entered()
 
-    monkeypatch.setattr(turns, "TURN_MAX_S", 0.01)
+    monkeypatch.setattr(coroutine_queue, "TURN_MAX_S", 0.01)
     assert asyncio.run(both())
-    monkeypatch.setattr(turns, "TURN_MAX_S", FOR_EVER_S)
+    monkeypatch.setattr(coroutine_queue, "TURN_MAX_S", FOR_EVER_S)
     asyncio.run(lost())
     assert asyncio.run(asyncio.wait_for(entered(), FOR_EVER_S / 2))
 
@@ -128,7 +129,7 @@ def test_a_loop_that_is_closed_in_the_middle_of_it_is_left_quietly(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """What waits there is thrown away, and wakes what waited for it: that has no loop any more."""
-    monkeypatch.setattr(turns, "TURN_MAX_S", FOR_EVER_S)
+    monkeypatch.setattr(coroutine_queue, "TURN_MAX_S", FOR_EVER_S)
     queue, problems = Turns(), list[object]()
     monkeypatch.setattr(sys, "unraisablehook", problems.append)
 

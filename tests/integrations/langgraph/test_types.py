@@ -28,12 +28,12 @@ from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 from langgraph.types import Command, Interrupt, Overwrite, Send
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, SecretStr
 
-from perdure.core import codec
-from perdure.core.zones import MissingZone
+from perdure.core.values import codec
+from perdure.core.values.zones import MissingZone
 from perdure.errors import SchemaError, Unstorable
 from perdure.integrations.langgraph import PerdureSaver
-from perdure.integrations.langgraph.kinds import BUILT_IN
-from perdure.integrations.langgraph.values import Coder
+from perdure.integrations.langgraph.values.kinds import BUILT_IN
+from perdure.integrations.langgraph.values.rich_values import Coder
 from tests.integrations.langgraph.checkpoints import config, put, values_of
 from tests.integrations.langgraph.conftest import Place
 from tests.machine import machine

@@ -27,12 +27,13 @@ from langgraph.types import Command, interrupt
 from pydantic import BaseModel, RootModel
 from typing_extensions import TypedDict
 
-from perdure.core import codec
+from perdure.core.values import codec
 from perdure.errors import Unstorable
-from perdure.integrations.langgraph import PerdureSaver, unnamed
-from perdure.integrations.langgraph.kinds import BUILT_IN
-from perdure.integrations.langgraph.plain import plain_of
-from perdure.integrations.langgraph.values import Coder
+from perdure.integrations.langgraph import PerdureSaver
+from perdure.integrations.langgraph.values import unnamed
+from perdure.integrations.langgraph.values.kinds import BUILT_IN
+from perdure.integrations.langgraph.values.plain_subclasses import plain_of
+from perdure.integrations.langgraph.values.rich_values import Coder
 from tests.integrations.langgraph.checkpoints import config, get, put, values_of
 from tests.integrations.langgraph.conftest import Place
 

@@ -13,8 +13,9 @@ from langchain_core.messages import HumanMessage
 from langgraph.checkpoint.base.id import uuid6
 
 from perdure.errors import Conflict, Corrupt, NotFound, SchemaError, Unstorable
-from perdure.integrations.langgraph import PerdureSaver, metadata, names
-from perdure.integrations.langgraph.store_items import space_of
+from perdure.integrations.langgraph import PerdureSaver, metadata
+from perdure.integrations.langgraph.store.items import space_of
+from perdure.integrations.langgraph.values import thread_names
 from tests.integrations.langgraph.checkpoints import (
     checkpoint,
     config,
@@ -292,9 +293,9 @@ def test_long_texts_of_others_are_not_kept(caplog: pytest.LogCaptureFixture) -> 
         return seen() is not None
 
     for take in (
-        lambda text: names.place_of("", text),
-        lambda text: names.place_of(text, "c"),
-        names.read_place,
+        lambda text: thread_names.place_of("", text),
+        lambda text: thread_names.place_of(text, "c"),
+        thread_names.read_place,
         space_of,
         metadata._opens,
         lambda text: metadata._sounds_secret(text, ("token",)),

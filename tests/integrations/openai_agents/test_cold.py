@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import perdure
-from perdure.core import types
+from perdure.core.types import nodes
 from perdure.integrations.openai_agents import PerdureSession
 from perdure.storage.sqlite.writer import Writer
 
@@ -62,7 +62,7 @@ async def test_a_cold_read_opens_one_connection_and_builds_nothing(
         start(self)
 
     monkeypatch.setattr(Writer, "connect", counted)
-    monkeypatch.setattr(types.ListNode, "build", refused)
+    monkeypatch.setattr(nodes.ListNode, "build", refused)
     monkeypatch.setattr(threading.Thread, "start", started)
     async with PerdureSession("c", path) as session:
         assert await session.get_items() == items

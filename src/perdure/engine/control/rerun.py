@@ -14,23 +14,23 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from perdure.core.arguments import one_of
-from perdure.core.bounds import NAME_MAX, index_key
-from perdure.core.names import check_label, check_name, check_words
-from perdure.core.schema import Schema
+from perdure.core.arguments.bounds import NAME_MAX, index_key
+from perdure.core.arguments.checks import one_of
+from perdure.core.arguments.names import check_label, check_name, check_words
+from perdure.core.schema.schema import Schema
 from perdure.engine.functions.orders import run_id
 from perdure.engine.functions.run_lookup import refuse_not_begun
 from perdure.engine.journal.left_history import Again, Origins, path_back, path_of
 from perdure.errors import Conflict, NotFound
 from perdure.model import FINISHED, Cause, Commit, Message, RunInfo
 from perdure.state.context import Context
-from perdure.state.family import CHILD, begin_of
-from perdure.state.heading import commit_move, find_head
-from perdure.state.moves import unfinished_runs
-from perdure.state.remaining import base_key, renewed, signals_left
-from perdure.state.working import WorkingCopy
-from perdure.storage.proposals import HERE, Extras
-from perdure.storage.reader import LogReader
+from perdure.state.jump_commits import commit_move, find_head
+from perdure.state.runs.family_messages import CHILD, begin_of
+from perdure.state.runs.unused_signals import base_key, renewed, signals_left
+from perdure.state.time_travel import unfinished_runs
+from perdure.state.working_copy import WorkingCopy
+from perdure.storage.log.proposals import HERE, Extras
+from perdure.storage.log.reader import LogReader
 from perdure.visible import visible
 
 CHOICES: tuple[Again, ...] = ("ask", "reuse", "live")

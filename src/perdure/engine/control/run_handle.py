@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from msgspec.structs import replace
 
-from perdure.core.arguments import flag, seconds
-from perdure.core.arguments import function as check_function
-from perdure.core.names import check_key, check_words
-from perdure.core.values import Plain, take
+from perdure.core.arguments.checks import flag, seconds
+from perdure.core.arguments.checks import function as check_function
+from perdure.core.arguments.names import check_key, check_words
+from perdure.core.values.plain_values import Plain, take
 from perdure.engine.control.rerun import fork_run, refuse_unfinished, retry_run
 from perdure.engine.control.settlement import check_open, journals, left_open
 from perdure.engine.control.wait_circles import WaitingInPlace
@@ -38,14 +38,14 @@ from perdure.errors import (
 )  # fmt: skip
 from perdure.model import MISSING, Cause, Commit, Message, RunInfo, RunStatus
 from perdure.state.context import Context
-from perdure.state.family import to_family
-from perdure.state.notes import note
-from perdure.state.projections import FINISHED, row_text
-from perdure.state.remaining import Unused, sent_key
+from perdure.state.runs.family_messages import to_family
+from perdure.state.runs.run_rows import FINISHED, row_text
+from perdure.state.runs.unused_signals import Unused, sent_key
+from perdure.state.stateless_commits import note
+from perdure.storage.log.proposals import HERE, Extras
+from perdure.storage.log.reader import SEQ_END, LogReader
+from perdure.storage.log.refusals import UnreadError
 from perdure.storage.port import Refused, Sent
-from perdure.storage.proposals import HERE, Extras
-from perdure.storage.reader import SEQ_END, LogReader
-from perdure.storage.refusals import UnreadError
 
 if TYPE_CHECKING:
     from perdure.engine.control.run_report import RunReport

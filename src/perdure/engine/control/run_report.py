@@ -15,7 +15,7 @@ from perdure.engine.journal.deleted_runs import find_stranger
 from perdure.engine.journal.run_log import Event, Note, Recorded, reader_of, recorded_run
 from perdure.errors import Corrupt, NotFound, UnsupportedFormat
 from perdure.model import Message, RunInfo
-from perdure.state.family import agent_of
+from perdure.state.runs.family_messages import agent_of
 from perdure.storage.port import Backend
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from perdure.engine.execution.wakeups import Wakeups
 from perdure.errors import Conflict, PerdureError
 from perdure.model import Cause, RunInfo, RunStatus
 from perdure.state.context import Context
-from perdure.state.projections import row_text
+from perdure.state.runs.run_rows import row_text
 
 
 def stop(

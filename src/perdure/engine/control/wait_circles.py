@@ -9,7 +9,6 @@ from weakref import WeakSet
 
 from msgspec import Struct
 
-from perdure.core import shell
 from perdure.engine.execution.current_run import current
 from perdure.engine.execution.wakeups import Wakeups
 from perdure.engine.functions.run_lookup import find_run
@@ -18,8 +17,9 @@ from perdure.engine.journal.waits import only_runs
 from perdure.errors import Conflict, Corrupt, NeedsAttention, NotFound, UnsupportedFormat
 from perdure.model import MAIN, RunInfo
 from perdure.state.context import Context
-from perdure.state.family import agent_of
+from perdure.state.runs.family_messages import agent_of
 from perdure.storage.port import Backend
+from perdure.system import shell
 from perdure.visible import visible
 
 Link = tuple[str, Literal["waits for", "is queued behind"], str]

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from perdure.core import shell
 from perdure.engine.journal.deleted_runs import never_comes
 from perdure.storage.port import Backend
+from perdure.system import shell
 from perdure.visible import visible
 
 

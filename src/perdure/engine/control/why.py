@@ -15,10 +15,10 @@ from perdure.engine.execution.wakeups import Leaked
 from perdure.engine.journal.run_log import Event, reader_of, what_is_recorded
 from perdure.errors import Corrupt, UnsupportedFormat
 from perdure.model import FINISHED, UNTIL, Message, RunInfo, RunStatus, from_micros
-from perdure.state.family import CHILD, begin_of
+from perdure.state.runs.family_messages import CHILD, begin_of
 from perdure.storage.answers import ExecutorRow
+from perdure.storage.log.reader import LogReader
 from perdure.storage.port import Backend, Ref
-from perdure.storage.reader import LogReader
 from perdure.visible import visible
 
 Situation = Literal[

@@ -10,7 +10,6 @@ from contextlib import suppress
 from functools import partial
 from typing import Any
 
-from perdure.core import logs
 from perdure.engine.dispatch.drive import Drive
 from perdure.engine.dispatch.drive_end import End, NextTurn
 from perdure.engine.dispatch.leave_function import WayOut
@@ -31,8 +30,9 @@ from perdure.engine.journal.leaving import (
     turned_back,
 )
 from perdure.errors import NeedsAttention, PerdureError, RunInterrupted
-from perdure.state.viewed import ViewedCopy
-from perdure.state.waiting import has_ended
+from perdure.state.event_loop.loop_waits import has_ended
+from perdure.state.run_view import ViewedCopy
+from perdure.system import logs
 
 _log = logs.logger("perdure.engine")
 

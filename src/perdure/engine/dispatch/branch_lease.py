@@ -16,10 +16,10 @@ from msgspec.structs import replace
 from perdure.engine.dispatch.heartbeat import Claim, Liveness
 from perdure.errors import Conflict, Fenced, NotFound, PerdureError
 from perdure.model import Cause
-from perdure.state.creating import create, create_along
-from perdure.state.working import WorkingCopy
+from perdure.state.creation import create, create_along
+from perdure.state.working_copy import WorkingCopy
+from perdure.storage.log.proposals import Committed, Extras
 from perdure.storage.looks import Look
-from perdure.storage.proposals import Committed, Extras
 
 
 class Hold:

@@ -10,8 +10,7 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from perdure.core.holders import is_over
-from perdure.core.values import Plain
+from perdure.core.values.plain_values import Plain
 from perdure.engine.control.stopping import stop_in_circle, stop_unread
 from perdure.engine.dispatch.branch_lease import Hold
 from perdure.engine.dispatch.drive_end import (
@@ -56,14 +55,15 @@ from perdure.errors import (
 )
 from perdure.model import MAIN, Cause, Commit, RunInfo
 from perdure.state.context import Context
-from perdure.state.family import to_family
-from perdure.state.following import any_changes
-from perdure.state.projections import FINISHED, row_problem, row_text
-from perdure.state.remaining import Unused
-from perdure.state.working import WorkingCopy
+from perdure.state.others_commits import any_changes
+from perdure.state.runs.family_messages import to_family
+from perdure.state.runs.run_rows import FINISHED, row_problem, row_text
+from perdure.state.runs.unused_signals import Unused
+from perdure.state.working_copy import WorkingCopy
+from perdure.storage.log.proposals import HERE, Committed, Extras
+from perdure.storage.log.refusals import UnreadError
 from perdure.storage.looks import Look
-from perdure.storage.proposals import HERE, Committed, Extras
-from perdure.storage.refusals import UnreadError
+from perdure.system.holders import is_over
 from perdure.visible import visible
 
 

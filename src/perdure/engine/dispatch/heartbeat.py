@@ -9,16 +9,16 @@ from itertools import product
 
 from msgspec import Struct, field
 
-from perdure.core import process
-from perdure.core.flag import Flag
-from perdure.core.locks import Lock
-from perdure.core.threads import Servants
 from perdure.errors import NotFound, PerdureError, StoreUnavailable
 from perdure.model import Lease
 from perdure.state.context import Context
+from perdure.storage.log.refusals import HeldError
 from perdure.storage.looks import Look
 from perdure.storage.port import Ref
-from perdure.storage.refusals import HeldError
+from perdure.system import process_id
+from perdure.system.flag import Flag
+from perdure.system.locks import Lock
+from perdure.system.threads import Servants
 
 LEASE_TTL = timedelta(seconds=10)
 """How long after its last heartbeat an executor counts as alive, where its lock does not tell."""
@@ -42,7 +42,7 @@ class Claim(Struct, eq=False):
     epoch: int | None = None
     taken: bool = False
     released: bool = False
-    pid: int = field(default_factory=lambda: process.pid)
+    pid: int = field(default_factory=lambda: process_id.pid)
     is_left: Callable[[], bool] | None = None
 
 
@@ -56,7 +56,7 @@ class Liveness:
         self._context = context
         self._ttl_ms = round(ttl / timedelta(milliseconds=1))
         self.begin_anew()
-        process.renew_in_children(self)
+        process_id.renew_in_children(self)
         self._stop = Flag()
         self._servants = Servants("perdure-heartbeat")
         self._executor = ""
@@ -216,7 +216,7 @@ class Liveness:
     def release(self, claim: Claim) -> None:
         """Give a lease back, now or as soon as the store takes it: while this process lives nobody
         else could have the branch. Also one of which it is not known whether it was taken."""
-        if claim.released or claim.pid != process.pid:
+        if claim.released or claim.pid != process_id.pid:
             return
         self.unclaim(claim)  # first: interrupted behind it, it is found as one that leaked
         with self._owed_lock:
@@ -281,6 +281,6 @@ class Liveness:
 
 
 def _warn(text: str, *parts: object) -> None:
-    from perdure.core import logs  # 6 ms to import, for a bad day alone
+    from perdure.system import logs  # 6 ms to import, for a bad day alone
 
     logs.logger("perdure.engine").warning(text, *parts)

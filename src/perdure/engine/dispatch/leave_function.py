@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from perdure.engine.execution import run_tasks as run_tasks
 from perdure.engine.execution.run_tasks import RunTasks
-from perdure.state.ticking import Ticker
+from perdure.state.event_loop.polling import Ticker
 
 if TYPE_CHECKING:
     from perdure.engine.execution.execution import Execution

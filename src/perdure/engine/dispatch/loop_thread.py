@@ -8,7 +8,7 @@ from collections.abc import Coroutine
 from contextlib import suppress
 from typing import Any
 
-from perdure.core.threads import begin
+from perdure.system.threads import begin
 
 JOIN_S = 1.0
 

@@ -10,7 +10,6 @@ from typing import Any, TypeVar
 
 from msgspec import Struct
 
-from perdure.core import logs
 from perdure.engine.control.run_handle import RunHandle
 from perdure.engine.control.stopping import stop
 from perdure.engine.dispatch.drive import Command
@@ -22,11 +21,12 @@ from perdure.engine.functions.run_lookup import never_begun
 from perdure.engine.journal.values import parameters_of
 from perdure.errors import NeedsAttention, PerdureError, StoreUnavailable
 from perdure.model import FINISHED, MAIN, Message, RunInfo
-from perdure.state.family import begin_of, to_parents
+from perdure.state.runs.family_messages import begin_of, to_parents
 from perdure.storage.due import due_since
+from perdure.storage.log.reader import LogReader
 from perdure.storage.looks import CLAIM_S, Look
 from perdure.storage.port import Ref
-from perdure.storage.reader import LogReader
+from perdure.system import logs
 
 T = TypeVar("T")
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, Concatenate, ParamSpec, TypeVar, overload
 
-from perdure.core.arguments import Seconds
-from perdure.core.names import check_name
+from perdure.core.arguments.checks import Seconds
+from perdure.core.arguments.names import check_name
 from perdure.engine.control.run_handle import RunHandle
 from perdure.engine.dispatch.drive import Command
 from perdure.engine.dispatch.runner import Runner

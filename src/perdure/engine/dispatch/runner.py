@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
-from perdure.core.locks import Lock
 from perdure.engine.control.wait_circles import WaitingInPlace
 from perdure.engine.dispatch.drive import Command, Drive, Means
 from perdure.engine.dispatch.drive_end import BranchTaken, End, Finished, FinishedMeanwhileError
@@ -21,9 +20,10 @@ from perdure.engine.journal.effects import drive
 from perdure.errors import Fenced, PerdureError
 from perdure.model import Message, RunInfo
 from perdure.state.context import Context
-from perdure.state.projections import FINISHED
+from perdure.state.runs.run_rows import FINISHED
+from perdure.storage.log.refusals import HeldError
 from perdure.storage.port import Sent
-from perdure.storage.refusals import HeldError
+from perdure.system.locks import Lock
 from perdure.visible import visible
 
 if TYPE_CHECKING:
@@ -110,7 +110,10 @@ class Runner:
 
     async def run_async(self, command: Command) -> Any:
         """As `run`, in the event loop. What blocks is done on the store's threads."""
-        from perdure.state.waiting import Wait, bell  # asyncio: for those only who have it anyway
+        from perdure.state.event_loop.loop_waits import (  # asyncio: only for who has it anyway
+            Wait,
+            bell,
+        )
 
         self._refuse_waiting_for_itself(command)
         in_thread = self._context.in_thread

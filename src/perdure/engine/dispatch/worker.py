@@ -14,11 +14,9 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from msgspec import Struct
 
-from perdure.core import logs
-from perdure.core.arguments import count, flag, function, iterable
-from perdure.core.exact import is_a
-from perdure.core.names import check_name, shown, words_of
-from perdure.core.threads import begin
+from perdure.core.arguments.checks import count, flag, function, iterable
+from perdure.core.arguments.exact_types import is_a
+from perdure.core.arguments.names import check_name, shown, words_of
 from perdure.engine.dispatch.backoff import AGAIN_MAX_S, UNAVAILABLE_MAX_S, Troubles
 from perdure.engine.dispatch.drive import Drive
 from perdure.engine.dispatch.drive_end import BranchTaken, Finished, FinishedMeanwhileError
@@ -31,8 +29,10 @@ from perdure.engine.functions.decorators import MARK, AgentSpec, by_name, spec_o
 from perdure.engine.journal.leaving import Drained
 from perdure.errors import Fenced, NeedsAttention, PerdureError, StoreUnavailable
 from perdure.model import FINISHED, RunInfo
-from perdure.storage.refusals import HeldError
+from perdure.storage.log.refusals import HeldError
 from perdure.storage.standing import ClosedError
+from perdure.system import logs
+from perdure.system.threads import begin
 
 if TYPE_CHECKING:
     from perdure.engine.dispatch.loop_thread import OwnLoop

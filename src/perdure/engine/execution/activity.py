@@ -8,10 +8,10 @@ from contextlib import contextmanager
 
 from msgspec import Struct
 
-from perdure.core.locks import Lock
 from perdure.engine.journal.journal import Entry
 from perdure.engine.journal.scopes import Scope
 from perdure.engine.journal.waits import Suspended
+from perdure.system.locks import Lock
 
 
 class _Waiting(Struct, frozen=True):

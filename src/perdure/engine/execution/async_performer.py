@@ -52,8 +52,8 @@ from perdure.engine.journal.scopes import Scope
 from perdure.engine.journal.values import is_async
 from perdure.engine.journal.waits import Suspended, only_runs
 from perdure.errors import Unstorable
-from perdure.state.deaf import Told
-from perdure.state.waiting import Threads, Wait, bell
+from perdure.state.event_loop.delayed_cancel import Told
+from perdure.state.event_loop.loop_waits import Threads, Wait, bell
 
 if TYPE_CHECKING:
     from perdure.engine.execution.execution import Execution

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from perdure.core.locks import Lock
 from perdure.engine.journal.scopes import Scope
+from perdure.system.locks import Lock
 
 
 class Lending:

@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct, field
 
-from perdure.core.draft import Recording
+from perdure.core.draft.draft import Recording
 from perdure.engine.journal.deferred_records import PutOff
 from perdure.model import Cause, RunInfo
-from perdure.storage.proposals import Proposal
+from perdure.storage.log.proposals import Proposal
 
 if TYPE_CHECKING:
     from perdure.model import Message
     from perdure.state.flow import Flow
-    from perdure.storage.proposals import Committed
+    from perdure.storage.log.proposals import Committed
 
 
 class Item(Struct, eq=False):

@@ -17,7 +17,7 @@ from collections import deque
 from collections.abc import Callable
 from time import monotonic
 
-from perdure.state.ticking import LOST_S, Ticker
+from perdure.state.event_loop.polling import LOST_S, Ticker
 
 ROUNDS = 12
 """How long is waited in a loop that does not show what it is to call next, as uvloop."""

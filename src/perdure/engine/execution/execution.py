@@ -13,9 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from sys import exception
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from perdure.core import process
-from perdure.core.locks import ReentrantLock
-from perdure.core.values import Plain
+from perdure.core.values.plain_values import Plain
 from perdure.engine.execution.activity import Going
 from perdure.engine.execution.commit_items import Item
 from perdure.engine.execution.current_run import Inside, current
@@ -37,7 +35,9 @@ from perdure.engine.journal.visible_state import Seeing
 from perdure.errors import PerdureError, RunInterrupted
 from perdure.model import Cause
 from perdure.state.context import Context
-from perdure.state.working import WorkingCopy
+from perdure.state.working_copy import WorkingCopy
+from perdure.system import process_id
+from perdure.system.locks import ReentrantLock
 from perdure.visible import visible
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ class Execution(Generic[T]):
         self._stop: PerdureError | None = None
         self._deadline, self.played = deadline, played
         self._look_at = time.monotonic() + LOOK_S
-        self._pid, self._lock = process.pid, ReentrantLock()
+        self._pid, self._lock = process_id.pid, ReentrantLock()
         self.seeing = Seeing(working, journal.commits, self._lock, run_id)
         self.catch_up, self.show = self.seeing.catch_up, self.seeing.show
         self.turns = Turns(journal, self._lock)
@@ -430,13 +430,13 @@ class Execution(Generic[T]):
             if isinstance(interrupted.reason, LeftError):
                 interrupted.reason.hears()
             raise interrupted.again()
-        if process.pid != self._pid:
+        if process_id.pid != self._pid:
             self.check_process()  # raises
 
     def check_process(self) -> None:
         """Raise PerdureError in a forked child."""
         # I4: a forked child has its parent's epoch, and could write under it.
-        if process.pid != self._pid:
+        if process_id.pid != self._pid:
             raise PerdureError(
                 "used from another process than its function's", target=f"run {self.id}",
                 hint="hand values over instead",

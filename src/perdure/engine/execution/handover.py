@@ -31,9 +31,9 @@ from perdure.engine.journal.questions import left_open
 from perdure.engine.journal.scopes import Scope
 from perdure.errors import PerdureError
 from perdure.model import Cause
-from perdure.state.deaf import Deaf, Told
-from perdure.state.remaining import renewed, signal_of
-from perdure.state.waiting import Wait, bell
+from perdure.state.event_loop.delayed_cancel import Deaf, Told
+from perdure.state.event_loop.loop_waits import Wait, bell
+from perdure.state.runs.unused_signals import renewed, signal_of
 
 if TYPE_CHECKING:
     from perdure.engine.execution.execution import Execution

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from perdure.core.values import take
+from perdure.core.values.plain_values import take
 from perdure.engine.execution.commit_items import Item
 from perdure.engine.execution.current_run import current
 from perdure.engine.execution.execution import Execution

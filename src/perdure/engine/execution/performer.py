@@ -11,9 +11,6 @@ from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from perdure.core.flag import Flag
-from perdure.core.raised import of_code
-from perdure.core.threads import begin
 from perdure.engine.execution.commit_items import Item
 from perdure.engine.execution.current_run import Frame, current, enter, inside
 from perdure.engine.execution.wakeups import POLL_S
@@ -39,6 +36,9 @@ from perdure.engine.journal.retries import NO_LIMITS
 from perdure.engine.journal.scopes import Scope
 from perdure.engine.journal.waits import only_runs
 from perdure.model import Cause
+from perdure.system.flag import Flag
+from perdure.system.threads import begin
+from perdure.system.user_errors import of_code
 
 if TYPE_CHECKING:
     from perdure.engine.execution.execution import Execution

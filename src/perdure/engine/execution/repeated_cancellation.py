@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from perdure.state.deaf import Deaf
+from perdure.state.event_loop.delayed_cancel import Deaf
 
 NAME = "_deliver_cancellation"
 """What it has its loop call."""

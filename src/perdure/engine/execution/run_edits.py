@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
-from perdure.core.draft import Recording
-from perdure.core.holders import Span
+from perdure.core.draft.draft import Recording
 from perdure.engine.execution.commit_items import Item
 from perdure.engine.journal.cancellations import Heard
 from perdure.engine.journal.effects import Carried
@@ -18,12 +17,13 @@ from perdure.engine.journal.journal import Entry, changed
 from perdure.engine.journal.scopes import Scope
 from perdure.errors import Conflict, PerdureError, SchemaError
 from perdure.model import Cause
-from perdure.state.edit import LOCK_MAX_S
-from perdure.state.viewed import copy_at
+from perdure.state.edit_block import LOCK_MAX_S
+from perdure.state.run_view import copy_at
+from perdure.system.holders import Span
 
 if TYPE_CHECKING:
     from perdure.engine.execution.execution import Execution
-    from perdure.state.working import WorkingCopy
+    from perdure.state.working_copy import WorkingCopy
 
 
 class OpenEdit(Struct, frozen=True):

@@ -6,13 +6,13 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from perdure.core.locks import Lock
-from perdure.core.values import Plain
+from perdure.core.values.plain_values import Plain
 from perdure.engine.journal.effects import Await, Branch, Came, first_timer
 from perdure.model import FINISHED, Message, RunInfo
-from perdure.state.family import CHILD
-from perdure.state.remaining import Unused, base_key
+from perdure.state.runs.family_messages import CHILD
+from perdure.state.runs.unused_signals import Unused, base_key
 from perdure.storage.port import Backend
+from perdure.system.locks import Lock
 
 if TYPE_CHECKING:
     from perdure.engine.journal.deleted_runs import Trace

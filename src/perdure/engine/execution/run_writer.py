@@ -11,19 +11,19 @@ from sys import _getframe
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
-from perdure.core.flag import Flag
-from perdure.core.holders import is_over
-from perdure.core.locks import LOOK_MAX_S, ReentrantLock
 from perdure.engine.execution.commit_items import Flight, Item
 from perdure.engine.journal.deferred_records import PutOff
 from perdure.engine.journal.leaving import TornError
 from perdure.errors import PerdureError, RunInterrupted, SchemaError, Unstorable
 from perdure.state.flow import next_proposal
-from perdure.storage.proposals import Extras
+from perdure.storage.log.proposals import Extras
+from perdure.system.flag import Flag
+from perdure.system.holders import is_over
+from perdure.system.locks import LOOK_MAX_S, ReentrantLock
 
 if TYPE_CHECKING:
-    from perdure.state.waiting import Wait
-    from perdure.state.working import WorkingCopy
+    from perdure.state.event_loop.loop_waits import Wait
+    from perdure.state.working_copy import WorkingCopy
 
 COMMIT = "the commit of what it did"
 Wakes = list[Callable[[], None]]
@@ -230,7 +230,9 @@ class RunWriter:
 
     def _wait_for(self, item: Item) -> Wait:
         if self._new_wait is None:
-            from perdure.state.waiting import new_wait  # asyncio: who is here has it anyway
+            from perdure.state.event_loop.loop_waits import (
+                new_wait,  # asyncio: who is here has it anyway
+            )
 
             self._new_wait = new_wait  # an import that finds it takes longer than all of a wait
 

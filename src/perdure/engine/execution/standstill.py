@@ -15,7 +15,7 @@ from collections.abc import Callable
 from perdure.engine.execution.event_pacing import Event, Pace
 from perdure.engine.execution.run_tasks import RunTasks
 from perdure.engine.journal import release_order
-from perdure.state.ticking import Ticker
+from perdure.state.event_loop.polling import Ticker
 
 
 class Rest:

@@ -18,9 +18,9 @@ from threading import get_ident
 from types import FrameType
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from perdure.core.holders import is_over
-from perdure.core.locks import LOOK_MAX_S
-from perdure.core.pool import Job, Pool
+from perdure.system.holders import is_over
+from perdure.system.locks import LOOK_MAX_S
+from perdure.system.thread_pool import Job, Pool
 
 if TYPE_CHECKING:
     from perdure.engine.execution.execution import Execution

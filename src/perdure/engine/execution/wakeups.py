@@ -7,11 +7,11 @@ from types import TracebackType
 from typing import Any
 from weakref import WeakSet
 
-from perdure.core import process
-from perdure.core.flag import Flag
-from perdure.core.locks import Lock
 from perdure.state.context import Context
 from perdure.storage.port import Ref
+from perdure.system import process_id
+from perdure.system.flag import Flag
+from perdure.system.locks import Lock
 
 Leaked = Callable[[str, int, Ref], bool]
 
@@ -48,9 +48,9 @@ class Wakeups:
         """Hear of news of one run, or with None of all; see `Watch`."""
         watch = Watch(self, run, wake)
         with self._lock:
-            if process.pid not in self._listens:
+            if process_id.pid not in self._listens:
                 listen = self._context.backend.listen
-                self._listens[process.pid] = listen(self._context.executor, self.ring)
+                self._listens[process_id.pid] = listen(self._context.executor, self.ring)
             self._watches.setdefault(run, []).append(watch)
         return watch
 
@@ -84,7 +84,7 @@ class Wakeups:
 
     def close(self) -> None:
         """Hear of nothing any more. Interrupted, it may be called again."""
-        if (stop := self._listens.get(process.pid)) is not None:
+        if (stop := self._listens.get(process_id.pid)) is not None:
             stop()
         self._listens.clear()
 

@@ -12,9 +12,9 @@ from types import TracebackType
 from typing import Any, Concatenate, Generic, NoReturn, ParamSpec, TypeVar, overload
 from uuid import UUID
 
-from perdure.core.arguments import Seconds, iterable
-from perdure.core.arguments import function as check_function
-from perdure.core.names import check_words
+from perdure.core.arguments.checks import Seconds, iterable
+from perdure.core.arguments.checks import function as check_function
+from perdure.core.arguments.names import check_words
 from perdure.engine.execution.async_call import cancels
 from perdure.engine.execution.current_run import Frame, inside
 from perdure.engine.execution.execution import Execution
@@ -40,7 +40,7 @@ from perdure.engine.journal.waits import (
 )
 from perdure.errors import SchemaError
 from perdure.model import MISSING
-from perdure.state.deaf import Told
+from perdure.state.event_loop.delayed_cancel import Told
 from perdure.visible import visible
 
 T = TypeVar("T")

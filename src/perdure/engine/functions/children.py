@@ -9,9 +9,8 @@ from typing import Any, Generic, TypeVar
 from msgspec import Struct
 from msgspec.structs import replace
 
-from perdure.core import shell
-from perdure.core.arguments import Seconds, flag
-from perdure.core.names import check_name
+from perdure.core.arguments.checks import Seconds, flag
+from perdure.core.arguments.names import check_name
 from perdure.engine.execution.execution import Execution
 from perdure.engine.functions.decorators import spec_of
 from perdure.engine.functions.orders import Order
@@ -24,9 +23,10 @@ from perdure.engine.journal.values import binding_of, preview, results_of
 from perdure.engine.journal.waits import ChildEnd, Wait, only, with_timeout
 from perdure.errors import Conflict, NeedsAttention, NotFound, PerdureError
 from perdure.model import MISSING, Message
-from perdure.state.family import agent_of, begin_of
-from perdure.state.kinship import Origin
+from perdure.state.runs.family_messages import agent_of, begin_of
+from perdure.state.runs.parentage import Origin
 from perdure.storage.port import Backend
+from perdure.system import shell
 from perdure.visible import visible
 
 R = TypeVar("R")

@@ -20,12 +20,12 @@ from typing import (
 
 from msgspec import Struct
 
-from perdure.core.arguments import Seconds, one_of
-from perdure.core.arguments import function as check_function
-from perdure.core.bounds import NAME_MAX
-from perdure.core.identity import class_label, digest, is_known
-from perdure.core.names import check_name, check_words, shown
-from perdure.core.schema import Schema
+from perdure.core.arguments.bounds import NAME_MAX
+from perdure.core.arguments.checks import Seconds, one_of
+from perdure.core.arguments.checks import function as check_function
+from perdure.core.arguments.names import check_name, check_words, shown
+from perdure.core.schema.schema import Schema
+from perdure.core.schema.value_digest import class_label, digest, is_known
 from perdure.engine.execution.current_run import Frame, current, driving, enter, inside
 from perdure.engine.execution.execution import Execution
 from perdure.engine.journal.call_identity import (

@@ -8,20 +8,20 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from perdure.core import chain
-from perdure.core.arguments import Seconds, seconds
-from perdure.core.bounds import RUN_ID_BYTES_MAX
-from perdure.core.names import check_name, shown
-from perdure.core.values import Plain
+from perdure.core.arguments.bounds import RUN_ID_BYTES_MAX
+from perdure.core.arguments.checks import Seconds, seconds
+from perdure.core.arguments.names import check_name, shown
+from perdure.core.format import chain
+from perdure.core.values.plain_values import Plain
 from perdure.engine.functions.decorators import spec_of
 from perdure.engine.journal.call_identity import FORM, digests, digests_before, same_as_before
 from perdure.engine.journal.values import binding_of, fitting, parameters_of, preview
 from perdure.errors import Conflict, Corrupt, PerdureError
 from perdure.model import Message, RunInfo
-from perdure.state.projections import args_digest as args_digest
+from perdure.state.runs.run_rows import args_digest as args_digest
+from perdure.storage.log.proposals import HERE, Extras
 from perdure.storage.looks import Look, Reads
 from perdure.storage.port import Backend
-from perdure.storage.proposals import HERE, Extras
 
 
 def run_id(agent: str, function: str, key: str, incarnation: int = 1) -> str:

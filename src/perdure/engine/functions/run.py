@@ -11,12 +11,9 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar
 from uuid import UUID, uuid4
 
-from perdure.core.arguments import Seconds, count, iterable
-from perdure.core.arguments import function as check_function
-from perdure.core.holders import End, Span, ends_block, first_frame, span_of
-from perdure.core.locks import LOOK_MAX_S
-from perdure.core.names import check_name, check_words
-from perdure.core.raised import of_code
+from perdure.core.arguments.checks import Seconds, count, iterable
+from perdure.core.arguments.checks import function as check_function
+from perdure.core.arguments.names import check_name, check_words
 from perdure.engine.execution.activity import Crew
 from perdure.engine.execution.call_limits import Lending
 from perdure.engine.execution.current_run import Frame, enter_scope, inside
@@ -40,12 +37,15 @@ from perdure.engine.journal.waits import (
 )
 from perdure.errors import SchemaError
 from perdure.model import MISSING, from_micros
+from perdure.system.holders import End, Span, ends_block, first_frame, span_of
+from perdure.system.locks import LOOK_MAX_S
+from perdure.system.user_errors import of_code
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
 
-    from perdure.core.pool import Pool
     from perdure.engine.execution.thread_futures import RunFuture
+    from perdure.system.thread_pool import Pool
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -141,7 +141,7 @@ class Run(Generic[T]):
         Each call is a task of the run, numbered in the order in which they were submitted, so that
         what it records is found again on replay.
         """
-        from perdure.core.pool import Pool
+        from perdure.system.thread_pool import Pool
 
         limit = check_limit(limit)
         self._execution.leaving.look_behind()

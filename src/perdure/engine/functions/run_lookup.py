@@ -10,12 +10,12 @@ from uuid import UUID
 
 from msgspec.structs import replace
 
-from perdure.core.values import Plain, take
+from perdure.core.values.plain_values import Plain, take
 from perdure.engine.functions.orders import Order
 from perdure.engine.journal.values import fitting
 from perdure.errors import Conflict, NotFound, SchemaError, Unstorable
 from perdure.model import Message, RunInfo
-from perdure.state.projections import DELETED
+from perdure.state.runs.run_rows import DELETED
 from perdure.storage.port import Backend
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ def _take_any(value: Any, root: str) -> Plain:
     try:
         return take(value, root=root)
     except Unstorable:
-        from perdure.core.schema import Schema
+        from perdure.core.schema.schema import Schema
 
         if isinstance(value, list | dict | tuple | set | frozenset):
             raise

@@ -7,8 +7,8 @@ from typing import Any
 
 from msgspec import Struct
 
-from perdure.core.arguments import number
-from perdure.core.names import check_text
+from perdure.core.arguments.checks import number
+from perdure.core.arguments.names import check_text
 from perdure.engine.execution.commit_items import Item
 from perdure.engine.execution.execution import Execution
 from perdure.model import Cause

@@ -18,8 +18,8 @@ from typing import Any, get_origin
 
 from msgspec import Struct
 
-from perdure.core import codec
-from perdure.core.identity import (
+from perdure.core.schema.schema import Schema
+from perdure.core.schema.value_digest import (
     AS_IT_IS,
     DIGEST_SIZE,
     UNKNOWN,
@@ -30,11 +30,11 @@ from perdure.core.identity import (
     is_none_yet,
     shorten,
 )
-from perdure.core.raised import check_own
-from perdure.core.schema import Schema
-from perdure.core.values import take
+from perdure.core.values import codec
+from perdure.core.values.plain_values import take
 from perdure.errors import NeedsAttention, PerdureError, Unstorable
 from perdure.model import MISSING
+from perdure.system.user_errors import check_own
 
 SELF = "self"
 """What stands for the object whose method is called, as in most signatures."""

@@ -16,7 +16,7 @@ from msgspec import Struct
 if TYPE_CHECKING:
     import asyncio
 
-    from perdure.state.deaf import Told
+    from perdure.state.event_loop.delayed_cancel import Told
 
 E = TypeVar("E", bound=BaseException)
 

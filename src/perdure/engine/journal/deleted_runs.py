@@ -12,16 +12,16 @@ from typing import Any
 
 from msgspec import Struct, field
 
-from perdure.core import shell
-from perdure.core.names import incarnation_of
-from perdure.core.values import Plain
+from perdure.core.arguments.names import incarnation_of
+from perdure.core.values.plain_values import Plain
 from perdure.engine.journal.run_log import reader_of
 from perdure.errors import NeedsAttention
 from perdure.model import RunInfo
-from perdure.state.family import CHILD, agent_of, starter_of
-from perdure.state.kinship import Origin
-from perdure.state.projections import DELETED
+from perdure.state.runs.family_messages import CHILD, agent_of, starter_of
+from perdure.state.runs.parentage import Origin
+from perdure.state.runs.run_rows import DELETED
 from perdure.storage.port import Backend
+from perdure.system import shell
 from perdure.visible import visible
 
 

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from msgspec import Struct, field
 
-from perdure.core.values import Plain
+from perdure.core.values.plain_values import Plain
 from perdure.engine.journal.journal import Entry
 from perdure.engine.journal.left_history import Made
 from perdure.engine.journal.retries import NO_LIMITS, Limits

@@ -10,10 +10,10 @@ from typing import Any
 
 from msgspec import Struct
 
-from perdure.core import codec
-from perdure.core.raised import check_own, of_code
-from perdure.core.values import Plain, take
+from perdure.core.values import codec
+from perdure.core.values.plain_values import Plain, take
 from perdure.errors import CallFailed, PerdureError, Unstorable
+from perdure.system.user_errors import check_own, of_code
 
 ATTRIBUTE_MAX = 1000
 """Bytes of one attribute of an error; larger ones are not kept."""

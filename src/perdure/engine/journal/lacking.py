@@ -6,8 +6,8 @@ outcome of a call, for good.
 
 from __future__ import annotations
 
-from perdure.core import shell
 from perdure.errors import NeedsAttention, UnknownZone
+from perdure.system import shell
 
 
 def lacking(error: BaseException | None) -> UnknownZone | None:

@@ -9,11 +9,11 @@ from threading import get_ident
 from types import FrameType
 from typing import Any
 
-from perdure.core.raised import of_code
 from perdure.engine.journal.effects import CancelledInside, Carried
 from perdure.engine.journal.failures import words
 from perdure.engine.journal.journal import OthersFirstError
 from perdure.errors import NeedsAttention, PerdureError, RunFailed, RunInterrupted, SchemaError
+from perdure.system.user_errors import of_code
 
 Interrupt = Callable[[PerdureError], RunInterrupted]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from perdure.core.values import Plain
+from perdure.core.values.plain_values import Plain
 from perdure.engine.journal.journal import Entry, Journal
 
 _CALLS = ("intent", "outcome", "settle")

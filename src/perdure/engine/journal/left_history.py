@@ -11,12 +11,12 @@ from typing import Any, Literal
 
 from msgspec import Struct, field
 
-from perdure.core.identity import is_known
+from perdure.core.schema.value_digest import is_known
 from perdure.engine.journal.journal import Entry, Journal
 from perdure.engine.journal.scopes import scope_of
 from perdure.errors import Corrupt, UnsupportedFormat
 from perdure.model import Commit, RunInfo
-from perdure.storage.reader import LogReader
+from perdure.storage.log.reader import LogReader
 
 Again = Literal["ask", "reuse", "live"]
 """What to do before a tool call that was made before already: ask a person; take the outcome that

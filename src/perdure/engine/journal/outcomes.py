@@ -6,12 +6,12 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from perdure.core.raised import of_code
-from perdure.core.values import Plain
+from perdure.core.values.plain_values import Plain
 from perdure.engine.journal.effects import Carried, uncarried
 from perdure.engine.journal.failures import as_replayed
 from perdure.engine.journal.lacking import lacks
 from perdure.errors import NeedsAttention, PerdureError, UnknownZone
+from perdure.system.user_errors import of_code
 
 if TYPE_CHECKING:
     from perdure.engine.journal.replay import Call

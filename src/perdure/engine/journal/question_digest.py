@@ -10,10 +10,10 @@ from collections.abc import Mapping, Sequence
 from functools import lru_cache, partial
 from typing import Any
 
-from perdure.core.identity import shorten
-from perdure.core.raised import check_own
-from perdure.core.values import Plain, take
+from perdure.core.schema.value_digest import shorten
+from perdure.core.values.plain_values import Plain, take
 from perdure.engine.journal.call_identity import QUESTION, SCHEMA
+from perdure.system.user_errors import check_own
 
 SHOWN = 200
 """How much of a type is shown along with a question."""

@@ -14,11 +14,11 @@ from typing import Any
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from perdure.core.names import check_words
+from perdure.core.arguments.names import check_words
 from perdure.engine.journal.left_history import Origins, path_of
 from perdure.errors import Conflict, PerdureError
 from perdure.model import Commit, Message, RunInfo
-from perdure.storage.reader import SEQ_END, LogReader
+from perdure.storage.log.reader import SEQ_END, LogReader
 from perdure.visible import visible
 
 

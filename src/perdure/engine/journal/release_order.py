@@ -11,9 +11,9 @@ from collections.abc import Callable, Sequence
 from heapq import heappop, heappush
 from itertools import count
 
-from perdure.core.locks import ReentrantLock
 from perdure.engine.journal.journal import TIMER, Entry, Journal, changed, describe
 from perdure.errors import NeedsAttention
+from perdure.system.locks import ReentrantLock
 
 STALL_S = 60.0
 """How long nothing may move, while a call waits for others that are recorded before it, until the

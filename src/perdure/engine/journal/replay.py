@@ -8,10 +8,8 @@ from urllib.parse import unquote
 
 from msgspec import Struct
 
-from perdure.core import shell
-from perdure.core.arguments import seconds
-from perdure.core.raised import of_code
-from perdure.core.values import Plain
+from perdure.core.arguments.checks import seconds
+from perdure.core.values.plain_values import Plain
 from perdure.engine.journal.call_identity import Captured, Unsaid, digests_before
 from perdure.engine.journal.cancellations import told_of
 from perdure.engine.journal.effects import (
@@ -44,6 +42,8 @@ from perdure.errors import (
     Unstorable,
 )
 from perdure.model import MISSING
+from perdure.system import shell
+from perdure.system.user_errors import of_code
 
 CrashPolicy = Literal["retry", "probe", "ask", "fail"]
 """What to do with a tool call in doubt: call again with the same key; ask the outside world;

@@ -9,10 +9,10 @@ from datetime import timedelta
 from msgspec import Struct
 from msgspec.structs import force_setattr
 
-from perdure.core.arguments import Seconds, count, number, seconds
-from perdure.core.exact import is_a
-from perdure.core.names import shown
-from perdure.core.raised import of_code
+from perdure.core.arguments.checks import Seconds, count, number, seconds
+from perdure.core.arguments.exact_types import is_a
+from perdure.core.arguments.names import shown
+from perdure.system.user_errors import of_code
 
 Retryable = type[Exception] | tuple[type[Exception], ...] | Callable[[Exception], bool]
 

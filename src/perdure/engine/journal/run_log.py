@@ -9,14 +9,14 @@ from typing import Any, Literal
 
 from msgspec import Struct, field
 
-from perdure.core.values import Plain
+from perdure.core.values.plain_values import Plain
 from perdure.engine.journal.effects import Branch
 from perdure.engine.journal.left_history import Origins, path_of
 from perdure.engine.journal.scopes import scope_of
 from perdure.errors import Corrupt, NotFound, UnsupportedFormat
 from perdure.model import FINISHED, Commit, RunInfo, from_micros
+from perdure.storage.log.reader import SEQ_END, LogReader
 from perdure.storage.port import Backend
-from perdure.storage.reader import SEQ_END, LogReader
 
 CallState = Literal[
     "done", "failed", "open", "not done", "to be tried again", "timed out", "cancelled"

@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from perdure.core.locks import Lock
+from perdure.system.locks import Lock
 
 _SCOPE = re.compile(r"(?:[^/]*#\d+/)+")
 _TASK = re.compile(r"(#\d+)/")

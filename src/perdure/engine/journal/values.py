@@ -12,14 +12,15 @@ from typing import Any, TypeVar, get_type_hints
 
 import msgspec
 
-from perdure.core import codec, envelope
-from perdure.core.hints import hints_of
-from perdure.core.identity import AS_IT_IS, declared_key
-from perdure.core.raised import check_own
-from perdure.core.schema import EphemeralMark, Schema, take_at
-from perdure.core.values import SCALARS, Plain, take
+from perdure.core.format import envelope
+from perdure.core.schema.schema import EphemeralMark, Schema, take_at
+from perdure.core.schema.value_digest import AS_IT_IS, declared_key
+from perdure.core.types.hints import hints_of
+from perdure.core.values import codec
+from perdure.core.values.plain_values import SCALARS, Plain, take
 from perdure.errors import SchemaError, Unstorable
 from perdure.model import MISSING
+from perdure.system.user_errors import check_own
 
 T = TypeVar("T")
 _numbers = count()

@@ -10,12 +10,12 @@ from collections.abc import Collection, Sequence, Sized
 from threading import get_ident
 from typing import Any
 
-from perdure.core.locks import ReentrantLock
 from perdure.engine.journal.leaving import TornError
 from perdure.model import Commit
-from perdure.state.viewed import ViewedCopy
-from perdure.state.working import WorkingCopy
-from perdure.storage.reader import SEQ_END
+from perdure.state.run_view import ViewedCopy
+from perdure.state.working_copy import WorkingCopy
+from perdure.storage.log.reader import SEQ_END
+from perdure.system.locks import ReentrantLock
 
 
 class Seeing:

@@ -12,12 +12,12 @@ from typing import Any
 
 from msgspec import Struct
 
-from perdure.core.arguments import Seconds, seconds
-from perdure.core.bounds import index_key
-from perdure.core.identity import shorten
-from perdure.core.names import check_key, check_name, check_words, shown
-from perdure.core.schema import Schema
-from perdure.core.values import Plain
+from perdure.core.arguments.bounds import index_key
+from perdure.core.arguments.checks import Seconds, seconds
+from perdure.core.arguments.names import check_key, check_name, check_words, shown
+from perdure.core.schema.schema import Schema
+from perdure.core.schema.value_digest import shorten
+from perdure.core.values.plain_values import Plain
 from perdure.engine.journal.call_identity import QUESTION, SCHEMA
 from perdure.engine.journal.effects import (
     Arrive,
@@ -33,7 +33,7 @@ from perdure.engine.journal.failures import rebuild_error
 from perdure.engine.journal.question_digest import digests_of, in_full, in_short, json_schema
 from perdure.errors import NeedsAttention, PerdureError, RunFailed, SchemaError, TimedOut
 from perdure.model import MISSING, UNTIL, from_micros
-from perdure.state.family import CHILD
+from perdure.state.runs.family_messages import CHILD
 from perdure.visible import visible
 
 

@@ -13,11 +13,11 @@ from typing import Any
 
 from langgraph.checkpoint.base import EXCLUDED_METADATA_KEYS
 
-from perdure.core import logs
-from perdure.core.cached import kept_of_one, kept_of_two
-from perdure.core.names import shown
-from perdure.core.values import DEPTH_MAX
+from perdure.core.arguments.names import shown
+from perdure.core.values.plain_values import DEPTH_MAX
 from perdure.errors import Unstorable
+from perdure.system import logs
+from perdure.system.cached import kept_of_one, kept_of_two
 
 SECRETS = ("api_key", "apikey", "token", "password", "passwd", "secret", "credential",
            "authorization", "private_key")  # fmt: skip

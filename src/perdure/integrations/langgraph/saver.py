@@ -25,39 +25,35 @@ from langgraph.checkpoint.serde.base import SerializerProtocol, maybe_add_typed_
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 
 from perdure.adapters import Trimmed, Where, foreign_logs
-from perdure.core.arguments import flag
-from perdure.core.locks import Lock
-from perdure.core.names import words_of
-from perdure.integrations.langgraph import names
-from perdure.integrations.langgraph.asked import Asked
-from perdure.integrations.langgraph.calm import Calm
-from perdure.integrations.langgraph.changes import sources_of
-from perdure.integrations.langgraph.copying import copy_thread
-from perdure.integrations.langgraph.deleting import Remover
-from perdure.integrations.langgraph.history import delta_channels, delta_history
-from perdure.integrations.langgraph.kinds import BUILT_IN
+from perdure.core.arguments.checks import flag
+from perdure.core.arguments.names import words_of
+from perdure.integrations.langgraph.gc_pause import Calm
 from perdure.integrations.langgraph.lifetime import Lifetime
-from perdure.integrations.langgraph.listing import Entry, Wanted, entries, pages
-from perdure.integrations.langgraph.metadata import (
-    SECRETS,
-    metadata_to_store,
-    warn_of_secrets,
-)  # fmt: skip
-from perdure.integrations.langgraph.reading import (
+from perdure.integrations.langgraph.metadata import SECRETS, metadata_to_store, warn_of_secrets
+from perdure.integrations.langgraph.threads.channel_history import delta_channels, delta_history
+from perdure.integrations.langgraph.threads.channel_versions import next_version
+from perdure.integrations.langgraph.threads.listing import Entry, Wanted, entries, pages
+from perdure.integrations.langgraph.threads.reading import (
     checkpoint_of,
     metadata_of,
     packed_time,
     pending_of,
     tuple_of,
 )  # fmt: skip
-from perdure.integrations.langgraph.removing import keep_latest, remove_runs
-from perdure.integrations.langgraph.requests import Put
-from perdure.integrations.langgraph.settling import request_of, settle, settle_in_loop
-from perdure.integrations.langgraph.thread import OnRace, Thread
-from perdure.integrations.langgraph.trimming import trim_threads
-from perdure.integrations.langgraph.values import Coder, usable
-from perdure.integrations.langgraph.versions import next_version
+from perdure.integrations.langgraph.threads.removal import keep_latest, remove_runs
+from perdure.integrations.langgraph.threads.requested_checkpoints import Asked
+from perdure.integrations.langgraph.threads.requests import Put
+from perdure.integrations.langgraph.threads.state_changes import sources_of
+from perdure.integrations.langgraph.threads.task_writes import request_of, settle, settle_in_loop
+from perdure.integrations.langgraph.threads.thread import OnRace, Thread
+from perdure.integrations.langgraph.threads.thread_copies import copy_thread
+from perdure.integrations.langgraph.threads.thread_deletion import Remover
+from perdure.integrations.langgraph.threads.thread_trimming import trim_threads
+from perdure.integrations.langgraph.values import thread_names
+from perdure.integrations.langgraph.values.kinds import BUILT_IN
+from perdure.integrations.langgraph.values.rich_values import Coder, usable
 from perdure.store import Store
+from perdure.system.locks import Lock
 
 THREADS_KEPT = 64
 """Threads of which something is in memory; the least recently used one is forgotten."""
@@ -136,7 +132,7 @@ class PerdureSaver(Lifetime, BaseCheckpointSaver[Any]):
         self._on_race: OnRace = on_race
         self._keep = words_of(keep, "keep=")
         self._secrets = (*SECRETS, *(name.lower() for name in words_of(secrets, "secrets=")))
-        self._logs = foreign_logs(store, names.SCHEMA_ID, names.SCHEMA_VERSION)
+        self._logs = foreign_logs(store, thread_names.SCHEMA_ID, thread_names.SCHEMA_VERSION)
         self._threads: OrderedDict[str, Thread] = OrderedDict()
         self._remover = Remover(store, self._logs, keep=keep_deleted)
         self._asked = Asked()
@@ -189,11 +185,11 @@ class PerdureSaver(Lifetime, BaseCheckpointSaver[Any]):
             return self._put(thread, put)
 
     def _asked_to_put(self, config: Any, checkpoint: Any, metadata: Any) -> tuple[Thread, Put]:
-        thread_id, namespace, parent = names.address_of(config)
+        thread_id, namespace, parent = thread_names.address_of(config)
         thread = self._thread(thread_id)
         thread.queue.alone.update(delta_channels(checkpoint, metadata))
-        checkpoint_id = names.text_of(checkpoint["id"] or "", "checkpoint_id")
-        checkpoint = names.plainly_named(checkpoint)
+        checkpoint_id = thread_names.text_of(checkpoint["id"] or "", "checkpoint_id")
+        checkpoint = thread_names.plainly_named(checkpoint)
         rest = {name: value for name, value in checkpoint.items() if name not in _STATE}
         rest["ts"] = packed_time(rest.get("ts"))
         stored = metadata_to_store(config, metadata, keep=self._keep, secrets=self._secrets)
@@ -206,7 +202,7 @@ class PerdureSaver(Lifetime, BaseCheckpointSaver[Any]):
     def _put(self, thread: Thread, put: Put) -> RunnableConfig:
         with thread.lock:
             thread.put(self._coder, put, self._on_race)
-        return names.config_of(thread.name, put.namespace, put.id)
+        return thread_names.config_of(thread.name, put.namespace, put.id)
 
     def put_writes(
         self, config: RunnableConfig, writes: Sequence[tuple[str, Any]], task_id: str,
@@ -221,7 +217,7 @@ class PerdureSaver(Lifetime, BaseCheckpointSaver[Any]):
             Unstorable, ValueError, StoreUnavailable: as `put`.
             NotFound: the thread was deleted since that checkpoint.
         """
-        thread_id, namespace, at = names.address_of(config)
+        thread_id, namespace, at = thread_names.address_of(config)
         thread = self._thread(thread_id)
         request = request_of(self._coder, namespace, at, writes, task_id, task_path)
         if request is not None:
@@ -241,14 +237,14 @@ class PerdureSaver(Lifetime, BaseCheckpointSaver[Any]):
             ValueError: the config names no thread.
             Corrupt: stored bytes are not what was written.
         """
-        thread = self._thread(names.thread_id_of(config))
+        thread = self._thread(thread_names.thread_id_of(config))
         thread.queue.looked()
         return self._get_tuple(thread, config)
 
     def _get_tuple(self, thread: Thread, config: RunnableConfig) -> CheckpointTuple | None:
-        namespace = names.namespace_of(config)
+        namespace = thread_names.namespace_of(config)
         with thread.lock, Calm():
-            found = thread.find(namespace, names.checkpoint_id_of(config))
+            found = thread.find(namespace, thread_names.checkpoint_id_of(config))
             if found is None:
                 return None
             told, writes = thread.told(found, namespace)
@@ -281,20 +277,20 @@ class PerdureSaver(Lifetime, BaseCheckpointSaver[Any]):
         if filter:
             warn_of_secrets(filter, keep=self._keep, secrets=self._secrets)
         wanted = Wanted(
-            names.namespace_of(config) if names.has_namespace(config) else None,
-            names.checkpoint_id_of(config), names.checkpoint_id_of(before), filter,
+            thread_names.namespace_of(config) if thread_names.has_namespace(config) else None,
+            thread_names.checkpoint_id_of(config), thread_names.checkpoint_id_of(before), filter,
         )  # fmt: skip
         found: Iterator[Entry]
         if config is None:
             streams = [entries(self._coder, thread, wanted) for thread in self._all()]
             found = merge(*streams)
         else:
-            found = entries(self._coder, self._thread(names.thread_id_of(config)), wanted)
+            found = entries(self._coder, self._thread(thread_names.thread_id_of(config)), wanted)
         return pages(self._coder, found, limit)
 
     def _all(self) -> Iterator[Thread]:
         for info in self._logs.all():
-            if self._logs.log(info).commit(1).schema_id == names.SCHEMA_ID:
+            if self._logs.log(info).commit(1).schema_id == thread_names.SCHEMA_ID:
                 yield self._thread(info.name)
 
     def get_delta_channel_history(
@@ -306,12 +302,10 @@ class PerdureSaver(Lifetime, BaseCheckpointSaver[Any]):
         Raises:
             As `get_tuple`.
         """
-        thread = self._thread(names.thread_id_of(config))
+        thread = self._thread(thread_names.thread_id_of(config))
+        place = thread_names.namespace_of(config), thread_names.checkpoint_id_of(config)
         with thread.lock, Calm():
-            return delta_history(
-                self._coder, thread, names.namespace_of(config), names.checkpoint_id_of(config),
-                channels,
-            )  # fmt: skip
+            return delta_history(self._coder, thread, *place, channels)
 
     # -- threads ---------------------------------------------------------------------------
 
@@ -327,14 +321,18 @@ class PerdureSaver(Lifetime, BaseCheckpointSaver[Any]):
             ValueError: no thread can be called that.
             SchemaError: the agent of that name is no thread.
         """
-        self._remover.delete(self._thread(names.checked(names.said(thread_id, "thread_id"))))
+        self._remover.delete(
+            self._thread(thread_names.checked(thread_names.said(thread_id, "thread_id")))
+        )
 
     def delete_for_runs(self, run_ids: Sequence[str]) -> None:
         """Remove the checkpoints, and their writes, whose metadata names one of these runs.
 
         One commit for each thread. Reads the logs of all threads.
         """
-        wanted = frozenset(names.said(one, "a run_id") for one in names.several(run_ids, "run_ids"))
+        wanted = frozenset(
+            thread_names.said(one, "a run_id") for one in thread_names.several(run_ids, "run_ids")
+        )
         if wanted:
             first = {thread.name: thread for thread in self._all()}
             for thread in first.values():
@@ -354,8 +352,10 @@ class PerdureSaver(Lifetime, BaseCheckpointSaver[Any]):
         """
         copy_thread(
             self._logs,
-            self._thread(names.checked(names.said(source_thread_id, "source_thread_id"))),
-            names.checked(names.said(target_thread_id, "target_thread_id")),
+            self._thread(
+                thread_names.checked(thread_names.said(source_thread_id, "source_thread_id"))
+            ),
+            thread_names.checked(thread_names.said(target_thread_id, "target_thread_id")),
         )
 
     def prune(self, thread_ids: Sequence[str], *, strategy: str = "keep_latest") -> None:
@@ -369,11 +369,13 @@ class PerdureSaver(Lifetime, BaseCheckpointSaver[Any]):
         """
         if strategy not in ("keep_latest", "delete"):
             raise ValueError(f'a strategy is "keep_latest" or "delete", not {strategy!r}')
-        for thread_id in builtins.list(names.several(thread_ids, "thread_ids")):
+        for thread_id in builtins.list(thread_names.several(thread_ids, "thread_ids")):
             if strategy == "delete":
                 self.delete_thread(thread_id)
             else:
-                keep_latest(self._thread(names.checked(names.said(thread_id, "thread_id"))))
+                keep_latest(
+                    self._thread(thread_names.checked(thread_names.said(thread_id, "thread_id")))
+                )
 
     def trim(
         self, before: Where | timedelta, thread_ids: Iterable[str] | None = None, *,
@@ -393,8 +395,8 @@ class PerdureSaver(Lifetime, BaseCheckpointSaver[Any]):
         threads = self._all()
         if thread_ids is not None:
             ids = [
-                names.checked(names.said(one, "thread_id"))
-                for one in names.several(thread_ids, "thread_ids=")
+                thread_names.checked(thread_names.said(one, "thread_id"))
+                for one in thread_names.several(thread_ids, "thread_ids=")
             ]
             threads = map(self._thread, ids)
         return trim_threads(builtins.list(threads), before, passing)
@@ -434,7 +436,7 @@ class PerdureSaver(Lifetime, BaseCheckpointSaver[Any]):
         task_path: str = "",
     ) -> None:  # fmt: skip
         """As `put_writes`."""
-        thread_id, namespace, at = names.address_of(config)
+        thread_id, namespace, at = thread_names.address_of(config)
         thread = self._thread(thread_id)
         request = request_of(self._coder, namespace, at, writes, task_id, task_path)
         if request is not None:
@@ -444,7 +446,7 @@ class PerdureSaver(Lifetime, BaseCheckpointSaver[Any]):
 
     async def aget_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
         """As `get_tuple`."""
-        thread = self._thread(names.thread_id_of(config))
+        thread = self._thread(thread_names.thread_id_of(config))
         thread.queue.looked()
         return await self._logs.in_thread(self._get_tuple, thread, config)
 
@@ -494,6 +496,3 @@ class PerdureSaver(Lifetime, BaseCheckpointSaver[Any]):
 
 _STATE = frozenset({"id", "channel_values", "channel_versions", "versions_seen"})
 """What of a checkpoint is not in its record: the state, and the id, which is in the key."""
-
-
-__all__ = ["PerdureSaver"]

@@ -10,8 +10,8 @@ from typing import Any, cast
 
 from agents import TResponseInputItem
 
-from perdure.core.types import isolate
-from perdure.core.values import Plain, take
+from perdure.core.types.nodes import isolate
+from perdure.core.values.plain_values import Plain, take
 from perdure.errors import Unstorable
 
 NAMED_MAX = 3

@@ -16,8 +16,8 @@ from agents import Agent, RunContextWrapper, RunState
 from agents.items import ToolApprovalItem
 
 from perdure.aio import AsyncAgent
-from perdure.core.arguments import flag
-from perdure.core.values import take
+from perdure.core.arguments.checks import flag
+from perdure.core.values.plain_values import take
 from perdure.errors import Conflict, NotFound
 from perdure.integrations.openai_agents.conversation import Conversation, SavedRun
 from perdure.integrations.openai_agents.stores import AnyStore, Source

@@ -15,8 +15,8 @@ from agents import SessionSettings, TResponseInputItem
 from perdure.agents import Where
 from perdure.aio import AsyncAgent
 from perdure.aio.unbuilt import Wanted, first_peek, peek, unread
-from perdure.core.names import check_name
-from perdure.core.values import Plain
+from perdure.core.arguments.names import check_name
+from perdure.core.values.plain_values import Plain
 from perdure.integrations.openai_agents import conversation
 from perdure.integrations.openai_agents.conversation import Conversation, Judge, plain_items
 from perdure.integrations.openai_agents.stores import AnyStore, Source

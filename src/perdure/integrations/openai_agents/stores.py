@@ -10,10 +10,10 @@ from uuid import uuid4
 import perdure
 from perdure.aio import AsyncStore
 from perdure.aio.unbuilt import in_own_thread
-from perdure.core.locks import Lock
-from perdure.core.names import shown
+from perdure.core.arguments.names import shown
 from perdure.errors import StoreUnavailable
 from perdure.store import Store
+from perdure.system.locks import Lock
 
 AnyStore = Store | AsyncStore
 

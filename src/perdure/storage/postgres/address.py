@@ -11,8 +11,8 @@ from urllib.parse import quote, urlencode
 
 from msgspec import Struct
 
-from perdure.core import processors
-from perdure.core.urls import TRUSTED, read_postgres
+from perdure.system import processors
+from perdure.system.urls import TRUSTED, read_postgres
 
 SCHEMA = "perdure"
 OWN = ("schema", "partitions", "pool_size", "pool_timeout", "deadline", "retry", "awake")

@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from perdure.core import codec
+from perdure.core.values import codec
 from perdure.storage.answers import Standing
 from perdure.storage.port import Append, Appended, Outcome
 from perdure.storage.postgres.rows import from_checkpoint, from_run, text, to_refused

@@ -15,7 +15,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from perdure.core.locks import Lock
+from perdure.system.locks import Lock
 
 OLD_S = 60.0
 """A measure that is older gives way to any newer one."""

@@ -6,10 +6,10 @@ from typing import Any
 
 from psycopg import errors
 
-from perdure.core import logs
 from perdure.storage.answers import Sizes
 from perdure.storage.postgres.connection import Connection
 from perdure.storage.postgres.statements import quoted, statements
+from perdure.system import logs
 
 _log = logs.logger("perdure.postgres")
 

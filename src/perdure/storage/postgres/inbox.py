@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from msgspec.structs import replace
 
-from perdure.core import codec
+from perdure.core.values import codec
 from perdure.model import MISSING, Message
 from perdure.storage.answers import Standing
 from perdure.storage.port import Refused, Sent

@@ -31,9 +31,6 @@ from contextlib import suppress
 
 import psycopg
 
-from perdure.core import logs
-from perdure.core.locks import Lock
-from perdure.core.threads import begin
 from perdure.errors import PerdureError
 from perdure.storage.listeners import LocalListeners
 from perdure.storage.postgres.address import Address
@@ -41,6 +38,9 @@ from perdure.storage.postgres.connection import Connection
 from perdure.storage.postgres.faults import DeadlineError
 from perdure.storage.postgres.rows import from_text, text
 from perdure.storage.postgres.statements import quoted, statements
+from perdure.system import logs
+from perdure.system.locks import Lock
+from perdure.system.threads import begin
 
 GRACE_S = 0.2
 """How long a lock must be free before its owner counts as dead."""

@@ -10,14 +10,14 @@ from queue import Empty, SimpleQueue
 
 import psycopg
 
-from perdure.core import logs
-from perdure.core.locks import Lock
-from perdure.core.threads import Servants
 from perdure.errors import PerdureError
 from perdure.storage.postgres.faults import DeadlineError
 from perdure.storage.postgres.pool import Pool
 from perdure.storage.postgres.rows import text
 from perdure.storage.postgres.statements import statements
+from perdure.system import logs
+from perdure.system.locks import Lock
+from perdure.system.threads import Servants
 
 BYTES_MAX = 7999
 """A notice's size: PostgreSQL takes no larger ones."""

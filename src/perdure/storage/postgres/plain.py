@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from psycopg import errors
 
-from perdure.core.chain import commit_id
+from perdure.core.format.chain import commit_id
 from perdure.storage.port import Append
 from perdure.storage.postgres.awake import Haste
 from perdure.storage.postgres.connection import Connection

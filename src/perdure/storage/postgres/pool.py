@@ -2,7 +2,7 @@
 
 Of our own, as no pool of threads survives a fork, and a store must.
 
-Each place in the pool names the call that has it, by its frame (core/locks.py), and is marked as
+Each place in the pool names the call that has it, by its frame (system/locks.py), and is marked as
 torn from its taking until what was done on its connection is over. A call that an exception left
 anywhere gives nothing back: the next one who looks for a connection finds its frame over, closes
 what it left, an open transaction or an answer that nobody read, and has the place.
@@ -21,12 +21,12 @@ from types import FrameType, TracebackType
 
 import psycopg
 
-from perdure.core.holders import holder_of_block
-from perdure.core.locks import LOOK_FIRST_S, LOOK_MAX_S, Lock
 from perdure.errors import PerdureError, StoreUnavailable
 from perdure.storage.postgres.address import Address
 from perdure.storage.postgres.connection import Connection
 from perdure.storage.postgres.faults import AwayError, DeadlineError, InDoubtError
+from perdure.system.holders import holder_of_block
+from perdure.system.locks import LOOK_FIRST_S, LOOK_MAX_S, Lock
 
 BACKOFF_S = 0.05
 BACKOFF_MAX_S = 1.0

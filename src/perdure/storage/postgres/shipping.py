@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from perdure.core import codec
+from perdure.core.values import codec
 from perdure.model import MISSING, Message
 from perdure.storage.answers import Standing
 from perdure.storage.port import Appended, Shipment

@@ -15,13 +15,13 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 
-from perdure.core.locks import Lock
 from perdure.errors import Corrupt
 from perdure.storage.postgres.address import Address
 from perdure.storage.postgres.connection import Connection
 from perdure.storage.postgres.rows import from_text, text
 from perdure.storage.postgres.statements import statements
 from perdure.storage.postgres.wire import blobs, numbers, texts
+from perdure.system.locks import Lock
 
 KEPT = 20_000
 """Of how many agents, those seen last, the last commit is known."""

@@ -8,7 +8,7 @@ from typing import Any
 import apsw
 from msgspec.structs import replace
 
-from perdure.core import chain
+from perdure.core.format import chain
 from perdure.model import FINISHED
 from perdure.storage.clocks import Clock
 from perdure.storage.port import Append, Appended, Outcome, Refused, StoredSnapshot

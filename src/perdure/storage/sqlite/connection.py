@@ -17,7 +17,6 @@ from urllib.parse import quote
 import apsw
 import apsw.sqlite_extra
 
-from perdure.core.locks import Lock
 from perdure.errors import Corrupt, NotAStore, PerdureError, StoreUnavailable, UnsupportedFormat
 from perdure.private import make_empty
 from perdure.storage.sqlite import wal_base
@@ -31,6 +30,7 @@ from perdure.storage.sqlite.statements import migrations
 from perdure.storage.sqlite.trees import Trees
 from perdure.storage.sqlite.upgrade import is_old, see_as_new
 from perdure.storage.sqlite.whole import refuse_cut_page, refuse_headless_wal, refuse_lost_schema
+from perdure.system.locks import Lock
 
 APPLICATION_ID = 0x50726475  # "Prdu"
 VERSION_MIN = (3, 51, 3)

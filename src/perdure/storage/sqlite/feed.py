@@ -17,7 +17,7 @@ import apsw
 import msgspec
 from msgspec import Struct
 
-from perdure.core import chain
+from perdure.core.format import chain
 from perdure.storage.cursors import foreign_cursor
 from perdure.storage.port import Fed, Feed, StoredCommit
 from perdure.storage.sqlite.rows import SEQ_MAX, each, place, run

@@ -14,10 +14,10 @@ from contextlib import AbstractContextManager
 
 import apsw
 
-from perdure.core import logs
-from perdure.core.threads import Servants
 from perdure.errors import StoreUnavailable
 from perdure.storage.sqlite.wal import sync_wal
+from perdure.system import logs
+from perdure.system.threads import Servants
 
 CHECKPOINT_PAGES = 1000
 """Pages in the WAL (4 MB) from which on they are moved into the main file."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 import apsw
 from msgspec.structs import replace
 
-from perdure.core import codec
-from perdure.core.names import incarnation_of
+from perdure.core.arguments.names import incarnation_of
+from perdure.core.values import codec
 from perdure.model import FINISHED, MISSING, Message
 from perdure.storage.answers import Mail
 from perdure.storage.cursors import foreign_cursor, number_of

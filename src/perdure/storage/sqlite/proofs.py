@@ -11,13 +11,13 @@ from typing import Any
 import apsw
 from msgspec import Struct
 
-from perdure.core import chain
+from perdure.core.format import chain
 from perdure.errors import Corrupt
+from perdure.storage.log.way_back import PUT_BACK
 from perdure.storage.sqlite import wal_base
 from perdure.storage.sqlite.closing import make_standings
 from perdure.storage.sqlite.faults import RESTORE
 from perdure.storage.sqlite.statements import migrations
-from perdure.storage.way_back import PUT_BACK
 
 _OF_AN_INDEX = re.compile(
     r"row \d+ (missing from|values differ from) index |wrong # of entries in index |"

@@ -10,8 +10,8 @@ from types import FrameType
 
 import apsw
 
-from perdure.core.holders import is_over
-from perdure.core.locks import LOOK_FIRST_S, LOOK_MAX_S
+from perdure.system.holders import is_over
+from perdure.system.locks import LOOK_FIRST_S, LOOK_MAX_S
 
 AT_ONCE = 8
 """More calls than this wait for each other: a look-up takes microseconds, and opening a

@@ -13,7 +13,7 @@ from typing import Any
 import apsw
 import msgspec
 
-from perdure.core import codec
+from perdure.core.values import codec
 from perdure.model import MISSING, Checkpoint, Message, RunInfo
 from perdure.storage.cells import checkpoint_of, value_of
 from perdure.storage.port import Ref, StoredCommit

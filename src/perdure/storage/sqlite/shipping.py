@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import apsw
 from msgspec.structs import replace
 
-from perdure.core import codec
+from perdure.core.values import codec
 from perdure.model import MISSING, Message
 from perdure.storage.clocks import Clock
 from perdure.storage.port import Append, Appended, Shipment

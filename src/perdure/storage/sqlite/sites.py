@@ -13,11 +13,11 @@ import sys
 from contextlib import suppress
 from pathlib import Path
 
-from perdure.core.shell import quote
 from perdure.errors import StoreUnavailable
 from perdure.private import drop_parts
 from perdure.storage.sqlite.faults import translate
 from perdure.storage.sqlite.files import NOT_THERE, names_of
+from perdure.system.shell import quote
 
 LOCAL_MAX = 1000
 NETWORK_FILE_SYSTEMS = frozenset(

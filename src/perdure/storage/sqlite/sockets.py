@@ -14,13 +14,13 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
-from perdure.core import logs
-from perdure.core.locks import Lock
-from perdure.core.threads import begin
 from perdure.errors import StoreUnavailable
 from perdure.private import bind, make_folder
 from perdure.storage.listeners import call
 from perdure.storage.sqlite.executors import SOCKET as SUFFIX
+from perdure.system import logs
+from perdure.system.locks import Lock
+from perdure.system.threads import begin
 
 HEAD = b"perdure run "
 """Before the run's id, so that what strangers send is told apart."""

@@ -48,7 +48,7 @@ class Transaction:
 
 class Alone:
     """Context manager: the writer's lock, and at its end no transaction. For a plain function's
-    block, whose frame holds the lock (core/locks.py).
+    block, whose frame holds the lock (system/locks.py).
 
     An exception may come where `Transaction` begins to end. So one lies around the other: of two
     ends, a single exception can only miss one.

@@ -23,8 +23,8 @@ from typing import Any
 
 import apsw
 
-from perdure.core import chain
-from perdure.core.bounds import index_key
+from perdure.core.arguments.bounds import index_key
+from perdure.core.format import chain
 from perdure.errors import PerdureError
 from perdure.storage.sqlite.btree import PAGE_SIZE, Key, NoPageError, Page
 from perdure.storage.sqlite.faults import MisplacedError

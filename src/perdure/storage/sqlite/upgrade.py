@@ -9,7 +9,7 @@ from typing import Any
 
 import apsw
 
-from perdure.core import chain
+from perdure.core.format import chain
 from perdure.errors import PerdureError
 from perdure.storage.sqlite import wal_base
 from perdure.storage.sqlite.rows import place

@@ -25,12 +25,12 @@ from contextlib import suppress
 
 import apsw
 
-from perdure.core.shell import join, quote
 from perdure.errors import Corrupt
 from perdure.storage.sqlite.btree import LEAF_TABLE, is_whole
 from perdure.storage.sqlite.frames import FRAME_HEADER_SIZE, WAL_HEADER_SIZE
 from perdure.storage.sqlite.statements import statements
 from perdure.storage.sqlite.wal_index import CHANGES, FRAMES, MOVED, STATE, wal_index
+from perdure.system.shell import join, quote
 
 _sql = statements()
 

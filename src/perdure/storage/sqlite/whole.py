@@ -7,12 +7,12 @@ import time
 
 import apsw
 
-from perdure.core import logs
 from perdure.errors import Corrupt
 from perdure.storage.sqlite.btree import PAGE_SIZE
 from perdure.storage.sqlite.faults import RESTORE
 from perdure.storage.sqlite.files import NOT_THERE, look
 from perdure.storage.sqlite.frames import Frame, Frames
+from perdure.system import logs
 
 WAIT_S, PAUSE_S, _TRIED = 10.0, 0.005, 4
 _log = logs.logger("perdure.sqlite")

@@ -13,8 +13,6 @@ from typing import TypeVar
 
 import apsw
 
-from perdure.core.holders import first_frame
-from perdure.core.locks import Lock, WithinItselfError
 from perdure.errors import Corrupt, PerdureError, StoreUnavailable
 from perdure.model import Durability
 from perdure.storage.clocks import Clock, wall_clock
@@ -35,6 +33,8 @@ from perdure.storage.sqlite.upgrade import upgrade
 from perdure.storage.sqlite.wal import FRAME_SIZE, ROOM_BEHIND, make_room, sync_wal, write_wal_again
 from perdure.storage.sqlite.wal_base import WalBase
 from perdure.storage.sqlite.whole import UNSYNCED, check_wal, may_have_wal
+from perdure.system.holders import first_frame
+from perdure.system.locks import Lock, WithinItselfError
 
 T = TypeVar("T")
 

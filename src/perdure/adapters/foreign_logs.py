@@ -1,0 +1,350 @@
+"""Logs whose states somebody else works out: a framework's threads.
+
+A working copy captures what a user changes in one state. A framework hands over whole values, each
+for a commit of its choice; its adapter works out the delta by itself, and writes it here.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import timedelta
+from typing import Any, ParamSpec, TypeVar
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from perdure.core.arguments.bounds import index_key
+from perdure.core.arguments.checks import flag, flags
+from perdure.core.arguments.names import check_cause, check_name, check_words
+from perdure.core.format import chain
+from perdure.core.values import ops
+from perdure.core.values.fitting_ops import check_fits
+from perdure.core.values.ops import Op
+from perdure.core.values.plain_values import Plain
+from perdure.errors import NotFound, StoreUnavailable, Unstorable
+from perdure.model import MAIN, AgentInfo, Cause, Commit
+from perdure.retention.purging import Purged, sweep
+from perdure.retention.trimming import TellStays, Trimmed, trim
+from perdure.state.commit_lookup import Where, horizon
+from perdure.state.context import Context
+from perdure.state.snapshot_age import SinceSnapshot
+from perdure.storage.keys import find_key, find_keys
+from perdure.storage.log.proposals import Extras, Proposal
+from perdure.storage.log.reader import SEQ_END, Folded, LogReader
+from perdure.storage.log.refusals import KeyUsedError as KeyUsedError
+from perdure.storage.retention import Trim as Retained
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class Held(Struct, frozen=True):
+    """A state at a commit, in memory, and what its next snapshot needs to know.
+
+    Nobody changes `state`: what follows shares what stayed. `since` is None where the state is not
+    here, but only its place in the log.
+    """
+
+    seq: int
+    state: Plain
+    since: SinceSnapshot | None
+
+
+Step = tuple[Sequence[Op], Plain, Cause, Sequence[Mapping[str, Any]]]
+"""One commit to append: its delta, the state that this leads to, why, and records."""
+
+
+class ForeignLogs:
+    """The agents of one foreign schema in an open store. Safe to share between threads."""
+
+    def __init__(self, context: Context, schema_id: str, version: tuple[int, int]) -> None:
+        self.context = context
+        self.schema = schema_id, version
+
+    @property
+    def url(self) -> str:
+        return self.context.backend.url
+
+    def look(self, name: str) -> AgentInfo | None:
+        """The latest incarnation of a name, deleted or not, with its last seq. Costs one look-up.
+
+        Raises:
+            ValueError: it can name no agent.
+            StoreUnavailable: the store is closed.
+        """
+        self.check_open()
+        return self.context.backend.agent(check_name(name, "an agent"))
+
+    def now(self) -> int:
+        """The store's clock, in microseconds since 1970."""
+        return self.context.backend.now()
+
+    def check_open(self) -> None:
+        """Raise StoreUnavailable after close: one in memory that others have open would answer."""
+        if self.context.closed:
+            raise StoreUnavailable("the store is closed", target=self.url, hint="open it again")
+
+    def log(self, info: AgentInfo) -> ForeignLog:
+        return ForeignLog(self, info)
+
+    def incarnation(self, name: str, incarnation: int) -> ForeignLog | None:
+        """The log of one incarnation, which may be deleted."""
+        info = self.context.backend.agent(name, incarnation)
+        return None if info is None else ForeignLog(self, info)
+
+    def all(self) -> Iterator[AgentInfo]:
+        """The agents that are not deleted, by name, of whatever schema."""
+        after = ""
+        while found := self.context.backend.agents("", after, 1000):
+            yield from found
+            after = found[-1].name
+
+    def purge(self, seconds: float, of: AgentInfo | None = None) -> Purged:
+        """Remove what was deleted to be purged, for about so long; `of`: see `sweep`."""
+        return sweep(self.context.backend, seconds, of)
+
+    def create(
+        self, name: str, state: Plain, cause: Cause, *, records: Sequence[Mapping[str, Any]] = (),
+    ) -> tuple[ForeignLog, Held]:  # fmt: skip
+        """Make an agent by its first commit, on the branch ``main``.
+
+        Raises:
+            ValueError, TypeError: it can name no agent.
+            Conflict: it was created meanwhile.
+        """
+        name = check_name(name, "an agent")
+        info = self.context.backend.agent(name)
+        number = 1 if info is None else info.incarnation + 1
+        since = SinceSnapshot()
+        self.check_open()
+        payload = chain.pack_payload([ops.Set((), state)], records)
+        proposal = self._propose(name, number, None, MAIN, (), None, cause, payload)
+        committed = self.context.submit(proposal)
+        since.note((ops.Set((), state),), len(payload.data))
+        since.begin_ageing(committed.at_micros)
+        made = AgentInfo(name, committed.no, number, False, committed.seq)
+        return ForeignLog(self, made), Held(committed.seq, state, since)
+
+    def _propose(
+        self, name: str, incarnation: int, no: int | None, branch: str, parents: tuple[int, ...],
+        expected: int | None, cause: Cause, payload: chain.Payload,
+    ) -> Proposal:  # fmt: skip
+        check_cause(cause)
+        kind, run, step = (
+            word if word is None else check_words(word, "each word of a cause")
+            for word in (cause.kind, cause.run, cause.step)
+        )  # fmt: skip
+        cause = replace(cause, kind=kind, run=run, step=step)
+        if not all(type(seq) is int for seq in cause.refers):
+            raise TypeError("a commit refers to others by their numbers")
+        draft = chain.Draft(
+            name, incarnation, branch, parents, *self.schema, self.context.executor, 0, cause,
+            payload,
+        )  # fmt: skip
+        key = None if cause.key is None else (index_key(cause.key), b"")
+        return Proposal(draft, no, expected, Extras(key=key))
+
+    async def in_thread(self, fn: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
+        """Call what blocks on one of the store's own threads; see `Context.in_thread`."""
+        return await self.context.in_thread(fn, *args, **kwargs)
+
+
+class ForeignLog:
+    """The log of one incarnation of an agent. What is read is checked, as everywhere (I11)."""
+
+    def __init__(self, logs: ForeignLogs, info: AgentInfo) -> None:
+        self._logs = logs
+        self._backend = logs.context.backend
+        self._reader = LogReader(self._backend, info)
+        self.info = info
+
+    def key(self, key: str) -> int | None:
+        """Seq of the commit that an idempotency key made."""
+        found = find_key(self._backend, self.info.no, key)
+        return None if found is None else found[0]
+
+    def keys(self, keys: Sequence[str]) -> dict[str, int]:
+        """As `key`, of many at once; those that made no commit are left out."""
+        return find_keys(self._backend, self.info.no, keys)
+
+    def head(self, branch: str, *, ever: bool = False) -> int | None:
+        """Seq of a branch's head; None: there is no branch of that name, 0: it was deleted.
+
+        Args:
+            ever: the last head of a deleted one, too.
+        """
+        flag(ever, "ever=")
+        ref = self._backend.ref(self.info.no, branch)
+        if ref is None:
+            return None
+        return 0 if (ref.deleted and not ever) or ref.kind != "branch" else ref.seq
+
+    def branches(self, *, ever: bool = False) -> list[tuple[str, int]]:
+        """Names and heads of the branches; those that are deleted only where asked for."""
+        flag(ever, "ever=")
+        return [
+            (ref.name, ref.seq) for ref in self._backend.refs(self.info.no)
+            if ref.kind == "branch" and (ever or not ref.deleted)
+        ]  # fmt: skip
+
+    def commit(self, seq: int) -> Commit:
+        return self._reader.commit(seq)
+
+    def commits(
+        self, first: int = 1, last: int | None = None, *, newest_first: bool = False,
+        damaged_too: bool = False,
+    ) -> Iterator[Commit]:  # fmt: skip
+        """Commits of all branches in order, each checked against its neighbour.
+
+        Args:
+            damaged_too: what can be had of those that cannot be read, too; then nothing is
+                compared, which the caller has to do where it goes by them.
+        """
+        flags(newest_first=newest_first, damaged_too=damaged_too)
+        last = SEQ_END if last is None else last
+        return self._reader.commits(first, last, newest_first=newest_first, damaged_too=damaged_too)
+
+    def retained(self) -> Retained | None:
+        """What retention left of the log, as that says; None: it removed nothing."""
+        return self._reader.trim()
+
+    def has_state(self, seq: int) -> bool:
+        """Whether retention left the state at a commit."""
+        try:
+            self._reader.kept(seq)
+        except NotFound:
+            return False
+        return True
+
+    def at(self, seq: int) -> Held:
+        """The state at a commit, folded anew: the caller may keep and change it."""
+        return _held(self._reader.fold(seq))
+
+    def at_last_of(self, commits: Sequence[Commit]) -> Held:
+        """As `at`, of commits that were read from here: all that lead to the last of them, from the
+        log's first on. They stay as they are."""
+        folded = self._reader.fold_read(commits)
+        return self.at(commits[-1].seq) if folded is None else _held(folded)
+
+    def apply(self, state: Plain, commit: Commit) -> Plain:
+        """Go over one more commit, in place."""
+        return self._reader.apply(state, commit)
+
+    def append(
+        self, base: Held, delta: Sequence[Op], state: Plain, cause: Cause, *, branch: str,
+        new: bool = False, records: Sequence[Mapping[str, Any]] = (), folded: bool = False,
+    ) -> Held:  # fmt: skip
+        """One commit on top of `base`, durable when this returns.
+
+        The delta is folded onto `base.state` before it is sent: one that does not fit would make
+        the agent unreadable from there on.
+
+        Args:
+            delta: what turns `base.state` into `state`; the tree and the ops may share values.
+                What goes on, also into a snapshot, is what the delta makes.
+            branch: its head must be `base`, unless it is `new`.
+            cause: its `key`, if it has one, must be new to the agent.
+            folded: the caller made `state` of `base.state` by these changes, in place: there is
+                nothing left that they could be folded onto.
+
+        Raises:
+            Unstorable: the delta does not fit the state; nothing was written.
+            Conflict: the head has moved, the name is taken, or (`KeyUsedError`) the key was used.
+            NotFound: the agent or the branch was deleted.
+            StoreUnavailable: its outcome says whether it may have been written.
+        """
+        delta = tuple(delta)
+        since = base.since
+        if new and since is not None:
+            since = copy.deepcopy(since)  # the line that it leaves goes on with its own
+        self._logs.check_open()
+        branch, new, folded = (
+            check_name(branch, "a branch"),
+            flag(new, "new="),
+            flag(folded, "folded="),
+        )
+        if delta and not folded:
+            state = self._fold(base, delta)
+        step = (delta, state, cause, records)
+        proposal, size = self._propose(base, step, branch, new=new)
+        if new:
+            proposal.extras = replace(proposal.extras, trims=self._reader.kept(base.seq))
+        stored: Callable[[int], None] | None = None
+        try:
+            if since is not None:
+                stored = self._note(proposal, since, base.seq, step, size)
+            committed = self._logs.context.submit(proposal)
+        except BaseException:
+            if since is not None:
+                since.doubt()
+            raise
+        if stored is not None and since is not None:
+            since.wrote(proposal, stored, committed.at_micros)
+        return Held(committed.seq, state, since)
+
+    def _fold(self, base: Held, delta: Sequence[Op]) -> Plain:
+        first = delta[0]
+        replaced = type(first) is ops.Set and first.path == ()
+        state = base.state if base.state is not None or replaced else self.at(base.seq).state
+        try:
+            return check_fits(state, delta)
+        except ops.OpError as error:
+            raise Unstorable(
+                f"its delta does not fit the state of commit {base.seq}: {error}",
+                target=self._reader.target(),
+                hint="nothing was written; work the delta out anew, from that very state",
+            ) from error
+
+    def _propose(
+        self, base: Held, step: Step, branch: str, *, new: bool = False
+    ) -> tuple[Proposal, int]:
+        """The proposal, and the bytes of its payload."""
+        delta, _, cause, records = step
+        info, payload = self.info, chain.pack_payload(delta, records)
+        proposal = self._logs._propose(
+            info.name, info.incarnation, info.no, branch, (base.seq,),
+            None if new else base.seq, cause, payload,
+        )  # fmt: skip
+        return proposal, len(payload.data)
+
+    def _note(
+        self, proposal: Proposal, since: SinceSnapshot, parent: int, step: Step, size: int
+    ) -> Callable[[int], None] | None:
+        """Note one more commit, with the snapshot that it is to carry if one is due; gives what to
+        call, with its time, once that is stored."""
+        delta, state, _, _ = step
+        since.note(delta, size)
+        # The cause as it is written: the caller's may hold words that are equal to anything.
+        if not since.due(self._logs.context, proposal.draft.cause):
+            return None
+        info = self.info
+        proposal.snapshot, stored = since.write(state, info.name, info.incarnation, parent)
+        return stored
+
+    def trim(self, before: Where | timedelta, stays: TellStays) -> Trimmed:
+        """Remove what is before a commit, a moment, or of an age; see `trimming.trim`."""
+        context = self._logs.context
+        return trim(
+            context, self._reader, horizon(self._reader, before, context.backend.now()), stays
+        )
+
+    def begin(self, seq: int) -> Held:
+        """The place of a commit, for one that replaces the whole state behind it."""
+        since = SinceSnapshot()
+        since.begin_ageing(self._backend.now())
+        return Held(seq, None, since)
+
+
+def _held(folded: Folded) -> Held:
+    since = SinceSnapshot()
+    since.begin(folded, migrated=False)
+    return Held(folded.seq, folded.state, since)
+
+
+def moved(base: Held, seq: int) -> Held:
+    """The same state at a later commit, which did not change it."""
+    return replace(base, seq=seq)
+
+
+__all__ = ["ForeignLog", "ForeignLogs", "Held", "KeyUsedError", "Retained", "Step", "moved"]

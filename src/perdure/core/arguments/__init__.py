@@ -1,0 +1,1 @@
+"""Arguments of public calls, checked where they come in: names, words, bounds, exact types."""

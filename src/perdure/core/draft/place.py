@@ -1,0 +1,500 @@
+"""Places of a draft: where a container is, what type it has, and how reading it looks.
+
+A place holds its plain container itself and finds its path when asked, because items move: first
+where it was last, then by identity. One that is not found any more was removed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar, NoReturn
+from weakref import ref
+
+from perdure.core.schema.schema import Schema, take_at
+from perdure.core.types.nodes import AnyNode, LeafNode, ListNode, Node, TupleNode
+from perdure.core.types.objects import ObjectNode
+from perdure.core.types.typed_copies import Copies
+from perdure.core.types.unions import UnionNode
+from perdure.core.values.plain_values import SCALARS, Path, Plain, format_path
+from perdure.errors import Alias, SchemaError
+from perdure.model import MISSING
+
+
+class Place:
+    """One container of a draft.
+
+    Attributes:
+        key: where the parent had it last.
+        frozen: it is inside a tuple, which cannot change.
+        pending: it is the default of a field that is not stored, and joins the tree when changed.
+    """
+
+    __slots__ = ("frozen", "key", "node", "parent", "pending", "plain", "session")
+
+    def __init__(
+        self, session: Session, parent: Place | None, key: Any, plain: Plain, node: Node
+    ) -> None:
+        self.session = session
+        self.parent = parent
+        self.key = key
+        self.plain = plain
+        self.node = node
+        self.frozen: bool = parent is not None and parent.frozen
+        self.pending = False
+
+    def find(self) -> bool:
+        """Whether the parent still has it; brings `key` up to date."""
+        if self.parent is None:
+            return True
+        if self.pending:
+            return self.session.waits(self)
+        within = self.parent.plain
+        if type(within) is list:
+            if self.key < len(within) and within[self.key] is self.plain:
+                return True
+            for index, item in enumerate(within):
+                if item is self.plain:
+                    self.key = index
+                    return True
+            return False
+        if type(within) is tuple:
+            return True
+        return within.get(self.key, MISSING) is self.plain
+
+    def locate(self) -> tuple[Path, bool]:
+        """Its path, and whether this draft brought it (or something around it) in.
+
+        Raises:
+            SchemaError: it is no longer part of the state.
+        """
+        path: list[Any] = []
+        fresh = False
+        place = self
+        while place.parent is not None:
+            if not place.find():
+                raise SchemaError(
+                    f"what was at {self.text()} is no longer part of the state",
+                    target=self.text(),
+                    hint="look it up again in the draft; to put a removed value back, assign it",
+                )
+            fresh = fresh or id(place.plain) in self.session.fresh
+            path.append(place.key)
+            place = place.parent
+        return tuple(reversed(path)), fresh
+
+    @property
+    def stands(self) -> bool:
+        """Whether it is a part of the state."""
+        place: Place | None = self
+        while place is not None:
+            if not place.find():
+                return False
+            place = place.parent
+        return True
+
+    def is_within(self, container: Any) -> bool:
+        """Whether it is that one, or a part of it."""
+        place: Place | None = self
+        while place is not None and place.plain is not container:
+            place = place.parent
+        return place is not None
+
+    def last_path(self) -> Path:
+        """Where it is, or was when last looked for."""
+        path: list[Any] = []
+        place = self
+        while place.parent is not None:
+            place.find()
+            path.append(place.key)
+            place = place.parent
+        return tuple(reversed(path))
+
+    def text(self, *keys: Any) -> str:
+        return format_path((*self.last_path(), *keys), self.session.root_name)
+
+    def child(self, key: Any) -> Node:
+        """The node of an item.
+
+        Raises:
+            SchemaError: the class has no such field.
+        """
+        node = self.node.child(key)
+        if node is None:
+            raise SchemaError(
+                "there is no such field",
+                target=self.text(key),
+                hint="declare it in the class" + _nearest(self.node, key),
+            )
+        return node
+
+    def read(self, key: Any) -> Any:
+        """The value of an item: a scalar with its type, or a proxy."""
+        return self.session.read(self, key, self.child(key), self.plain[key])
+
+    def take(
+        self, key: Any, value: Any, seen: dict[int, Path] | None = None, instead: Any = MISSING
+    ) -> Plain:
+        """A user's value as a plain one for this key; refuses aliases and cycles. `instead`: of
+        this container, whose parts stand nowhere then."""
+        path, name = (*self.last_path(), key), self.session.root_name
+        node = self.child(key)
+        copies = self.session.copies
+        seen = {} if seen is None else seen
+        before = len(seen)
+        try:
+            return take_at(node, value, path, seen, name, copies)
+        except Alias:
+            free = freed(value, instead)
+            if free is value:
+                raise
+        while len(seen) > before:
+            seen.popitem()
+        self.session.freed.append(free)  # `seen` knows what is in it by its identity
+        return take_at(node, free, path, seen, name, copies)
+
+    def take_over(self, key: Any, value: Any) -> Plain:
+        """The same where another value stands; see `Copies.over`."""
+        old = _item(self.plain, key)
+        taken = self.take(key, value, instead=old)
+        if type(old) not in (dict, list, tuple):
+            return taken
+        path = (*self.last_path(), key)
+        return self.session.copies.over(self.child(key), old, taken, path, self.session.root_name)
+
+    def take_all(self, start: int, values: Sequence[Any]) -> list[Plain]:
+        """The same for items of a list from `start` on."""
+        seen: dict[int, Path] = {}
+        return [self.take(start + offset, value, seen) for offset, value in enumerate(values)]
+
+    def detach(self) -> Any:
+        """A typed copy of it, that is no part of the draft, and is known if it comes back."""
+        typed = self.typed()
+        self.session.copies.note(self.node, typed, self.plain)
+        return typed
+
+    def typed(self) -> Any:
+        """A typed copy of it, to look at."""
+        self.session.check_open()
+        return self.build(self.node, self.plain)
+
+    def build(self, node: Node, plain: Plain) -> Any:
+        return node.build(plain, self.last_path(), self.session.root_name)
+
+    def is_own(self, value: Any, key: Any) -> bool:
+        """Whether an assigned value is what stands there already (``x.a = x.a``, ``x.a += …``)."""
+        if not isinstance(value, Proxy):
+            return False
+        place = place_of(value)
+        if place.session is not self.session:
+            return False
+        if place.pending:
+            within = None if place.parent is None else place.parent.plain
+            return within is self.plain and place.key == key
+        return _item(self.plain, key) is place.plain
+
+    def rearranged(self, value: Any, key: Any) -> Any:
+        """The list proxy at `key`, where `value` is a list with some of that list's own items."""
+        if type(value) is not list or not any(isinstance(one, Proxy) for one in value):
+            return None
+        current = _item(self.plain, key)
+        if type(current) is not list or isinstance(self.child(key), LeafNode):
+            return None
+        proxy = self.read(key)
+        mine = place_of(proxy)
+        found = (place_of(one).is_item_of(mine) for one in value if isinstance(one, Proxy))
+        return proxy if any(found) else None
+
+    def is_item_of(self, items: Place) -> bool:
+        return self.parent is not None and self.parent.plain is items.plain
+
+
+def _item(plain: Plain, key: Any) -> Any:
+    if type(plain) is dict:
+        return plain.get(key, MISSING)
+    return plain[key]
+
+
+def _nearest(node: Node, key: Any) -> str:
+    if not isinstance(node, ObjectNode):
+        return ""
+    return f" {node.face.name}; it has {', '.join(node.fields) or 'no fields'}"
+
+
+class Proxy:
+    """What users hold of a container in a draft."""
+
+    __slots__ = ("__weakref__", "_perdure")
+
+    _perdure: Place
+    kind: ClassVar[Any] = None
+
+    def __new__(cls, items: Any = ()) -> Any:
+        return cls.kind(items)  # `type(value)(items)`: who writes so wants a list, not a draft
+
+    def __perdure_place__(self) -> str:
+        return place_of(self).text()
+
+    def __copy__(self) -> Any:
+        return place_of(self).detach()
+
+    def __deepcopy__(self, memo: Any) -> Any:
+        return place_of(self).detach()
+
+    def __repr__(self) -> str:
+        return repr(place_of(self).typed())
+
+    def __reduce_ex__(self, protocol: Any) -> NoReturn:
+        raise TypeError(
+            f"{place_of(self).text()} is part of a draft and cannot be pickled; "
+            "take a copy with copy.deepcopy"
+        )
+
+
+_set_place = Proxy.__dict__["_perdure"].__set__  # past the `__setattr__` of drafts of objects
+
+
+def place_of(proxy: Proxy) -> Place:
+    return proxy._perdure
+
+
+class _Known(ref[Proxy]):
+    """A proxy that somebody may still hold. `key`: by which the session knows it."""
+
+    __slots__ = ("key",)
+
+    key: int
+
+
+def detached(value: Any) -> Any:
+    """The value, a typed copy if it is a proxy."""
+    return place_of(value).detach() if isinstance(value, Proxy) else value
+
+
+def freed(value: Any, instead: Any = MISSING, known: dict[int, Any] | None = None) -> Any:
+    """The value; with typed copies in it of what is no part of the draft any more, of what is
+    inside a tuple, which nobody can change: to have these at two places is no harm; and of what is
+    in the container that it comes `instead` of.
+
+    Args:
+        known: what was gone through, by its identity; a value may be inside itself.
+    """
+    known = {} if known is None else known
+    if isinstance(value, Proxy):
+        place = place_of(value)
+        if place.frozen or not place.stands:
+            return place.detach()
+        if id(value) in known or not place.is_within(instead):
+            return value
+        known[id(value)] = value  # a second time it would be an alias
+        return place.detach()
+    kind = type(value)
+    make: Any = kind if kind in (tuple, list, dict) else getattr(kind, "_make", None)
+    if make is None or not isinstance(value, (tuple, list, dict)):
+        return value
+    if id(value) in known:
+        return known[id(value)]
+    known[id(value)] = value
+    items = list(value.values() if isinstance(value, dict) else value)
+    free = [freed(item, instead, known) for item in items]
+    if any(one is not other for one, other in zip(free, items, strict=True)):
+        known[id(value)] = make(zip(value, free, strict=True) if isinstance(value, dict) else free)
+    return known[id(value)]
+
+
+class Session:
+    """One draft or view: makes proxies. By itself it is read-only; `Recording` writes."""
+
+    kinds: dict[type, type[Proxy]] = {}  # noqa: RUF012  # filled by draft.py: what stands for what
+    kind_of_object: Callable[[Place], type[Proxy]]  # set there, too
+
+    def __init__(self, schema: Schema[Any], plain: Plain, root_name: str, typed: Any) -> None:
+        self.schema = schema
+        self.plain = plain
+        self.root_name = root_name
+        self.typed = typed
+        self.closed = False
+        self.fresh: dict[int, Any] = {}
+        self.freed: list[Any] = []  # copies that were taken; see `Place.take`
+        self.copies = Copies()
+        self.waiting: dict[tuple[int, Any], Proxy] = {}  # what stands for unset fields
+        self._live: dict[tuple[int, str], tuple[Place, str, Any]] = {}
+        self._known: dict[int, _Known] = {}  # by the identity of the container, while it is held
+        self.draft: Any = self._proxy(Place(self, None, None, plain, schema.root.pick(plain)))
+
+    def check_open(self) -> None:
+        if self.closed:
+            raise SchemaError(
+                "this draft is closed",
+                target=self.root_name,
+                hint="use it inside its block only; afterwards read agent.state",
+            )
+
+    def begin(self, place: Place) -> tuple[Path, bool]:
+        """Before a change: the path, and whether the change need not be recorded."""
+        self.check_open()
+        raise SchemaError(
+            "it can only be read here", target=place.text(),
+            hint="make the change inside agent.edit()",
+        )  # fmt: skip
+
+    # Changes; a recording makes them
+
+    def put(self, place: Place, key: Any, value: Plain) -> None:
+        self.begin(place)
+
+    def drop(self, place: Place, key: Any) -> None:
+        self.begin(place)
+
+    def increment(self, place: Place, key: Any, by: Any) -> None:
+        self.begin(place)
+
+    def append(self, place: Place, values: list[Plain]) -> None:
+        self.begin(place)
+
+    def splice(self, place: Place, index: int, removed: int, values: list[Plain]) -> None:
+        self.begin(place)
+
+    def move(self, place: Place, source: int, target: int) -> None:
+        self.begin(place)
+
+    def change_set(self, place: Place, gone: list[Plain], come: list[Plain]) -> None:
+        self.begin(place)
+
+    # Reading
+
+    def read(self, parent: Place, key: Any, node: Node, plain: Plain) -> Any:
+        if self.closed:
+            self.check_open()  # raises
+        kind = type(plain)
+        if kind in SCALARS:
+            if node.as_is or (plain is None and isinstance(node, UnionNode)):
+                return plain
+            return parent.build(node, plain)
+        known = self._known.get(id(plain))
+        if known is not None and (proxy := known()) is not None:
+            return proxy
+        node = node.pick(plain)
+        if kind is tuple and isinstance(node, TupleNode | ListNode | AnyNode):
+            return self._tuple(parent, key, node, plain)
+        if kind is frozenset or isinstance(node, _WHOLE):
+            return parent.build(node, plain)
+        return self._proxy(Place(self, parent, key, plain, node))
+
+    def _tuple(self, parent: Place, key: Any, node: Node, plain: Plain) -> Any:
+        place = Place(self, parent, key, plain, node)
+        place.frozen = True
+        items = [self.read(place, at, node.child(at) or node, one) for at, one in enumerate(plain)]
+        cls = getattr(node, "cls", tuple)
+        return tuple(items) if cls is tuple else cls(*items)
+
+    def _proxy(self, place: Place) -> Proxy:
+        plain, node = place.plain, place.node
+        if isinstance(node, ObjectNode) and not node.face.is_dict:
+            kind = self.kind_of_object(place)
+        elif (found := self.kinds.get(type(plain))) is not None:
+            kind = found
+        else:
+            raise SchemaError(
+                f"a {type(plain).__name__} cannot be edited in place", target=self.root_name,
+                hint="use agent.save(value)",
+            )  # fmt: skip
+        proxy: Proxy = object.__new__(kind)
+        _set_place(proxy, place)
+        known = _Known(proxy, self._forget)
+        known.key = id(plain)
+        self._known[known.key] = known
+        return proxy
+
+    def _forget(self, gone: _Known) -> None:
+        """Nobody holds it any more: whoever goes over a long list does not keep all of it here."""
+        # One that an exception left without its key was never known here.
+        key: int = getattr(gone, "key", 0)
+        if self._known.get(key) is gone:
+            del self._known[key]
+
+    def missing(self, place: Place, name: str) -> Any:
+        """What a field has that is not stored: its default, which is stored when it is changed."""
+        self.check_open()
+        waiting = self.waiting.get((id(place.plain), name))
+        if waiting is not None:
+            return waiting
+        node, child = place.node, place.child(name)
+        default = node.default(name) if isinstance(node, ObjectNode) else MISSING
+        if default is MISSING:
+            raise AttributeError(f"{place.text(name)} is not set")
+        plain = take_at(child, default, (*place.last_path(), name), None, self.root_name)
+        if type(plain) not in (dict, list, set):
+            return default
+        proxy = self.read(place, name, child, plain)
+        if isinstance(proxy, Proxy):
+            place_of(proxy).pending = True
+            self.waiting[id(place.plain), name] = proxy
+        return proxy
+
+    def waits(self, place: Place) -> bool:
+        """Whether a pending place is still the one that its field would get."""
+        mark = (id(place.parent.plain) if place.parent is not None else 0, place.key)
+        proxy = self.waiting.get(mark)
+        return proxy is not None and place_of(proxy) is place
+
+    # Fields that live in memory only
+
+    def live(self, place: Place, name: str) -> Any:
+        self.check_open()
+        found = self._live.get((id(place.plain), name))
+        if found is not None:
+            return found[2]
+        node = place.node
+        assert isinstance(node, ObjectNode)
+        if self.typed is not None:
+            holder = follow(self.typed, self.schema.root, place.last_path())[0]
+            if node.face.is_instance(holder):
+                return node.face.get(holder, name)
+        return node.default(name)
+
+    def put_live(self, place: Place, name: str, value: Any) -> None:
+        self.begin(place)
+        self._live[id(place.plain), name] = (place, name, value)
+
+    @property
+    def ephemeral(self) -> list[tuple[Path, Any]]:
+        """Assignments to Ephemeral fields, where they are now; without those of removed objects."""
+        found = []
+        for place, name, value in self._live.values():
+            try:
+                found.append(((*place.locate()[0], name), value))
+            except SchemaError:
+                continue
+        return found
+
+    def apply_ephemeral(self, typed: Any) -> None:
+        """Put them into the live typed object, once the rest is committed and applied to it."""
+        if not self._live:
+            return
+        for path, value in self.ephemeral:
+            holder, node = follow(typed, self.schema.root, path[:-1])
+            if isinstance(node, ObjectNode) and node.face.is_instance(holder):
+                node.face.put(holder, path[-1], value)
+
+
+_WHOLE = (LeafNode, UnionNode)
+"""What has no parts that could be edited in place."""
+
+
+def follow(typed: Any, node: Node, path: Path) -> tuple[Any, Node]:
+    """What a live typed object has at a path, and its node; MISSING where it has nothing there."""
+    for key in path:
+        node = node.pick_typed(typed)
+        child = node.child(key)
+        if child is None:
+            return MISSING, node
+        try:
+            if isinstance(node, ObjectNode):
+                typed = node.face.get(typed, key)
+            else:
+                make = getattr(node, "typed_key", None)
+                typed = typed[key if make is None else make(key)]
+        except (LookupError, TypeError):
+            return MISSING, node
+        node = child
+    return typed, node.pick_typed(typed)

@@ -1,0 +1,122 @@
+"""What was done to a plain tree in place, noted so that it can be undone, and whether it was."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from itertools import compress
+from operator import is_not
+from typing import Any
+
+from perdure.core.values.plain_values import Plain, same
+from perdure.model import MISSING
+
+Done = tuple[Any, ...]
+"""One change: what it did, the container that it did it to, and what undoes it."""
+
+
+def undo(done: Done) -> None:
+    """Take one change back; those behind it have been."""
+    _UNDO[done[0]](*done[1:])
+
+
+def came_to_nothing(
+    changes: Sequence[Done], fresh: Mapping[int, Any], appended: Mapping[int, Any]
+) -> bool:
+    """Whether changes leave a tree as it was, to the order of its keys. False where that is not
+    certain: containers that came in are not looked at, unless they had been there before, as items
+    of a list that are put into another order; those inside of them are.
+
+    Costs next to nothing where the first change still stands, as in nearly all edits that change
+    something; else O(the containers that were changed).
+
+    Args:
+        fresh: containers that came in, by their ids.
+        appended: by its id, each list of which the last change appended to it.
+    """
+    first = changes[0]
+    if not _may_be_undone(first, changes, appended):
+        return False
+    before: dict[int, tuple[Any, Any]] = {}
+    for done in reversed(changes):
+        kind, target = done[:2]
+        if id(target) not in before:
+            before[id(target)] = target, target.copy()
+        _UNDO[kind](before[id(target)][1], *done[2:])
+    came = {at for at in before if at in fresh}
+    if came:
+        for _, was in before.values():
+            if type(was) is not set:
+                came.difference_update(map(id, was.values() if type(was) is dict else was))
+    return all(_holds(now, was) for at, (now, was) in before.items() if at not in came)
+
+
+def _may_be_undone(first: Done, changes: Sequence[Done], appended: Mapping[int, Any]) -> bool:
+    """Whether what the first change changed is there again."""
+    kind, target, at = first[:3]
+    if kind == "put":
+        if type(target) is dict:
+            return same(target.get(at, MISSING), first[3])
+        return at < len(target) and same(target[at], first[3])
+    if kind == "drop":
+        return at in target
+    if kind == "cut":
+        old = first[4]
+        if old:
+            return same(target[at : at + len(old)], old)
+        return id(target) not in appended and any(one[1] is target for one in changes[1:])
+    if kind == "move":
+        return any(one[1] is target for one in changes[1:])
+    undone = target.issuperset(at) if kind == "add" else target.isdisjoint(at)  # "remove"
+    return bool(undone)
+
+
+def _holds(now: Any, was: Any) -> bool:
+    """Whether a container holds what it held: what is the same object was looked at by itself."""
+    if len(now) != len(was):
+        return False
+    if type(now) is set:
+        return same(now, was)
+    if type(now) is dict:
+        return _pairwise(list(now), list(was)) and _pairwise(list(now.values()), list(was.values()))
+    return _pairwise(now, was)
+
+
+def _pairwise(now: list[Plain], was: list[Plain]) -> bool:
+    others = compress(zip(now, was, strict=True), map(is_not, now, was))
+    return all(same(one, other) and _in_order(one, other) for one, other in others)
+
+
+def _in_order(one: Plain, other: Plain) -> bool:
+    """Whether the keys of all dicts in two values that are the same come in the same order."""
+    if type(one) is dict:
+        return list(one) == list(other) and all(map(_in_order, one.values(), other.values()))
+    return type(one) not in (list, tuple) or all(map(_in_order, one, other))
+
+
+def _undo_put(target: Any, key: Any, old: Plain) -> None:
+    if old is MISSING:
+        del target[key]
+    else:
+        target[key] = old
+
+
+def _undo_drop(target: Any, key: Any, old: Plain, order: list[Any] | None) -> None:
+    target[key] = old
+    if order is not None:
+        items = dict(target)
+        target.clear()
+        target.update((one, items[one]) for one in order)
+
+
+def _undo_cut(target: Any, index: int, count: int, old: list[Plain]) -> None:
+    target[index : index + count] = old
+
+
+_UNDO: dict[str, Callable[..., None]] = {
+    "put": _undo_put,
+    "drop": _undo_drop,
+    "cut": _undo_cut,
+    "move": lambda items, source, target: items.insert(source, items.pop(target)),
+    "add": lambda members, gone: members.update(gone),
+    "remove": lambda members, come: members.difference_update(come),
+}

@@ -1,0 +1,351 @@
+"""Headers, commit ids, payloads: how a commit becomes bytes, and how bytes are checked (I3, I11).
+
+``commit id = SHA-256("perdure.commit.v1" ‖ 0 ‖ header)`` after one byte that names the algorithm.
+The header holds the previous id and the payload's digest, so one id fixes the whole log up to it.
+Field by field in docs/format.md ("Header").
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from hashlib import sha256
+from typing import Annotated, Any, Literal
+
+import msgspec
+from msgspec import Meta, Struct
+
+from perdure.core.format import envelope, remains
+from perdure.core.format.records import check_records
+from perdure.core.values import codec, ops
+from perdure.core.values.ops import Op, OpError
+from perdure.core.values.plain_values import Plain
+from perdure.errors import Corrupt, PerdureError, Unstorable, UnsupportedFormat
+from perdure.model import MICROS_MAX, Cause, Commit, id_text
+from perdure.system import stack_room
+from perdure.system.randomness import random_bytes
+
+HEADER_VERSION = 1
+PARTS = 2
+"""Of a payload: its delta and its records."""
+SHA256 = b"\x01"
+ID_SIZE = 33
+_DOMAIN = b"perdure.commit.v1\0"
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder().decode
+
+
+class _Said(Struct, frozen=True, gc=False):
+    """The fields of a cause but its kind, under their short names; those of newer versions are
+    left out."""
+
+    w: str = ""
+    r: str | None = None
+    s: str | None = None
+    k: str | None = None
+    t: str | None = None
+    g: str | None = None
+    l: tuple[str, ...] = ()  # noqa: E741
+    x: tuple[int, ...] = ()
+
+
+class _Header(Struct, array_like=True, forbid_unknown_fields=True, frozen=True, gc=False):
+    """A header as it is decoded: its fields in their order, each of its type."""
+
+    version: Literal[1]
+    agent: str
+    incarnation: Annotated[int, Meta(ge=1, le=2**62)]
+    seq: int
+    prev: bytes
+    branch: str
+    parents: tuple[Annotated[int, Meta(ge=1)], ...]
+    schema: tuple[str, int, int]
+    at: Annotated[int, Meta(ge=0, le=MICROS_MAX)]
+    executor: str
+    epoch: Annotated[int, Meta(ge=0, le=2**62)]
+    cause: tuple[str, _Said]
+    payload_id: bytes
+    payload_digest: bytes
+
+
+_decode_header = msgspec.msgpack.Decoder(_Header).decode
+
+
+def read_cause(wire: Any) -> Cause:
+    """A cause of a header whose other fields may be anything.
+
+    Raises:
+        msgspec.ValidationError: it is none.
+    """
+    kind, said = msgspec.convert(wire, tuple[str, _Said])
+    return Cause(kind, said.w, said.r, said.s, said.k, said.t, said.g, said.l, said.x)
+
+
+class Tail(Struct, frozen=True, gc=False):
+    """The end of an agent's log: what the next commit links to.
+
+    Attributes:
+        header: the last commit's, whose digest `id` is; empty where it is not at hand.
+    """
+
+    seq: int
+    id: bytes
+    at: int
+    header: bytes = b""
+
+
+START = Tail(0, b"", 0)
+
+
+class Payload(Struct, frozen=True, gc=False):
+    """An encoded payload, ready to be linked: envelope bytes, their digest, a random id."""
+
+    data: bytes
+    digest: bytes
+    id: bytes
+
+
+class Draft(Struct, frozen=True):
+    """All of a header that does not depend on where in the log it lands."""
+
+    agent: str
+    incarnation: int
+    branch: str
+    parents: tuple[int, ...]
+    schema_id: str
+    schema_version: tuple[int, int]
+    executor: str
+    epoch: int
+    cause: Cause
+    payload: Payload
+
+
+def commit_id(header: bytes) -> bytes:
+    return SHA256 + sha256(_DOMAIN + header).digest()
+
+
+def pack_payload(delta: Sequence[Op], records: Sequence[Mapping[str, Any]]) -> Payload:
+    """Encode a delta and records. Their values must be plain already.
+
+    Raises:
+        Unstorable: a record that the readers of the log would refuse.
+    """
+    records = list(records)  # as they are written, whatever a list of somebody's says that it holds
+    if records:
+        try:
+            # I11: by the very types of `read_payload`, or one wrong word poisons the agent for all.
+            check_records(records)
+        except (ValueError, TypeError) as error:
+            raise _unreadable(f"what is recorded ({_kinds(records)})", error) from error
+    body = codec.encode([[ops.to_wire(op) for op in delta] if delta else [], records])
+    random = random_bytes()
+    data = envelope.seal(body, random[: envelope.SALT_SIZE])
+    return Payload(data, envelope.digest(data), random[envelope.SALT_SIZE :])
+
+
+def _kinds(records: Sequence[Any]) -> str:
+    return ", ".join(str(one.get("t"))[:40] for one in records[:3] if isinstance(one, dict))
+
+
+def _unreadable(what: str, error: Exception) -> Unstorable:
+    return Unstorable(
+        f"{what} cannot be written, as nobody could read it again: {error}",
+        hint="nothing was written; an argument of this call is of a wrong type",
+    )
+
+
+def link(draft: Draft, tail: Tail, now: int) -> tuple[bytes, Tail]:
+    """The header of a commit that follows `tail`, and the tail that it makes.
+
+    Args:
+        now: the store's clock, microseconds since 1970. A clock that stands still or goes back
+            does not: header time is at least one microsecond after the previous one.
+
+    Raises:
+        Unstorable: the readers of the log would refuse the header.
+    """
+    at = max(now, tail.at + 1)
+    header = _encode(
+        [
+            HEADER_VERSION,
+            draft.agent,
+            draft.incarnation,
+            tail.seq + 1,
+            tail.id,
+            draft.branch,
+            draft.parents,
+            [draft.schema_id, *draft.schema_version],
+            at,
+            draft.executor,
+            draft.epoch,
+            _cause_to_wire(draft.cause),
+            draft.payload.id,
+            draft.payload.digest,
+        ]
+    )
+    try:
+        # I11: every commit passes here, and none gets in that `read_commit` would refuse, nor one
+        # that is found under other names than those that it says: a date is written as its text.
+        read = _decode_header(header)
+        if read.agent != draft.agent or read.branch != draft.branch:
+            raise TypeError("the names of an agent and of a branch are texts")
+    except (msgspec.MsgspecError, ValueError, TypeError) as error:
+        raise _unreadable(f"the header of a commit ({draft.cause.kind})", error) from error
+    return header, Tail(tail.seq + 1, commit_id(header), at, header)
+
+
+def _cause_to_wire(cause: Cause) -> list[Any]:
+    """Its kind, and its other fields under short names; what is empty is absent."""
+    rest: dict[str, Any] = {}
+    if cause.what:
+        rest["w"] = cause.what
+    if cause.run:
+        rest["r"] = cause.run
+    if cause.step:
+        rest["s"] = cause.step
+    if cause.key or cause.trace or cause.group or cause.tags or cause.refers:
+        more = {
+            "k": cause.key, "t": cause.trace, "g": cause.group, "l": cause.tags, "x": cause.refers
+        }  # fmt: skip
+        rest |= {short: value for short, value in more.items() if value}
+    return [cause.kind, rest]
+
+
+def read_header(header: bytes, target: str) -> list[Any]:
+    """The fields of a header, in the order of docs/format.md.
+
+    Raises:
+        Corrupt, UnsupportedFormat: as they say.
+    """
+    try:
+        fields = _decode(header)
+        version = fields[0]
+    except (
+        msgspec.MsgspecError, ValueError, TypeError, IndexError, KeyError, RecursionError
+    ) as error:  # fmt: skip
+        stack_room.pass_on(error)
+        raise Corrupt("its header is unreadable", target=target, hint=HINT) from error
+    if version != HEADER_VERSION:
+        raise UnsupportedFormat(
+            f"header version {version}", target=target, hint="read it with a newer perdure"
+        )
+    return fields  # type: ignore[no-any-return]
+
+
+HINT = envelope.RESTORE_HINT
+
+
+def tail_of(header: bytes, target: str) -> Tail:
+    """The tail that a stored last header makes.
+
+    Raises:
+        Corrupt, UnsupportedFormat: as they say.
+    """
+    fields = _typed_header(header, target)
+    return Tail(fields.seq, commit_id(header), fields.at, header)
+
+
+def parents_of(header: bytes, target: str) -> tuple[int, ...]:
+    """The parents that a stored header names.
+
+    Raises:
+        Corrupt, UnsupportedFormat: as they say.
+    """
+    return _typed_header(header, target).parents
+
+
+def _typed_header(header: bytes, target: str) -> _Header:
+    try:
+        return _decode_header(header)
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+        stack_room.pass_on(error)
+        fields = read_header(header, target)  # is it another version's, or none at all?
+        if type(fields) is list and len(fields) > len(_Header.__struct_fields__):
+            raise UnsupportedFormat(
+                f"a header of {len(fields)} fields", target=target, hint=codec.NEWER
+            ) from error
+        raise Corrupt(f"its header is malformed: {error}", target=target, hint=HINT) from error
+
+
+def read_commit(agent: str, seq: int, header: bytes, payload: bytes | None) -> Commit:
+    """Decode a stored commit and check it against itself: place, agent and payload digest.
+
+    Raises:
+        Corrupt: naming agent and commit.
+    """
+    try:
+        return _read_commit(agent, seq, header, payload)
+    except PerdureError as error:
+        error.target = error.target or f"agent {agent!r}, commit {seq}"
+        raise
+
+
+def _read_commit(agent: str, seq: int, header: bytes, payload: bytes | None) -> Commit:
+    read = _typed_header(header, "")
+    if read.agent != agent or read.seq != seq:
+        raise Corrupt(f"its header is that of agent {read.agent!r}, commit {read.seq}", hint=HINT)
+    parents, (schema_id, major, minor), (kind, said) = read.parents, read.schema, read.cause
+    if parents and max(parents) >= seq:
+        raise Corrupt(f"names {parents} as its parents", hint=HINT)
+    size = len(header) + len(payload or b"")
+    trimmed = False
+    if payload is not None and payload.startswith(remains.MAGIC):
+        trimmed = payload == remains.REMOVED
+        payload = payload if trimmed else remains.payload_of(payload, "")
+    delta, records = ((), ()) if trimmed else read_payload(payload, read.payload_digest)
+    return Commit(
+        agent, read.incarnation, seq, commit_id(header), read.prev, read.branch, parents, schema_id,
+        (major, minor), read.at, read.executor, read.epoch,
+        Cause(kind, said.w, said.r, said.s, said.k, said.t, said.g, said.l, said.x),
+        delta, records, size, trimmed,
+    )  # fmt: skip
+
+
+def read_payload(
+    data: bytes | None, expected: bytes
+) -> tuple[tuple[Op, ...], tuple[dict[str, Plain], ...]]:
+    """The delta and records of a payload whose digest a header names."""
+    if data is None:
+        raise Corrupt("its payload is gone", hint=HINT)
+    if envelope.digest(data) != expected:
+        raise Corrupt("its payload is not the one that its header was made for", hint=HINT)
+    body: Any = None
+    try:
+        body = codec.decode(envelope.open_envelope(data, ""))
+        delta, records = body
+        return tuple(map(ops.from_wire, delta)), check_records(records)
+    except (codec.UndecodableError, OpError, ValueError, TypeError, RecursionError) as error:
+        stack_room.pass_on(error)
+        if type(body) is list and len(body) > PARTS:
+            raise UnsupportedFormat(f"a payload of {len(body)} parts", hint=codec.NEWER) from error
+        raise Corrupt("its payload is malformed", hint=HINT) from error
+
+
+def follows(header: bytes, before: bytes) -> bool:
+    """Whether a commit names the one with these bytes as its predecessor, whatever they say.
+
+    Raises:
+        Corrupt, UnsupportedFormat: its own header cannot be read.
+    """
+    prev = _typed_header(header, "").prev
+    return prev == commit_id(before) or not prev.startswith(
+        SHA256
+    )  # of another algorithm: who knows
+
+
+def check_link(commit: Commit, before: Commit | None) -> None:
+    """Check that a commit continues the chain of the one before it (I3).
+
+    Raises:
+        Corrupt: naming the first commit that does not follow.
+    """
+    seq, prev = (before.seq, before.id) if before else (0, b"")
+    problem = ""
+    if commit.seq != seq + 1:
+        problem = f"follows commit {seq}: commits are missing"
+    elif commit.prev != prev:
+        problem = f"names {id_text(commit.prev)} as its predecessor, which is {id_text(prev)}"
+    elif before and commit.at_micros <= before.at_micros:
+        problem = "is not later than the one before it"
+    if problem:
+        raise Corrupt(problem, target=f"agent {commit.agent!r}, commit {commit.seq}", hint=HINT)

@@ -1,0 +1,1 @@
+"""The live typed object of a state, kept in step with ops."""

@@ -1,0 +1,312 @@
+"""What planning stands on: the live object, ops and plain tree, and how they are compared and kept.
+
+The live object is only looked at. Ops and plain tree may change, and `undo` says how to go back.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from msgspec.structs import replace
+
+from perdure.core.live.drift import REORDERED, compare, holds
+from perdure.core.live.shadow import ObjectShadow, Shadow
+from perdure.core.types.nodes import AnyNode, Node, Walker, isolate
+from perdure.core.types.objects import ObjectNode, is_default, reconcile
+from perdure.core.types.unions import UnionNode
+from perdure.core.values import ops as ops_module
+from perdure.core.values.ops import Delete, Increment, Op, Set, TextSplice
+from perdure.core.values.plain_values import SCALARS, Path, Plain, format_path, look_up, same
+from perdure.core.values.shifted_places import Paths
+from perdure.errors import Drifted, SchemaError, Unstorable
+from perdure.model import MISSING
+
+AT_A_KEY = frozenset({Set, Delete, TextSplice, Increment})
+"""Ops that change what stands at the end of their path; the others change the container there."""
+
+
+class Ground:
+    """The state of one plan in the making."""
+
+    def __init__(
+        self, node: Node, typed: Any, plain: Plain, ops: list[Op], inverses: list[Op], root: str
+    ) -> None:
+        self.node = node
+        self.plain = plain
+        self.ops = ops
+        self.count = len(ops)  # as they were given; validation may add some
+        self.inverses = inverses
+        self.name = root
+        self.typed = typed
+        self.paths = Paths(list(ops))
+        self._reached: dict[Path, list[int]] | None = None
+        self.shadows: dict[int, Shadow] = {}
+        self.built: dict[int, Any] = {}  # what this plan built: it cannot have drifted
+        self.settled: set[int] = set()  # built from the final plain tree: later ops are in it
+        self.undo: list[tuple[Any, Any, Any]] = []
+        self.turned: list[tuple[str, type, type]] = []  # see `TypedPlan`
+
+    def value(self, node: Node, plain: Plain, path: Path) -> tuple[Any, Plain]:
+        """The typed value, and the plain one in normal form: `plain` itself where it is so."""
+        if isinstance(node, AnyNode):
+            value = isolate(plain)
+            self.own(value)
+            return value, plain
+        if node.stable(plain):
+            value = node.build_stable(plain, path, self.name)
+            self.own(value)
+            return value, plain
+        value = node.build(plain, path, self.name)
+        self.own(value)
+        taken = node.plain(value, path, Walker(root=self.name))
+        if same(taken, plain):
+            return value, plain
+        fixed = reconcile(node, plain, taken)
+        if same(fixed, plain):
+            return value, plain
+        again = node.plain(node.build(fixed, path, self.name), path, Walker(root=self.name))
+        if not same(reconcile(node, fixed, again), fixed):
+            raise Unstorable(
+                "validating it once more changes it once more",
+                target=self.text(path),
+                hint="make the validator leave its own result as it is",
+            )
+        return value, fixed
+
+    def own(self, value: Any) -> None:
+        if type(value) not in SCALARS:  # small ints and such are the same object everywhere
+            self.built[id(value)] = value
+
+    def forget(self, value: Any) -> None:
+        """What is replaced need not be legal any more."""
+        shadow = self.shadows.pop(id(value), None)
+        if shadow is not None:
+            for kid in shadow.kids.values():
+                self.forget(kid.value)
+
+    def fix_attribute(self, op: Set, value: Plain) -> None:
+        self.undo.append((op, "value", op.value))
+        op.value = value
+
+    def fix_plain(self, path: Path, index: int, value: Plain) -> None:
+        final = self.paths.final(path, index)
+        if final:
+            self._put_plain(final, value)
+
+    def _put_plain(self, final: Path, value: Plain) -> None:
+        parent, key = look_up(self.plain, final[:-1]), final[-1]
+        old = parent.get(key, MISSING) if type(parent) is dict else parent[key]
+        self.undo.append((parent, key, old))
+        parent[key] = value
+
+    def write(self, shadow: Shadow, name: Any, index: int, value: Plain) -> None:
+        """Bring ops and plain tree in step with what validation made of a field."""
+        op = self.ops[index] if index >= 0 else None
+        if isinstance(op, Set) and op.path[-1] == name:
+            self.fix_attribute(op, value)
+            self.fix_plain(op.path, index, value)
+            return
+        base = self.paths.final(shadow.path, shadow.at)
+        if base is not None:
+            self.set_last((*base, name), value)
+
+    def set_last(self, final: Path, value: Plain) -> None:
+        """One more op behind all others, in their coordinates, and the plain tree with it."""
+        extra = Set(final, value)
+        self.ops.append(extra)
+        inverse = ops_module.invert(self.plain, extra)
+        if isinstance(inverse, Set):  # the very one: a draft that is taken back goes on in it
+            inverse.value = look_up(self.plain, final)
+        self.inverses.append(inverse)
+        self._put_plain(final, value)
+
+    # What several ops change. Each goes on from what the one before it left in the log, so only
+    # what is there in the end is validated: from what validation makes of it, no op goes on.
+
+    def brought(self, node: Node, plain: Plain, path: Path, index: int) -> tuple[Any, Plain]:
+        """As `value`, for what op number `index` puts at a path."""
+        try:
+            value, fixed = self.value(node, plain, path)
+        except SchemaError:
+            if not self.goes_on(path, index):
+                raise
+        else:
+            if fixed is plain or not self.goes_on(path, index):
+                return value, fixed
+        if type(plain) in SCALARS:
+            return plain, plain
+        final = self.paths.final(path, index)
+        if final is not None:
+            return self.settle(node, final), plain
+        value = isolate(plain)  # what goes again need not be legal
+        self.own(value)
+        self.settled.add(id(value))
+        return value, plain
+
+    def goes_on(self, path: Path, index: int) -> bool:
+        """Whether an op behind number `index` changes, replaces or removes what is there then."""
+        if index + 1 == self.count:
+            return False
+        final = self.paths.final(path, index)
+        return final is None or self._last_at(final) > index
+
+    def settle(self, node: Node, final: Path) -> Any:
+        """The typed value of what is at a place in the end: the ops inside are in it."""
+        plain = look_up(self.plain, final)
+        value, fixed = self.value(node, plain, final)
+        if fixed is not plain:
+            self.set_last(final, fixed)
+        self.settled.add(id(value))
+        return value
+
+    def _last_at(self, final: Path) -> int:
+        """The last op that goes into what is at a place in the end, or edits the scalar there."""
+        found = self._ops_at(final)
+        return found[-1] if found else -1
+
+    def _ops_at(self, final: Path) -> list[int]:
+        if self._reached is None:
+            self._reached = {}
+            for index, op in enumerate(self.ops[: self.count]):
+                inside = op.path[:-1] if isinstance(op, Set | Delete) else op.path
+                place = self.paths.final(inside, index)
+                if place is not None:
+                    for depth in range(len(place) + 1):
+                        self._reached.setdefault(place[:depth], []).append(index)
+        return self._reached.get(final, [])
+
+    def passing(self) -> Any:
+        """What stands where ops go into a value that later ones take away."""
+        value = object()
+        self.own(value)
+        self.settled.add(id(value))
+        return value
+
+    # Drift
+
+    def check_rebuilt(self, node: Node, value: Any, final: Path, index: int) -> None:
+        """What a member of a union is before op number `index`, if it is built anew behind it, must
+        be what the log says: a change of it in memory only would be gone.
+
+        Args:
+            final: where it is in the end.
+        """
+        shadow = self.shadows.get(id(value))
+        if not isinstance(node, UnionNode) or id(value) in self.built:
+            return
+        if shadow is not None and shadow.dirty:
+            return  # ops in front of this one changed it, and looked at what they touched
+        plain, depth = isolate(look_up(self.plain, final)), len(final)
+        for at in reversed(self._ops_at(final)):
+            op, inverse = self.ops[at], self.inverses[at]
+            if at < index:
+                break
+            if len(op.path) > depth or type(op) not in AT_A_KEY:
+                inside = replace(inverse, path=inverse.path[depth:])
+                plain = ops_module.apply(plain, ops_module.own(inside))
+        for one in compare(node, value, plain, deep=False, root=self.name):
+            if one.reason != REORDERED:  # taking a deletion back puts its key last
+                raise self.drifted(final)
+
+    def get(self, shadow: Shadow, key: Any, path: Path) -> Any:
+        try:
+            return shadow.get(key)
+        except (LookupError, TypeError, AttributeError) as error:
+            raise self.drifted(path) from error
+
+    def expect(self, shadow: Shadow, node: Node, key: Any, inverse: Op) -> None:
+        """The live value must be what the log says, or somebody changed it outside `edit`."""
+        value = self.get(shadow, key, inverse.path)
+        if isinstance(inverse, Delete):
+            fixed = True
+            if isinstance(shadow.node, ObjectNode) and value is not MISSING:
+                field = shadow.node.fields.get(key)
+                fixed = field is None or field.default_is_fixed
+                if field is not None and value is not MISSING and id(value) not in self.built:
+                    taken = node.plain(self.final(value), inverse.path, Walker(root=self.name))
+                    if not fixed or is_default(shadow.node, key, taken):
+                        return
+            if value is not MISSING and id(value) not in self.built:
+                raise self.drifted(inverse.path)
+        elif isinstance(inverse, Set):
+            self.same(node, value, inverse.value, inverse.path)
+
+    def same(self, node: Node, typed: Any, plain: Plain, path: Path) -> None:
+        if id(typed) in self.built:
+            return
+        shadow = self.shadows.get(id(typed))
+        if shadow is not None and shadow.dirty:
+            return  # ops in front of this one changed it, and looked at what they touched
+        if holds(node, typed, plain):
+            return
+        found = compare(node, typed, plain, path, deep=False, root=self.name)
+        if typed is MISSING or next(found, None):
+            raise self.drifted(path)
+
+    def final(self, value: Any) -> Any:
+        """A live container as it will be; itself where nothing in it changes."""
+        shadow = self.shadows.get(id(value))
+        if shadow is None or not shadow.dirty:
+            return value
+        preview = shadow.preview()
+        if not any(kid.dirty for kid in shadow.kids.values()):
+            return preview
+        if isinstance(shadow, ObjectShadow):
+            for name in shadow.node.fields:
+                item = shadow.get(name)
+                if id(item) in shadow.kids:
+                    shadow.node.face.put(preview, name, self.final(item))
+        elif type(preview) is list:
+            return [self.final(item) if id(item) in shadow.kids else item for item in preview]
+        elif type(preview) is dict:
+            return {key: self.final(item) for key, item in preview.items()}
+        return preview
+
+    def drifted(self, path: Path) -> Drifted:
+        return Drifted(
+            "it was changed outside edit",
+            target=self.text(path),
+            hint="agent.state was changed outside edit; call agent.refresh() to drop it, "
+            "or make the change inside agent.edit()",
+        )
+
+    def text(self, path: Path) -> str:
+        return format_path(path, self.name)
+
+    def normalise(self, shadow: ObjectShadow, name: str, new: Any) -> None:
+        """A validator gave a field another value than it was set to: log that one."""
+        final = self.paths.final(shadow.path, shadow.at)
+        child = shadow.node.child(name)
+        if final is None or child is None:
+            return
+        path = (*final, name)
+        taken = child.plain(new, path, Walker(root=self.name))
+        stored = look_up(self.plain, final).get(name, MISSING)
+        if stored is MISSING and is_default(shadow.node, name, taken):
+            return
+        fixed = taken if stored is MISSING else reconcile(child, stored, taken)
+        if stored is not MISSING and same(fixed, stored):
+            return
+        index = shadow.ops.get(name, -1)
+        self.write(shadow, name, index, fixed)
+        shadow.put(name, new, index)
+
+
+def put_back(target: Any, key: Any, value: Any) -> None:
+    if isinstance(target, dict | list):
+        if value is MISSING:
+            del target[key]
+        else:
+            target[key] = value
+    else:
+        setattr(target, key, value)
+
+
+def replace_content(target: Plain, value: Plain) -> None:
+    """Give a plain root other content in place, so that whoever holds it sees it."""
+    if type(target) is dict and type(value) is dict:
+        kept = dict(value)
+        target.clear()
+        target.update(kept)
+    elif type(target) is list and type(value) is list:
+        target[:] = list(value)

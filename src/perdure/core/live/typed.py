@@ -1,0 +1,409 @@
+"""Keeps a live typed object in step with ops: checks them, prepares the change, applies it.
+
+Planning leaves the live object alone; applying cannot fail. Both cost what changed (I9).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from operator import itemgetter
+from typing import Any
+
+from perdure.core.live.append_plan import Appended
+from perdure.core.live.ephemeral import carry_over
+from perdure.core.live.ground import AT_A_KEY, Ground, put_back, replace_content
+from perdure.core.live.shadow import ListShadow, ObjectShadow, SetShadow, Shadow, shadow_of
+from perdure.core.types import late_fields
+from perdure.core.types.classes import PydanticFace
+from perdure.core.types.nodes import LeafNode, Node, Walker
+from perdure.core.types.objects import ObjectNode
+from perdure.core.types.unions import UnionNode
+from perdure.core.values import ops as ops_module
+from perdure.core.values.ops import (
+    Append,
+    Delete,
+    Increment,
+    Move,
+    Op,
+    Set,
+    SetAdd,
+    SetRemove,
+    Splice,
+    TextSplice,
+    add,
+)  # fmt: skip
+from perdure.core.values.plain_values import SCALARS, Path, look_up, same
+from perdure.errors import Drifted, SchemaError, Unstorable
+from perdure.model import MISSING
+from perdure.system.user_errors import of_code
+
+_BEGIN = itemgetter(0)
+"""Of a change in the log of a `ListShadow`."""
+
+
+class TypedPlan:
+    """The prepared change of a live typed object.
+
+    Attributes:
+        normalises: whether validation changed the ops, or the plain tree.
+        turned: where ops inside a member of a union made another member of it: its path, and the
+            types that it was and will be.
+    """
+
+    def __init__(
+        self, root: Any, shadows: Sequence[Shadow | Appended], normalises: bool,
+        turned: Sequence[tuple[str, type, type]] = (),
+    ) -> None:  # fmt: skip
+        self._root = root
+        self._shadows = shadows
+        self.normalises = normalises
+        self.turned = turned
+
+    def refuse_turned(self) -> None:
+        """For an edit by a draft, where nobody said that an object is to be one of another class.
+
+        Raises:
+            Unstorable: it would be.
+        """
+        for path, was, comes in self.turned:
+            raise Unstorable(
+                f"a {was.__qualname__} would come back as a {comes.__qualname__}", target=path,
+                hint="assign a whole new value; or give both a field that tells them apart "
+                "(a Literal, or a tag)",
+            )  # fmt: skip
+
+    def apply(self) -> Any:
+        """Bring the live object in step; returns the root, a new one only where it was replaced."""
+        for shadow in self._shadows:
+            shadow.apply()
+        return self._root
+
+
+class _UnseenError(Exception):
+    """The op is at a place that the type does not know, or that is settled already."""
+
+
+class _OpaqueError(Exception):
+    """The type has no parts where the op goes in: it is built anew from this depth on."""
+
+    def __init__(self, depth: int) -> None:
+        self.depth = depth
+
+
+class Planner(Ground):
+    """Makes one plan. `ops` and `inverses` are changed where validation normalises values."""
+
+    def run(self) -> TypedPlan:
+        """Plan everything.
+
+        Raises:
+            SchemaError, Drifted: see `Schema.plan`. Ops and plain tree are put back.
+        """
+        try:
+            for index in range(self.count):
+                self._one(index, self.ops[index])
+            self._finish()
+        except BaseException:
+            for target, key, old in reversed(self.undo):
+                put_back(target, key, old)
+            del self.ops[self.count :], self.inverses[self.count :]
+            raise
+        normalises = bool(self.undo) or len(self.ops) > self.count
+        return TypedPlan(self.typed, list(self.shadows.values()), normalises, self.turned)
+
+    # One op
+
+    def _one(self, index: int, op: Op) -> None:
+        at_parent = type(op) in AT_A_KEY
+        if at_parent and not op.path:
+            if isinstance(op, Set):
+                self._replace_root(op if index + 1 == self.count else None)
+            else:
+                self._rebuild((), index)
+            return
+        place = op.path[:-1] if at_parent else op.path
+        try:
+            shadow = self._resolve(place, index)
+            try:
+                self._change(shadow, index, op)
+            except Drifted:
+                raise
+            except SchemaError:
+                if not shadow.ambiguous:
+                    raise
+                raise _OpaqueError(len(place)) from None
+        except _UnseenError:
+            return
+        except _OpaqueError as opaque:
+            self._rebuild(op.path[: opaque.depth], index)
+
+    def _change(self, shadow: Shadow, index: int, op: Op) -> None:
+        match op:
+            case Set():
+                self._set(shadow, index, op)
+            case Delete():
+                self._delete(shadow, index, op)
+            case TextSplice() | Increment():
+                self._edit_scalar(shadow, index, op)
+            case Append() | Splice() | Move():
+                if not isinstance(shadow, ListShadow):
+                    raise self.drifted(op.path)
+                self._change_list(shadow, index, op)
+            case SetAdd() | SetRemove():
+                if not isinstance(shadow, SetShadow):
+                    raise self.drifted(op.path)
+                self._change_set(shadow, index, op)
+
+    def _resolve(self, path: Path, index: int) -> Shadow:
+        """The shadow of the container at a path, as it is before op number `index`."""
+        shadow = self._shadow(self.typed, self.node, None, (), index)
+        for depth, key in enumerate(path):
+            node = shadow.node.child(key)
+            if node is None:
+                if shadow.ambiguous:
+                    raise _OpaqueError(depth)
+                raise _UnseenError
+            value = self.get(shadow, key, path[: depth + 1])
+            if value is MISSING:
+                raise self.drifted(path[: depth + 1])
+            shadow = self._shadow(value, node, shadow, path[: depth + 1], index)
+        return shadow
+
+    def _shadow(
+        self, value: Any, node: Node, parent: Shadow | None, path: Path, index: int
+    ) -> Shadow:
+        if id(value) in self.settled:
+            raise _UnseenError
+        shadow = self.shadows.get(id(value))
+        if shadow is None:
+            if isinstance(node, UnionNode) and not self._stays(node, value, path, index):
+                raise _OpaqueError(len(path))
+            picked = node.pick_typed(value)
+            made = shadow_of(value, picked)
+            if made is None:
+                if not isinstance(picked, LeafNode | UnionNode) or parent is None:
+                    raise self.drifted(path)
+                raise _OpaqueError(len(path))
+            shadow = self.shadows[id(value)] = made
+            shadow.ambiguous = picked is not node and isinstance(picked, ObjectNode)
+            if parent is not None:
+                parent.kids[id(value)] = shadow
+        shadow.path, shadow.at = path, index - 1
+        return shadow
+
+    def _stays(self, node: UnionNode, value: Any, path: Path, index: int) -> bool:
+        """Whether all ops leave a container of the member of a union that it is of. Only then is it
+        changed in place: a fresh look at the log chooses the member by all that is in the value."""
+        if type(value) in SCALARS:
+            return True
+        final = self.paths.final(path, index - 1)
+        if final is None:
+            return node.member(value) is not None  # it goes
+        return node.stays(value, look_up(self.plain, final), final, self.name)
+
+    def _rebuild(self, path: Path, index: int) -> None:
+        """Build what stands at a path from the final plain tree."""
+        final = self.paths.final(path, index)
+        if not path:
+            if final is not None:
+                old = self.typed
+                self.check_rebuilt(self.node, old, final, index)
+                self._replace_root(None)
+                if type(old) is not type(self.typed):
+                    self.turned.append((self.text(final), type(old), type(self.typed)))
+            return
+        shadow = self._resolve(path[:-1], index)
+        node = shadow.node.child(path[-1])
+        if node is None:
+            return
+        old = shadow.get(path[-1])
+        if final is None:
+            value = self.passing()
+        else:
+            self.check_rebuilt(node, old, final, index)
+            value = self.settle(node, final)
+            carry_over(node, old, value)
+            if type(value) is not type(old):
+                self.turned.append((self.text(final), type(old), type(value)))
+        self.forget(old)
+        shadow.put(path[-1], value, index)
+
+    def _replace_root(self, op: Set | None) -> None:
+        """Another root: the op's, or with None what all ops leave."""
+        old, plain = self.typed, self.plain if op is None else op.value
+        self.typed, fixed = self.value(self.node, plain, ())
+        if op is None:
+            self.settled.add(id(self.typed))
+        if fixed is not plain:
+            if op is None:
+                op = Set((), plain)
+                self.ops.append(op)
+                self.inverses.append(ops_module.invert(plain, op))
+            self.fix_attribute(op, fixed)
+            replace_content(self.plain, fixed)
+        self.shadows.clear()
+        carry_over(self.node, old, self.typed)
+
+    def _set(self, shadow: Shadow, index: int, op: Set) -> None:
+        key = op.path[-1]
+        node = shadow.node.child(key)
+        if node is None:
+            raise _UnseenError
+        self.expect(shadow, node, key, self.inverses[index])
+        value, fixed = self.brought(node, op.value, op.path, index)
+        if fixed is not op.value:
+            self.fix_attribute(op, fixed)
+            self.fix_plain(op.path, index, fixed)
+        self.forget(shadow.get(key))
+        shadow.put(key, value, index)
+
+    def _delete(self, shadow: Shadow, index: int, op: Delete) -> None:
+        key = op.path[-1]
+        node = shadow.node.child(key)
+        if node is None:
+            raise _UnseenError
+        self.expect(shadow, node, key, self.inverses[index])
+        value = MISSING
+        if isinstance(shadow.node, ObjectNode) and key in shadow.node.fields:
+            field = shadow.node.fields[key]
+            if field.default is not None:
+                value = shadow.node.default(key)
+                self.own(value)
+            elif field.required_key:
+                raise SchemaError("a required field cannot be deleted", target=self.text(op.path))
+        self.forget(shadow.get(key))
+        shadow.put(key, value, index)
+
+    def _edit_scalar(self, shadow: Shadow, index: int, op: TextSplice | Increment) -> None:
+        key = op.path[-1]
+        node = shadow.node.child(key)
+        if node is None:
+            raise _UnseenError
+        value = self.get(shadow, key, op.path)
+        try:
+            old = node.plain(value, op.path, Walker(root=self.name))
+            if isinstance(op, Increment):
+                new = add(old, op.by)
+            else:
+                end = op.index + op.removed
+                gone = getattr(self.inverses[index], "text", None)
+                if type(old) is not str or (gone is not None and old[op.index : end] != gone):
+                    raise self.drifted(op.path)
+                new = old[: op.index] + op.text + old[end:]
+        except (TypeError, ArithmeticError) as error:
+            raise self.drifted(op.path) from error
+        if self.goes_on(op.path, index):
+            shadow.put(key, new, index)
+            return
+        final = self.paths.final(op.path, index)
+        if final is None or not same(look_up(self.plain, final), new):
+            raise self.drifted(op.path)
+        typed, fixed = self.value(node, new, op.path)
+        shadow.put(key, typed, index)
+        if fixed is not new:
+            self.set_last(final, fixed)
+
+    def _change_list(self, shadow: ListShadow, index: int, op: Append | Splice | Move) -> None:
+        item = shadow.node.child(0)
+        assert item is not None
+        if isinstance(op, Move):
+            value = shadow.get(op.source)
+            if value is MISSING or not 0 <= op.target < shadow.count:
+                raise self.drifted(op.path)
+            shadow.splice(op.source, 1, [])
+            shadow.splice(op.target, 0, [value])
+            return
+        start, removed = (shadow.count, 0) if isinstance(op, Append) else (op.index, op.removed)
+        inverse = self.inverses[index]
+        if start + removed > shadow.count:
+            raise self.drifted(op.path)
+        if isinstance(inverse, Splice):
+            if inverse.index != start:
+                raise self.drifted(op.path)
+            for offset, old in enumerate(inverse.values):
+                current = shadow.get(start + offset)
+                self.same(item, current, old, (*op.path, start + offset))
+        values = []
+        for offset, plain in enumerate(op.values):
+            path = (*op.path, start + offset)
+            value, fixed = self.brought(item, plain, path, index)
+            if fixed is not plain:
+                self.undo.append((op.values, offset, plain))
+                op.values[offset] = fixed
+                self.fix_plain(path, index, fixed)
+            values.append(value)
+        if removed:
+            for gone in shadow.items(start, removed):
+                self.forget(gone)
+        shadow.splice(start, removed, values)
+
+    def _change_set(self, shadow: SetShadow, index: int, op: SetAdd | SetRemove) -> None:
+        item = shadow.node.child(0) or shadow.node
+        adding = isinstance(op, SetAdd)
+        known = getattr(self.inverses[index], "members", [])
+        for plain in known:
+            if shadow.has(item.build(plain, op.path, self.name)) is adding:
+                raise self.drifted(op.path)
+        for plain in op.members:
+            shadow.put(item.build(plain, op.path, self.name), adding, index)
+
+    # The whole
+
+    def _finish(self) -> None:
+        deepest_first = sorted(self.shadows.values(), key=lambda one: -len(one.path))
+        for shadow in deepest_first:
+            size = shadow.size()
+            problem = None if size is None else shadow.node.limits.problem(size)
+            if problem is not None and shadow.changed_itself:
+                raise SchemaError(problem, target=self.text(shadow.path))
+            if isinstance(shadow, ListShadow):
+                self._check_list(shadow)
+            elif isinstance(shadow, ObjectShadow):
+                self._check_object(shadow)
+
+    def _check_list(self, shadow: ListShadow) -> None:
+        """Its length, and the last item in front of all changes, must be as the log says."""
+        final = self.paths.final(shadow.path, shadow.at)
+        if final is None or not shadow.changed_itself:
+            return
+        plain = look_up(self.plain, final)
+        if type(plain) is not list or len(plain) != shadow.count:
+            raise self.drifted(shadow.path)
+        last, item = min(map(_BEGIN, shadow.log)) - 1, shadow.node.child(0)
+        if last >= 0 and item is not None:
+            self.same(item, shadow.value[last], plain[last], (*shadow.path, last))
+
+    def _check_object(self, shadow: ObjectShadow) -> None:
+        """Run the class's own validation where something that it looks at has changed."""
+        face, node = shadow.node.face, shadow.node
+        if not shadow.changes and not face.looks_inside:
+            return
+        changed = [name for name, value in shadow.changes.items() if value is not MISSING]
+        inside = [
+            name
+            for name in node.fields
+            if name not in shadow.changes
+            and (kid := shadow.kids.get(id(face.get(shadow.value, name))))
+            and kid.dirty
+        ]
+        if not isinstance(face, PydanticFace) or face.checks_whole:
+            checked = changed + inside if face.checks_whole else []
+        else:
+            checked = changed + [name for name in inside if node.fields[name].validated]
+        if not checked:
+            return
+        clone = face.clone(shadow.value)
+        for name in {*changed, *inside}:
+            face.put(clone, name, self.final(shadow.get(name)))
+        before = {name: face.get(clone, name) for name in node.fields}
+        kept = late_fields.kept(face, shadow.value, clone, checked)
+        try:
+            clone = face.check(clone, checked)
+        except of_code() as error:
+            raise node.engine.explain(error, shadow.path, self.name) from error
+        for name, item in kept.items():
+            face.put(clone, name, item)
+        for name, old in before.items():
+            new = face.get(clone, name)
+            if new is not old:
+                self.normalise(shadow, name, new)

@@ -1,0 +1,1 @@
+"""State schemas: a type in a version, its rules, and what identifies its values."""

@@ -1,0 +1,167 @@
+"""Invariants: functions of the user's that every commit must satisfy."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable, Collection, Mapping, Sequence
+from enum import Enum
+from typing import Any, TypeVar
+
+from perdure.core.arguments.checks import function as check_function
+from perdure.core.arguments.checks import iterable, mapping
+from perdure.core.arguments.exact_types import is_a
+from perdure.core.arguments.names import shown
+from perdure.core.values.plain_values import Path, format_path
+from perdure.errors import SchemaError, UnknownZone
+from perdure.model import MISSING
+from perdure.system.user_errors import of_code
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+_PART = re.compile(r"\.?([^.\[\]]+)|\[(-?\d+)\]|\[(['\"])(.*?)\3\]")
+
+
+def parse_path(text: str) -> Path:
+    """``"messages[3].role"`` as ``("messages", 3, "role")``.
+
+    Raises:
+        ValueError: it is no such path.
+    """
+    path: list[Any] = []
+    at = 0
+    while at < len(text):
+        found = _PART.match(text, at)
+        if found is None:
+            raise ValueError(f"not a path: {text!r}")
+        name, index, _, quoted = found.groups()
+        path.append(int(index) if index is not None else name if name is not None else quoted)
+        at = found.end()
+    return tuple(path)
+
+
+def invariant(*paths: str) -> Callable[[F], F]:
+    """Limit an invariant to commits that touch one of these paths, or something inside or above.
+
+    ``@perdure.invariant("status", "messages")``. Without it an invariant runs at every commit.
+    """
+    if any(map(callable, paths)):
+        raise TypeError(
+            "@perdure.invariant takes the paths that it is about, as @perdure.invariant('status'); "
+            "an invariant of the whole state is a plain function"
+        )
+    parsed = tuple(parse_path(one) for one in paths)
+
+    def mark(function: F) -> F:
+        function.__perdure_paths__ = parsed  # type: ignore[attr-defined]
+        return function
+
+    return mark
+
+
+def transitions(path: str, allowed: Mapping[Any, Collection[Any]]) -> Callable[[Any, Any], None]:
+    """An invariant that makes a field a status machine: it only goes along the listed edges.
+
+    Args:
+        path: e.g. ``"status"`` or ``"invoice.status"``.
+        allowed: from each value to those it may become. Staying is always fine, and so is any
+            value at creation; a value that is no key leads nowhere. It may not be taken out of its
+            dict; what it is part of may go as a whole.
+    """
+    parsed = parse_path(path)
+    edges = {
+        _bare(old): _values(news, f"allowed[{shown(old)}]")
+        for old, news in mapping(allowed, "allowed is {old: [new, …]}").items()
+    }
+
+    def legal_transition(before: Any, after: Any) -> None:
+        if before is None:
+            return
+        old, new = _bare(_get(before, parsed)), _bare(_get(after, parsed))
+        if old is MISSING:
+            return
+        if new is MISSING:
+            # What it was part of may go, and it with that; else it would come back as anything.
+            if isinstance(_get(after, parsed[:-1]), Mapping):
+                raise ValueError(f"{path} is {old!r} and may not be taken away")
+            return
+        if old != new and new not in edges.get(old, ()):
+            legal = sorted(map(repr, edges.get(old, ())))
+            raise ValueError(
+                f"{path} may not go from {old!r} to {new!r}; "
+                + (f"only to {', '.join(legal)}" if legal else f"{old!r} is final")
+            )
+
+    legal_transition.__name__ = f"transitions({path!r})"
+    return invariant(path)(legal_transition)
+
+
+def _values(news: Collection[Any], of: str) -> set[Any]:
+    """Raises TypeError where they are none, or one text, whose letters nobody means."""
+    if is_a(news, str):
+        raise TypeError(f"{of} is a list of values, not {shown(news)}; of one, [{shown(news)}]")
+    try:
+        return {_bare(new) for new in iterable(news, of)}
+    except TypeError as error:
+        raise TypeError(f"{of} is a list of values, e.g. ['sent'], not {shown(news)}") from error
+
+
+def _bare(value: Any) -> Any:
+    return value.value if isinstance(value, Enum) else value
+
+
+def _get(value: Any, path: Path) -> Any:
+    """What is at a path; MISSING where there is nothing."""
+    try:
+        for key in path:
+            by_key = isinstance(value, Mapping | Sequence) or not isinstance(key, str)
+            value = value[key] if by_key else getattr(value, key)
+    except (LookupError, AttributeError, TypeError):
+        return MISSING
+    return value
+
+
+class Invariant:
+    """One function of the user's, with how it wants to be called."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        check_function(function, "an invariant")
+        self.function = function
+        self.name = getattr(function, "__name__", repr(function))
+        self.paths: tuple[Path, ...] | None = getattr(function, "__perdure_paths__", None)
+        kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+        parameters = inspect.signature(function).parameters.values()
+        wanted = [one for one in parameters if one.kind in kinds and one.default is one.empty]
+        if len(wanted) not in (1, 2):
+            raise SchemaError(
+                f"invariant {self.name} takes {len(wanted)} arguments",
+                target=self.name,
+                hint="write it as (after) or (before, after)",
+            )
+        self.with_before = len(wanted) == 2
+
+    def concerns(self, touched: Sequence[Path]) -> bool:
+        return self.paths is None or any(
+            one[: len(path)] == path[: len(one)] for path in self.paths for one in touched
+        )
+
+    def check(self, before: Any, after: Any) -> None:
+        """Raises SchemaError where the function returns False or raises; UnknownZone where this
+        machine cannot tell."""
+        try:
+            result = self.function(before, after) if self.with_before else self.function(after)
+        except (UnknownZone, MemoryError):
+            raise
+        except of_code() as error:
+            detail = str(error)
+            raise self._broken(f": {detail}" if detail else "") from error
+        if result is False:
+            raise self._broken("")
+
+    def _broken(self, detail: str) -> SchemaError:
+        where = ", ".join(format_path(path) for path in self.paths or ((),))
+        return SchemaError(
+            f"invariant {self.name} does not hold{detail}",
+            target=where,
+            hint="nothing was written; the change must leave the state legal",
+        )

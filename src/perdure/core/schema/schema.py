@@ -1,0 +1,392 @@
+"""State schemas: what type a state has, in which version, and which rules it keeps."""
+
+from __future__ import annotations
+
+import typing
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Generic, TypeVar, overload
+
+from perdure.core.arguments.checks import iterable
+from perdure.core.live.append_plan import appended
+from perdure.core.live.drift import Drift, compare
+from perdure.core.live.typed import Planner, TypedPlan
+from perdure.core.schema.invariants import Invariant, invariant, transitions
+from perdure.core.schema.schema_arguments import (
+    check_id,
+    check_migrations,
+    check_type,
+    whole_version,
+)
+from perdure.core.types.annotations import Ephemeral, EphemeralMark
+from perdure.core.types.kept_whole import comes_back
+from perdure.core.types.nodes import AnyNode, Node, Walker, isolate
+from perdure.core.types.objects import ObjectNode, in_stored_order
+from perdure.core.types.registry import Registry
+from perdure.core.types.typed_copies import Copies
+from perdure.core.types.unions import UnionNode
+from perdure.core.types.unknown_fields import keep, keep_unknown, unknown
+from perdure.core.values.ops import Append, Op
+from perdure.core.values.plain_values import Path, Plain, format_path, same
+from perdure.errors import Drifted, SchemaError, UnknownZone, Unstorable
+from perdure.model import MISSING
+from perdure.system import shell
+from perdure.system.cached import cached
+
+__all__ = [
+    "ROOT", "Drift", "Ephemeral", "EphemeralMark", "Schema", "TypedPlan", "invariant",
+    "transitions",
+]  # fmt: skip
+
+T = TypeVar("T")
+
+Migration = Callable[[dict[str, Any]], dict[str, Any]]
+
+ROOT: Any = object()
+"""Stands for the schema's own type where an annotation is asked for."""
+
+
+class Schema(Generic[T]):
+    """The type of a state, its version, its migrations and its invariants.
+
+    Args:
+        type: a pydantic model or dataclass, a dataclass, a TypedDict, a msgspec Struct, or a
+            container of such; ``dict`` for a state without a type.
+        id: names the schema in the log; the class's name by default.
+        version: major and minor, or the major alone. A new minor version only adds fields that
+            have defaults; anything else is a new major version and needs a migration.
+        migrations: ``{1: fn}`` turns plain states of major version 1 into those of 2.
+        invariants: functions ``(after)`` or ``(before, after)`` that return False or raise where a
+            commit must not be made; see `invariant` and `transitions`.
+
+    Raises:
+        TypeError, ValueError: an argument that cannot be; nothing is written under such a schema.
+    """
+
+    @overload
+    def __init__(
+        self,
+        type: type[T],
+        *,
+        id: str | None = None,
+        version: int | tuple[int, int] = (1, 0),
+        migrations: Mapping[int, Migration] = {},
+        invariants: Sequence[Callable[..., Any]] = (),
+    ) -> None: ...
+
+    @overload
+    def __init__(
+        self: Schema[Any],
+        type: Any = dict,
+        *,
+        id: str | None = None,
+        version: int | tuple[int, int] = (1, 0),
+        migrations: Mapping[int, Migration] = {},
+        invariants: Sequence[Callable[..., Any]] = (),
+    ) -> None: ...
+
+    def __init__(
+        self,
+        type: Any = dict,
+        *,
+        id: str | None = None,
+        version: int | tuple[int, int] = (1, 0),
+        migrations: Mapping[int, Migration] = {},
+        invariants: Sequence[Callable[..., Any]] = (),
+    ) -> None:
+        check_type(type)
+        self.type = type
+        self.id = check_id(id) if id is not None else _name(type)
+        self.version = whole_version(version)
+        self.migrations = check_migrations(migrations)
+        self.invariants = [Invariant(one) for one in iterable(invariants, "invariants")]
+        self._made: Registry | None = None
+
+    @staticmethod
+    def of(spec: Any) -> Schema[Any]:
+        """The schema that a caller means: one as it is, a type's, or for None that of a dict."""
+        if isinstance(spec, Schema):
+            return spec
+        return Schema(dict, id="dict") if spec is None else Schema(spec)
+
+    def __repr__(self) -> str:
+        return f"Schema({self.id!r}, version={self.version})"
+
+    @property
+    def registry(self) -> Registry:
+        """The nodes of the type. Made when first used, so that forward references are known."""
+        if self._made is None:
+            self._made = Registry(self.type)
+        return self._made
+
+    @cached
+    def root(self) -> Node:
+        return self.registry.root
+
+    def take(
+        self, value: Any, path: Path = (), annotation: Any = ROOT, *, aliases_refused: bool
+    ) -> Plain:
+        """A user's value as a fresh plain tree, in the form in which it will come back (I12).
+
+        Args:
+            value: typed or plain; a dict passes where an object belongs.
+            path: where it will stand.
+            annotation: the type of that place (or its node); by default looked up by the path.
+            aliases_refused: whether a container that stands in it twice is refused.
+
+        Raises:
+            SchemaError: it does not fit the type. Unstorable: it would not come back as it is.
+            Alias: a container at two places, or a part of the state itself.
+        """
+        if annotation is ROOT:
+            annotation = self.node_at(path)
+        node = annotation if isinstance(annotation, Node) else self.registry.node(annotation, None)
+        return take_at(node, value, path, {} if aliases_refused else None)
+
+    def node_at(self, path: Path) -> Node:
+        """The node of a path, as far as the types alone decide it.
+
+        Raises:
+            SchemaError: the type has no such place.
+        """
+        node = self.root
+        for depth, key in enumerate(path):
+            options = node.options if isinstance(node, UnionNode) else [node]
+            found = [child for one in options if (child := one.child(key)) is not None]
+            if not found:
+                raise SchemaError("there is no such field", target=format_path(path[: depth + 1]))
+            node = found[0]
+        return node
+
+    def build(self, plain: Plain, *, tolerate_unknown: bool = True) -> T:
+        """The whole typed value, validated; it shares nothing with `plain`.
+
+        Args:
+            tolerate_unknown: ignore fields that the class does not know (a newer minor version
+                wrote them), even where the class forbids them.
+
+        Raises:
+            SchemaError: it does not fit; names each path.
+        """
+        root = self.root
+        if self.type is dict and type(plain) is not dict:
+            raise SchemaError(f"the state is a {type(plain).__name__}, not a dict", target="state")
+        if not tolerate_unknown:
+            found = next(unknown(root, plain), None)
+            if found is not None:
+                raise SchemaError("there is no such field", target=format_path(found))
+        built: T = root.build(plain)
+        return built
+
+    def build_stored(self, plain: Plain, agent: str, seq: int) -> T:
+        """As `build`, of a state that is in the log. Where the type does not take it any more, the
+        error names the commit: that is healthy, and the way out is in the program."""
+        try:
+            return self.build(plain)
+        except SchemaError as error:
+            raise SchemaError(
+                error.problem, target=f"agent {agent!r}, commit {seq}, {error.target or 'state'}",
+                hint=error.hint or (
+                    f"it was stored so under an earlier {self.id!r}: let the type take it, "
+                    "migrate it by the next major version of its schema, or `save` a whole value; "
+                    f"`{shell.perdure('state', agent, at=seq)}`, or a handle with "
+                    f"perdure.Schema(dict, id={self.id!r}), gives it as plain data"
+                ),
+            ) from error  # fmt: skip
+
+    def migrate(self, plain: Plain, stored: tuple[int, int]) -> Plain:
+        """The state as this program's major version has it; `plain` is left as it is.
+
+        Raises:
+            SchemaError: a newer program wrote it, a migration is missing, or one failed.
+        """
+        major = stored[0]
+        if major > self.version[0]:
+            raise SchemaError(
+                f"version {stored[0]}.{stored[1]} was written by a newer program; "
+                f"this one has {self.version[0]}.{self.version[1]}",
+                target=f"schema {self.id!r}",
+                hint="deploy the newer program here, too",
+            )
+        for step in range(major, self.version[0]):
+            function = self.migrations.get(step)
+            if function is None:
+                raise SchemaError(
+                    f"no migration from major version {step} to {step + 1}",
+                    target=f"schema {self.id!r}",
+                    hint=f"Schema(…, migrations={{{step}: fn}})",
+                )
+            try:
+                plain = take_at(self.registry.any, function(isolate(plain)), ())
+            except (UnknownZone, MemoryError):
+                raise
+            except Exception as error:
+                raise SchemaError(
+                    f"the migration from major version {step} failed: {error}",
+                    target=f"schema {self.id!r}",
+                ) from error
+        return plain
+
+    def plan(
+        self, typed: T, plain: Plain, ops: list[Op], inverses: list[Op], *, root_name: str = "state"
+    ) -> TypedPlan:
+        """Check what ops touch, and prepare the same change of the live typed object.
+
+        Where validation normalises a value, `ops`, `inverses` and `plain` are brought in step; a
+        field that a validator of the class computes gets an op of its own at the end.
+
+        Args:
+            typed: the live object, as before the ops; left unchanged until `TypedPlan.apply`.
+            plain: the plain tree, with all ops applied.
+            inverses: of each op, computed before it (`ops.invert`).
+
+        Raises:
+            SchemaError: the new state does not fit, with its path.
+            Drifted: the live object was changed outside `edit` at a touched path.
+        """
+        if len(ops) == 1 and type(ops[0]) is Append:
+            simple = appended(self.root, typed, plain, ops[0], root_name)
+            if simple is not None:
+                return TypedPlan(typed, [simple], normalises=False)
+        return Planner(self.root, typed, plain, ops, inverses, root_name).run()
+
+    def check_invariants(self, before: Any, after: Any, touched: Sequence[Path]) -> None:
+        """Run the invariants that concern the touched paths.
+
+        Args:
+            before: the state that was; None at creation, MISSING where it does not fit the type:
+                invariants get None then.
+            after: the state to be; a draft or a view will do, because it is only read.
+
+        Raises:
+            SchemaError: one does not hold; names it.
+        """
+        for one in self.invariants:
+            if one.concerns(touched):
+                one.check(None if before is MISSING else before, after)
+
+    def drift(self, typed: T, plain: Plain) -> list[Drift]:
+        """Everything in which the live object differs from the plain truth. Costs O(state)."""
+        return list(compare(self.root, typed, plain))
+
+    def check_touched(self, typed: T, plain: Plain, paths: Sequence[Path]) -> None:
+        """Compare the live object with a plain tree at some paths only.
+
+        Raises:
+            Drifted: it was changed outside `edit` there.
+        """
+        for path in paths:
+            node, memory, log = self.root, typed, plain
+            for key in path:
+                node = node.pick_typed(memory)
+                child = node.child(key)
+                if child is None:
+                    break
+                node, memory, log = child, _part(node, memory, key), _item(log, key)
+            nothing = memory is MISSING and log is MISSING
+            if not nothing and next(compare(node, memory, log, path, deep=False), None):
+                raise Drifted(
+                    "it was changed outside edit",
+                    target=format_path(path),
+                    hint="call agent.refresh() to drop the change, or make it inside agent.edit()",
+                )
+
+    def merge_unknown(self, old_plain: Plain, new_plain: Plain) -> Plain:
+        """`new_plain`, with the keys of `old_plain` that the classes at their places do not know.
+
+        For whole values that this program saves over what a newer one wrote; see `keep_unknown`.
+        The fields of objects come in the order in which they are stored.
+
+        Raises:
+            SchemaError: it cannot be told which item of a list is which.
+        """
+        merged = keep_unknown(self.root, old_plain, new_plain)
+        return in_stored_order(self.root, old_plain, merged)
+
+
+def take_at(
+    node: Node,
+    value: Any,
+    path: Path,
+    seen: dict[int, Path] | None = None,
+    root: str = "state",
+    copies: Copies | None = None,
+) -> Plain:
+    """See `Schema.take`. `seen`: containers met so far, where meeting one twice is refused.
+    `copies`: of a draft, which may be met in the value."""
+    walker = Walker(seen, root)
+    if copies is None:
+        return _checked(node, value, node.plain(value, path, walker), path, walker)
+    walker.given = copies.given
+    plain = node.plain(value, path, walker)
+    checked = _checked(node, value, plain, path, walker)
+    if not walker.found:
+        return checked
+    copies.settle(node, plain, path, walker.found, root)
+    if checked is plain:
+        return plain
+    return keep(node, plain, checked, path, root, copies.taken)  # a validator made another of it
+
+
+def _checked(node: Node, value: Any, plain: Plain, path: Path, walker: Walker) -> Plain:
+    """What was made of a value, in the form in which it comes back."""
+    root = walker.root
+    if isinstance(node, AnyNode):
+        return plain
+    if isinstance(node, ObjectNode) and not walker.unsure and node.stable(plain):
+        return plain  # whether it is valid is seen when the edit ends
+    previous, classes = plain, walker.classes
+    for attempt in range(2):
+        typed = node.build(previous, path, root)
+        if attempt == 0 and comes_back(node, value, typed, path, root):
+            return plain
+        again = Walker(None, root)
+        plain = node.plain(typed, path, again)
+        for at, cls in again.classes.items():
+            if classes.get(at, cls) is not cls:
+                raise Unstorable(
+                    f"a {classes[at].__qualname__} would come back as a {cls.__qualname__}",
+                    target=format_path(at, root),
+                    hint="give both a field that tells them apart (a Literal, or a tag)",
+                )
+        if same(plain, previous):
+            return plain
+        if attempt == 1:
+            break
+        previous, classes = plain, again.classes
+    difference = _first_difference(previous, plain, path)
+    raise Unstorable(
+        "it would not come back as it is: validating it once more changes it once more",
+        target=format_path(difference, root),
+        hint="make the validator leave its own result as it is",
+    )
+
+
+def _first_difference(a: Plain, b: Plain, at: Path) -> Path:
+    if type(a) is dict and type(b) is dict:
+        for key in [*a, *b]:
+            if key not in a or key not in b:
+                return (*at, key)
+            if not same(a[key], b[key]):
+                return _first_difference(a[key], b[key], (*at, key))
+    if type(a) is list and type(b) is list and len(a) == len(b):
+        for index, (one, other) in enumerate(zip(a, b, strict=True)):
+            if not same(one, other):
+                return _first_difference(one, other, (*at, index))
+    return at
+
+
+def _part(node: Node, value: Any, key: Any) -> Any:
+    return node.face.get(value, key) if isinstance(node, ObjectNode) else _item(value, key)
+
+
+def _item(value: Any, key: Any) -> Any:
+    try:
+        return value[key]
+    except (LookupError, TypeError):
+        return MISSING
+
+
+def _name(type_: Any) -> str:
+    name = getattr(type_, "__name__", None)
+    plain = typing.get_origin(type_) is None and isinstance(name, str)
+    return name if plain and name is not None else str(type_)

@@ -1,0 +1,455 @@
+"""What identifies a value: a digest of all that is in it, equal in every process for equal values.
+
+Calls are told apart by the digests of their arguments, which may be anything: a list of models, a
+set of enums, a class. So a value is walked by the kinds of what is met, and not by a schema. What
+says nothing of itself, a client say, stands in the digest by its class alone, and makes it one of
+an *unknown* value: such a digest differs where the values are known to differ, and proves nothing
+where it is equal.
+"""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import datetime as dt
+import functools
+import inspect
+import math
+import re
+import sys
+import types
+from collections.abc import Callable, Iterable, Mapping
+from decimal import Decimal
+from enum import Enum
+from hashlib import sha256
+from types import FunctionType, MethodType
+from typing import Any, get_origin
+from uuid import UUID
+
+import msgspec
+
+from perdure.core.schema.schema import Schema
+from perdure.core.types.annotations import EphemeralMark
+from perdure.core.types.hints import hints_of
+from perdure.core.types.validation import text_types
+from perdure.core.values import codec
+from perdure.core.values.plain_values import SCALARS, STEADY, Plain, check_zone, take
+from perdure.errors import PerdureError, Unstorable
+from perdure.model import MISSING
+from perdure.system.user_errors import check_own
+
+KEY = "__perdure_key__"
+"""What an object is known by where it declares that: a value, a property or a method."""
+
+TYPED = "2:"
+"""Begins the digest of a value with types that plain values do not have."""
+
+UNKNOWN = "?"
+"""Begins the digest of a value in which something says nothing of itself."""
+
+DIGEST_SIZE = 8
+AS_IT_IS = frozenset({str, int, float, bool, bytes})
+"""Types whose values are plain whatever they hold: most arguments are of them."""
+
+DEPTH_MAX = 100
+"""Containers within containers; what is deeper is unknown."""
+
+
+def digest(value: Any, unknown: list[Any] | None = None) -> str:
+    """A short digest of a value: 16 hex digits of a plain one, else such behind TYPED or UNKNOWN.
+
+    Args:
+        unknown: gets the objects in it that say nothing of themselves.
+    """
+    if type(value) in AS_IT_IS:
+        return shorten(value)
+    try:
+        return shorten(take(value))
+    except PerdureError:  # types, a cycle
+        pass
+    except RuntimeError as error:  # too deep; another thread changes it
+        check_own(error, lambda: take(value))
+    walk = _Walk()
+    try:
+        said = shorten(walk.say(value, 0))
+    except Exception as error:  # of the caller's code, or the stack was deep already
+        check_own(error, lambda: _Walk().say(value, 0))
+        walk.unknown, said = [value], shorten(class_label(type(value)))
+    if unknown is not None:
+        unknown += walk.unknown
+    return (UNKNOWN if walk.unknown else TYPED) + said
+
+
+def shorten(plain: Plain) -> str:
+    """The first bytes of the hash of a plain value's canonical form, in hex."""
+    return sha256(codec.canonical(plain)).digest()[:DIGEST_SIZE].hex()
+
+
+def is_known(found: str) -> bool:
+    """Whether equal digests of this form are those of equal values. Older versions wrote an empty
+    one where a value could not be stored."""
+    return found[:1] not in ("", UNKNOWN)
+
+
+def declared_key(value: Any) -> Any:
+    """What an object says that it is known by; MISSING: it does not."""
+    if isinstance(value, type):
+        return MISSING  # what a class says is said of its instances
+    # Looked for without `__getattr__`: a proxy that has every attribute would make a call for it.
+    if not any(KEY in one.__dict__ for one in type(value).__mro__):
+        try:
+            if KEY not in object.__getattribute__(value, "__dict__"):
+                return MISSING
+        except AttributeError:
+            return MISSING
+    key = getattr(value, KEY)
+    return key() if callable(key) else key
+
+
+def is_none_yet(key: Any) -> bool:
+    """Whether a key is what many have that have none yet, as a row before it is saved: None, NaN,
+    or nothing else together."""
+    if isinstance(key, tuple | list):
+        return bool(key) and all(is_none_yet(part) for part in key)
+    if isinstance(key, Decimal):
+        return key.is_nan()
+    return key is None or (isinstance(key, float) and math.isnan(key))
+
+
+def class_label(cls: type) -> str:
+    """A class's name as identities have it: without its module, for code moves between files."""
+    return cls.__qualname__.rsplit("<locals>.", 1)[-1]
+
+
+class _Walk:
+    """Turns one value into plain lists, each of which begins with what it stands for: so no two
+    values that differ give the same. Scalars stand for themselves."""
+
+    def __init__(self) -> None:
+        self.unknown: list[Any] = []
+        self._open: set[int] = set()
+
+    def say(self, value: Any, depth: int) -> Plain:
+        kind = type(value)
+        if kind in STEADY:
+            return value
+        if depth > DEPTH_MAX or id(value) in self._open:
+            return self._unknown(value)
+        self._open.add(id(value))
+        try:
+            return self._say(value, kind, depth + 1)
+        finally:
+            self._open.discard(id(value))
+
+    def _say(self, value: Any, kind: type, depth: int) -> Plain:
+        made = _CONTAINERS.get(kind)
+        if made is not None:
+            return self._container(made, value, depth)
+        if kind in SCALARS:
+            return _moment(value)
+        key = declared_key(value)
+        if key is not MISSING:
+            if is_none_yet(key):
+                return self._unknown(value)
+            return ["key", class_label(kind), self.say(key, depth)]
+        if isinstance(value, Enum):
+            return ["enum", class_label(kind), value.name or self.say(value.value, depth)]
+        parts = _parts_of(kind)
+        if parts is not None:
+            return self._object(parts, value, depth)
+        if isinstance(value, type) or get_origin(value) is not None:
+            path = _class_path(value)
+            # One that a function makes is another one at each call: its name is not all of it.
+            return ["type", path] if "<locals>" not in path else self._unknown(value)
+        if isinstance(value, Callable):  # type: ignore[arg-type]
+            said = self._callable(value, depth)
+            if said is not None:
+                return said
+        return self._rest(value, kind, depth)
+
+    def _container(self, tag: str, value: Any, depth: int) -> Plain:
+        if tag in ("list", "tuple"):
+            return [tag, *(self.say(one, depth) for one in value)]
+        if tag == "dict":
+            pairs = [[self.say(key, depth), self.say(one, depth)] for key, one in value.items()]
+            return [tag, *sorted(pairs, key=lambda pair: codec.canonical(pair[0]))]
+        # The order of a set is not the same in two processes.
+        return [tag, *sorted((self.say(one, depth) for one in value), key=codec.canonical)]
+
+    def _object(self, parts: _Parts, value: Any, depth: int) -> Plain:
+        pairs = []
+        for name in parts.names:
+            item = _attribute(value, name)
+            if item is MISSING:
+                continue
+            if name not in parts.optional:
+                pairs.append([name, self.say(item, depth)])
+                continue
+            before = len(self.unknown)
+            said = self.say(item, depth)
+            if len(self.unknown) == before:
+                pairs.append([name, said])
+            del self.unknown[before:]
+        extra: Any = _attribute(value, "__pydantic_extra__") if parts.keeps_extra else None
+        items = sorted(extra.items()) if isinstance(extra, dict) else []
+        more = [[name, self.say(item, depth)] for name, item in items]
+        return ["object", class_label(type(value)), pairs, more]
+
+    def _callable(self, value: Any, depth: int) -> Plain:
+        if isinstance(value, MethodType):
+            return ["method", self.say(value.__self__, depth), value.__name__]
+        if isinstance(value, functools.partial):
+            inner, args, more = value.func, list(value.args), value.keywords
+            return ["partial", *(self.say(one, depth) for one in (inner, args, more))]
+        path = _function_path(value)
+        return None if path is None else ["function", path]
+
+    def _rest(self, value: Any, kind: type, depth: int) -> Plain:
+        for base, say in _BASES:
+            if isinstance(value, base):
+                more = self._more(value, depth)
+                return ["sub", class_label(kind), self.say(say(value), depth), more]
+        if isinstance(value, text_types()) or hasattr(kind, "unicode_string"):
+            return ["text", class_label(kind), str(value)]
+        for base, take_apart in _APART:
+            if isinstance(value, base):
+                return ["apart", class_label(kind), self.say(take_apart(value), depth)]
+        if any(value is one for one in _SINGLE):
+            return ["single", class_label(kind)]
+        content = _buffer(value)
+        if content is not None:
+            return ["buffer", class_label(kind), *content]
+        schema = _leaf_schema(kind)
+        if schema is not None:
+            try:
+                plain = schema.take(value, (), aliases_refused=False)
+            except Exception as error:  # it has no plain form; whatever its own code raises
+                check_own(error, lambda: schema.take(value, (), aliases_refused=False))
+                return self._unknown(value)
+            return ["leaf", class_label(kind), self.say(plain, depth)]
+        return self._unknown(value)
+
+    def _more(self, value: Any, depth: int) -> Plain:
+        """The attributes of an instance of a subclass of a plain kind."""
+        found = _attribute(value, "__dict__")
+        if found is MISSING:
+            return []
+        return [[name, self.say(found[name], depth)] for name in sorted(found)]
+
+    def _unknown(self, value: Any) -> Plain:
+        self.unknown.append(value)
+        name = value.__qualname__ if isinstance(value, FunctionType) else ""
+        return ["unknown", class_label(type(value)), name]
+
+
+_CONTAINERS: Mapping[type, str] = {
+    list: "list", tuple: "tuple", dict: "dict", set: "set", frozenset: "frozenset",
+}  # fmt: skip
+
+
+def _moment(value: dt.datetime | dt.time) -> Plain:
+    """A date with a time, or a time: as it is, where its zone is one that can be stored."""
+    try:
+        check_zone(value, (), "")
+    except Unstorable:
+        naive = value.replace(tzinfo=None, fold=0).isoformat()
+        zone = type(value.tzinfo).__qualname__
+        return ["moment", naive, value.fold, str(value.utcoffset()), value.tzname(), zone]
+    return value
+
+
+# -- objects with fields -----------------------------------------------------------------------
+
+
+class _Parts(msgspec.Struct):
+    """What of a class's instances identifies them.
+
+    Attributes:
+        optional: what counts only where it is known: fields that the class does not compare.
+    """
+
+    names: tuple[str, ...]
+    optional: frozenset[str] = frozenset()
+    keeps_extra: bool = False
+
+
+@functools.lru_cache(1024)
+def _parts_of(cls: type) -> _Parts | None:
+    """None for a class without declared fields."""
+    optional: frozenset[str] = frozenset()
+    if hasattr(cls, "__pydantic_fields__"):
+        fields = cls.__pydantic_fields__
+        live = {name for name, info in fields.items() if info.exclude or _marked(info.metadata)}
+        return _Parts(tuple(name for name in fields if name not in live), keeps_extra=True)
+    if dataclasses.is_dataclass(cls):
+        own = dataclasses.fields(cls)
+        names = [one.name for one in own]
+        optional = frozenset(one.name for one in own if not one.compare)
+    elif issubclass(cls, msgspec.Struct):
+        names = list(cls.__struct_fields__)
+    elif hasattr(cls, "__attrs_attrs__"):
+        names = [one.name for one in cls.__attrs_attrs__]
+    else:
+        return None
+    hints = hints_of(cls)
+    left = {name for name in names if _marked(getattr(hints.get(name), "__metadata__", ()))}
+    return _Parts(tuple(name for name in names if name not in left), optional)
+
+
+def _marked(metadata: Iterable[Any]) -> bool:
+    return any(isinstance(mark, EphemeralMark) for mark in metadata)
+
+
+def _attribute(value: Any, name: str) -> Any:
+    try:
+        return object.__getattribute__(value, name)
+    except AttributeError:
+        return MISSING
+
+
+@functools.lru_cache(256)
+def _leaf_schema(cls: type) -> Schema[Any] | None:
+    """The schema of a class that a library can take apart; None where none can."""
+    try:
+        return _made_schema(cls)
+    except Exception as error:
+        check_own(error, lambda: _made_schema(cls))
+        return None
+
+
+def _made_schema(cls: type) -> Schema[Any]:
+    schema: Schema[Any] = Schema(cls, id=class_label(cls))
+    schema.root  # noqa: B018  # made now: it raises where the class cannot be stored
+    return schema
+
+
+def _buffer(value: Any) -> list[Plain] | None:
+    """Of an array, what its bytes are and a hash of them: there may be many."""
+    try:
+        view = memoryview(value)
+    except Exception as error:  # it is no array, or one of objects
+        check_own(error, lambda: memoryview(value))
+        return None
+    content = sha256(view if view.contiguous else view.tobytes()).digest()
+    return [view.format, list(view.shape or ()), content]
+
+
+# -- functions and classes ---------------------------------------------------------------------
+
+
+def _class_path(cls: Any) -> str:
+    """Of a class or a generic alias as a value. Nothing else tells those of two modules apart."""
+    if isinstance(cls, type) and get_origin(cls) is None:
+        return f"{_module_name(cls.__module__)}.{cls.__qualname__}"
+    return repr(cls).replace("__main__.", _module_name("__main__") + ".")
+
+
+def _function_path(function: Any) -> str | None:
+    """Of a function that its name identifies; None of a closure, a lambda, or no function."""
+    name = getattr(function, "__qualname__", None)
+    if not isinstance(name, str) or "<" in name or not is_function(function):
+        return None
+    module = getattr(function, "__module__", None) or ""
+    if _may_hold_more(function) and _found_at(module, name) is not function:
+        return None
+    owner = getattr(function, "__self__", None)
+    if owner is not None and not isinstance(owner, types.ModuleType | type):
+        return None
+    return f"{_module_name(module)}.{name}"
+
+
+def _may_hold_more(function: Any) -> bool:
+    """Whether it closes over variables, or is made of another function, whose name it may have."""
+    return bool(getattr(function, "__closure__", None)) or hasattr(function, "__wrapped__")
+
+
+def _found_at(module: str, name: str) -> Any:
+    """What its name leads to: one made by a decorator in a factory has the name of what it wraps,
+    and so has the next one, which holds something else."""
+    found: Any = sys.modules.get(module)
+    for part in name.split("."):
+        found = getattr(found, part, None)
+    return found
+
+
+def is_function(value: Any) -> bool:
+    """Whether it is a function, of Python or C, and no object of a class with `__call__`."""
+    if isinstance(value, FunctionType | types.BuiltinFunctionType):
+        return True
+    return callable(value) and not isinstance(value, type) and not _called_by_python(type(value))
+
+
+def _called_by_python(cls: type) -> bool:
+    return isinstance(inspect.getattr_static(cls, "__call__", None), FunctionType)
+
+
+def _module_name(name: str) -> str:
+    """A script that is run, and the same file imported by a worker, are one module."""
+    if name != "__main__":
+        return name
+    main = sys.modules.get("__main__")
+    spec = getattr(main, "__spec__", None)
+    if spec is not None:
+        return str(spec.name).removesuffix(".__main__")
+    path = str(getattr(main, "__file__", "") or name)
+    return re.split(r"[/\\]", path)[-1].removesuffix(".py")
+
+
+# -- kinds that are not plain, and say what they hold ------------------------------------------
+
+_WHOLE = slice(None)
+_BASES: tuple[tuple[type, Callable[[Any], Any]], ...] = (
+    (collections.OrderedDict, lambda value: list(value.items())),  # its order is a part of it
+    (bool, bool),
+    (int, int.__pos__),
+    (float, float.__pos__),
+    (str, lambda value: str.__getitem__(value, _WHOLE)),
+    (bytes, lambda value: bytes.__getitem__(value, _WHOLE)),
+    (dict, lambda value: dict(dict.items(value))),
+    (list, lambda value: list(list.__iter__(value))),
+    (tuple, lambda value: tuple(tuple.__iter__(value))),
+    (set, lambda value: set(set.__iter__(value))),
+    (frozenset, lambda value: frozenset(frozenset.__iter__(value))),
+    (
+        dt.datetime,
+        lambda value: dt.datetime.combine(
+            dt.date(value.year, value.month, value.day),
+            dt.time(
+                value.hour, value.minute, value.second, value.microsecond, value.tzinfo,
+                fold=value.fold,
+            ),
+        ),
+    ),
+    (dt.date, lambda value: dt.date(value.year, value.month, value.day)),
+    (
+        dt.time,
+        lambda value: dt.time(
+            value.hour, value.minute, value.second, value.microsecond, value.tzinfo,
+            fold=value.fold,
+        ),
+    ),
+    (dt.timedelta, lambda value: dt.timedelta(value.days, value.seconds, value.microseconds)),
+    (Decimal, lambda value: Decimal(value)),
+    (UUID, lambda value: UUID(int=value.int)),
+)  # fmt: skip
+"""Plain kinds, with what gives a subclass's value without its own code. The first that fits."""
+
+_APART: tuple[tuple[type, Callable[[Any], Any]], ...] = (
+    (bytearray, bytes),
+    (range, lambda value: [value.start, value.stop, value.step]),
+    (slice, lambda value: [value.start, value.stop, value.step]),
+    (collections.deque, lambda value: [list(value), value.maxlen]),
+    (collections.ChainMap, lambda value: list(value.maps)),
+    (types.MappingProxyType, dict),
+    (types.SimpleNamespace, vars),
+    (types.ModuleType, lambda value: value.__name__),
+    (re.Pattern, lambda value: [value.pattern, value.flags]),
+    (dt.timezone, lambda value: [value.utcoffset(None), value.tzname(None)]),
+    (BaseException, lambda value: [list(value.args), vars(value)]),
+)
+"""Other kinds of the standard library, with what they are made of."""
+
+_SINGLE: tuple[Any, ...] = (
+    MISSING, Ellipsis, NotImplemented, msgspec.UNSET, msgspec.NODEFAULT,
+)  # fmt: skip
+"""Values that are the only ones of their class."""

@@ -1,0 +1,1 @@
+"""The types of a state as a tree of nodes: values taken apart, put together, and compared."""

@@ -1,0 +1,69 @@
+"""The order of a TypedDict's keys, which pydantic does not keep: it builds one as declared.
+
+The order of a dict's keys is data (docs/decisions/0001). Without this a handle that committed had
+another one than all others, and a state that was saved as it had been read was a change.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from perdure.core.types.nodes import DictNode, ListNode, Node, TupleNode
+from perdure.core.types.objects import ObjectNode
+from perdure.core.types.validation import Place, PydanticEngine
+from perdure.core.values.plain_values import Path
+from perdure.model import MISSING
+
+
+class OrderKeeping(PydanticEngine):
+    """Pydantic's, for types with a TypedDict somewhere in them."""
+
+    def validate(self, place: Place, value: Any, at: Path, root: str) -> Any:
+        typed = super().validate(place, value, at, root)
+        if isinstance(place, Node):
+            restore(place, typed, value)
+        return typed
+
+
+def restore(node: Node, typed: Any, value: Any) -> None:
+    """Put the keys of TypedDicts that were just built in the order of what they were built of."""
+    if typed is value or type(value) not in _CONTAINERS:
+        return
+    node = node.pick_typed(typed)
+    pairs: Iterable[tuple[Node | None, Any, Any]] = ()
+    if isinstance(node, ObjectNode):
+        if type(value) is not dict or not node.face.is_instance(typed):
+            return
+        if node.face.is_dict:
+            _reorder(typed, value)
+        get = node.face.get
+        pairs = [
+            (node.child(key), get(typed, key), item)
+            for key, item in value.items() if type(item) in _CONTAINERS
+        ]  # fmt: skip
+    elif isinstance(node, DictNode) and type(typed) is dict and type(value) is dict:
+        pairs = [
+            (node.item, one, item)
+            for one, item in zip(typed.values(), value.values(), strict=False)
+        ]  # fmt: skip
+    elif isinstance(node, ListNode | TupleNode) and isinstance(typed, list | tuple):
+        pairs = [
+            (node.child(index), one, item)
+            for index, (one, item) in enumerate(zip(typed, value, strict=False))
+        ]  # fmt: skip
+    for child, one, item in pairs:
+        if child is not None and one is not MISSING:
+            restore(child, one, item)
+
+
+def _reorder(typed: dict[Any, Any], value: dict[Any, Any]) -> None:
+    keys = [key for key in value if key in typed]
+    if keys == [*typed] or len(keys) != len(typed):
+        return
+    items = [(key, typed[key]) for key in keys]
+    typed.clear()
+    typed.update(items)
+
+
+_CONTAINERS = frozenset({dict, list, tuple})

@@ -1,0 +1,73 @@
+"""Fields of dataclasses that the constructor does not take (`init=False`), or takes and drops.
+
+They are stored like other fields, and set on an instance that was made without them. Some of them
+are what `__post_init__` makes of the others, some hold what came since: an edit makes the first
+kind anew, and must not set the second kind back.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+from perdure.model import MISSING
+from perdure.system.user_errors import check_own
+
+
+def init_only(cls: Any) -> dict[str, Any]:
+    """What the constructor of a dataclass takes and no field keeps."""
+    fields = getattr(cls, "__dataclass_fields__", {})
+    kind = getattr(dataclasses, "_FIELD_INITVAR", None)
+    return {name: one for name, one in fields.items() if one._field_type is kind}
+
+
+def made_in_parts(cls: Any) -> bool:
+    """Whether a dataclass has what validators of libraries do not restore: fields that its
+    constructor does not take, or arguments that no field keeps."""
+    own = dataclasses.fields(cls)
+    return bool(init_only(cls)) or any(not one.init for one in own)
+
+
+def kept(face: Any, value: Any, clone: Any, changed: list[str]) -> dict[str, Any]:
+    """The late fields that keep what they have when the class's own validation runs on a clone.
+
+    Args:
+        value: the instance before the edit; `clone`: with the changes.
+        changed: what the edit changes.
+    """
+    if not face.late or not face.checks_whole:
+        return {}
+    try:
+        again = face.check(face.clone(value), [])
+    except Exception as error:  # nobody knows what it would make of them
+        check_own(error, lambda: face.check(face.clone(value), []))
+        again = None
+    found = {}
+    for name in face.late:
+        now = face.get(clone, name)
+        if (
+            name in changed
+            or again is None
+            or not equal(face.get(again, name), face.get(value, name))
+        ):
+            found[name] = now
+    return {name: item for name, item in found.items() if item is not MISSING}
+
+
+def private_default(info: Any) -> Any:
+    """What a private attribute of a pydantic model begins with; MISSING where other fields decide
+    it. Newer versions of pydantic call no factory in `get_default`."""
+    if info.default_factory is None:
+        return info.get_default()
+    try:
+        return info.default_factory()
+    except TypeError:
+        return MISSING
+
+
+def equal(a: Any, b: Any) -> bool:
+    try:
+        return bool(a == b)
+    except Exception as error:
+        check_own(error, lambda: bool(a == b))
+        return False

@@ -1,0 +1,500 @@
+"""The types of a state as a tree of nodes: each takes typed values apart and puts them together.
+
+A node is made once for each annotation. `plain` walks a typed value into a plain one; `build` lets
+the engine validate a plain value into a typed one; `child` and `pick` find the node further down.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Mapping, Sequence
+from enum import Enum
+from typing import Any, Literal, NamedTuple, get_args, get_origin
+
+from perdure.core.types.annotations import Limits, is_union, unwrap
+from perdure.core.types.validation import Engine
+from perdure.core.values.plain_values import (
+    SCALARS,
+    Path,
+    Plain,
+    Taker,
+    changed,
+    check_zone,
+    format_path,
+)
+from perdure.errors import Alias, SchemaError, Unstorable
+from perdure.system.user_errors import check_own, of_code
+
+
+class Copied(NamedTuple):
+    """A typed copy of a container, or of an object, that a draft has given out.
+
+    Attributes:
+        typed: the copy.
+        node: its type.
+        plain: a copy of what was stored; MISSING where its types show all of that.
+    """
+
+    typed: Any
+    node: Node
+    plain: Plain
+
+
+class Walker(Taker):
+    """One walk over a typed value.
+
+    Attributes:
+        classes: which class was met where a union leaves a choice.
+        given: copies that may be met, by their identity.
+        found: where one was; those inside of others first.
+        unsure: what was met does not show in the plain form, and is compared with what is built.
+    """
+
+    def __init__(self, seen: dict[int, Path] | None = None, root: str = "state") -> None:
+        super().__init__(seen, root)
+        self.classes: dict[Path, Any] = {}
+        self.given: Mapping[int, Copied] | None = None
+        self.found: dict[Path, Copied] = {}
+        self.unsure = False
+
+    def leave(self, container: Any) -> None:
+        at = self._open.pop(id(container))
+        if self.given and id(container) in self.given:
+            self.found[at] = self.given[id(container)]
+
+    def other(self, value: Any, at: Path) -> Plain:
+        place = getattr(type(value), "__perdure_place__", None)
+        if place is not None:
+            raise Alias(
+                f"it already stands at {place(value)}",
+                target=format_path(at, self.root),
+                hint="a state is a tree; assign a copy: copy.deepcopy(…)",
+            )
+        return super().other(value, at)
+
+    def lost(self, what: str, at: Path, hint: str) -> Unstorable:
+        return Unstorable(what, target=format_path(at, self.root), hint=hint)
+
+
+def isolate(value: Plain) -> Plain:
+    """A deep copy that shares no mutable container, not even one inside a tuple."""
+    kind = type(value)
+    if kind is dict:
+        return {
+            key: item if type(item) is str else isolate(item) for key, item in value.items()
+        }  # fmt: skip
+    if kind is list:
+        return [item if type(item) is str else isolate(item) for item in value]
+    if kind is set:
+        return set(value)
+    if kind is tuple:
+        return tuple(isolate(item) for item in value)
+    return value
+
+
+class Node:
+    """The type of one place."""
+
+    as_is = False  # a plain scalar here is its own typed value
+    exact: frozenset[type] = frozenset()  # kinds of which every plain value is `stable`
+    limits = Limits()
+
+    def __init__(self, annotation: Any, engine: Engine, config: Mapping[str, Any] | None) -> None:
+        self.annotation = annotation
+        self.engine = engine
+        self.config = config
+        self.prepared: Any = None
+
+    def plain(self, value: Any, at: Path, walker: Walker) -> Plain:
+        """A typed (or raw) value as a fresh plain one; checks kinds, not constraints.
+
+        Raises:
+            Unstorable, Alias: see `values.take`.
+        """
+        raise NotImplementedError
+
+    def build(self, plain: Plain, at: Path = (), root: str = "state") -> Any:
+        """The typed value of a plain one; shares nothing with it.
+
+        Raises:
+            SchemaError: it does not fit; names each path.
+        """
+        if self.engine.piecewise:
+            return self.assemble(plain, at, root)
+        return self.engine.validate(self, self.prepare(plain), at, root)
+
+    def build_stable(self, plain: Plain, at: Path, root: str) -> Any:
+        """`build` of a value that is `stable`: it needs no copy."""
+        if self.engine.piecewise:
+            return self.assemble(plain, at, root)
+        return self.engine.validate(self, plain, at, root)
+
+    def assemble(self, plain: Plain, at: Path, root: str) -> Any:
+        """`build` from the parts up, for types that no library validates as a whole."""
+        return self.engine.validate(self, isolate(plain), at, root)
+
+    def unfit(self, plain: Plain, wanted: str, at: Path, root: str) -> SchemaError:
+        found = type(plain).__name__
+        return SchemaError(f"a {found} where a {wanted} should be", target=format_path(at, root))
+
+    def check_limits(self, plain: Any, at: Path, root: str) -> None:
+        problem = self.limits.problem(len(plain))
+        if problem is not None:
+            raise SchemaError(problem, target=format_path(at, root))
+
+    def prepare(self, plain: Plain) -> Any:
+        """What the engine is given: a copy without unknown fields, under the names it wants."""
+        return isolate(plain)
+
+    def stable(self, plain: Plain) -> bool:
+        """Whether building this value surely succeeds and gives one of this very plain form, that
+        shares nothing with it. A quick look: False only means that one must find out."""
+        return False
+
+    def all_stable(self, items: Sequence[Plain]) -> bool:
+        """Whether each of them is `stable`."""
+        return all(map(self.stable, items))
+
+    def child(self, key: Any) -> Node | None:
+        """The node of an item; None where the type has no such place."""
+        return None
+
+    def pick(self, plain: Plain) -> Node:
+        """The node that this plain value has: a union's member, else this one."""
+        return self
+
+    def pick_typed(self, value: Any) -> Node:
+        """The same for a typed value."""
+        return self
+
+    def takes(self, kind: type) -> bool:
+        """Whether a plain value of this kind may stand here; a guess on the generous side."""
+        return True
+
+
+class AnyNode(Node):
+    """Plain kinds only: an object here would not come back as what it is."""
+
+    as_is = True
+
+    def plain(self, value: Any, at: Path, walker: Walker) -> Plain:
+        return walker.take(value, at)
+
+    def build(self, plain: Plain, at: Path = (), root: str = "state") -> Any:
+        return isolate(plain)
+
+    def child(self, key: Any) -> Node | None:
+        return self
+
+
+class LeafNode(Node):
+    """A value without parts of its own, as far as we are concerned."""
+
+    def __init__(self, annotation: Any, engine: Engine, config: Any, kinds: Any) -> None:
+        super().__init__(annotation, engine, config)
+        self.kinds: frozenset[type] | None = kinds
+        self.literals: list[Any] | None = None
+        self.as_is = kinds is not None
+        self.exact = _exact_kinds(annotation, config)
+        self._texts = _exact_texts(annotation, config)
+        declared = unwrap(annotation).type
+        self.enum = declared if isinstance(declared, type) and issubclass(declared, Enum) else None
+
+    def plain(self, value: Any, at: Path, walker: Walker) -> Plain:
+        kind = type(value)
+        if kind in SCALARS:
+            if kind is dt.datetime or kind is dt.time:
+                value = _fixed_zone(value)
+                check_zone(value, at, walker.root)
+            return value
+        if kind is self.enum:
+            return walker.take(value.value, at)
+        if isinstance(value, Enum) and not hasattr(kind, "__perdure_place__"):
+            if value == value.value:
+                return walker.take(value.value, at)
+            if self.as_is:  # its value alone would come back, which is not equal to it
+                raise walker.lost(f"a {kind.__qualname__} would not come back", at, _LEAF_HINT)
+        if self.as_is or hasattr(kind, "__perdure_place__"):
+            return walker.take(value, at)
+        return self._dump(value, at, walker)
+
+    def stable(self, plain: Plain) -> bool:
+        kind = type(plain)
+        return kind in self.exact or (kind is str and plain in self._texts)
+
+    def all_stable(self, items: Sequence[Plain]) -> bool:
+        if self._texts:
+            return {str}.issuperset(map(type, items)) and self._texts.issuperset(items)
+        return self.exact.issuperset(map(type, items))
+
+    def assemble(self, plain: Plain, at: Path, root: str) -> Any:
+        if self.as_is and is_union(unwrap(self.annotation).type) and self.takes(type(plain)):
+            return plain  # msgspec refuses unions of kinds that JSON cannot tell apart
+        return super().assemble(plain, at, root)
+
+    def _dump(self, value: Any, at: Path, walker: Walker) -> Plain:
+        """By the library's own dump, accepted only where it comes back equal (I12)."""
+
+        def dumped() -> tuple[Plain, bool]:
+            plain = walker.take(self.engine.dump(self, value), at)
+            back = self.engine.validate(self, isolate(plain), at, walker.root)
+            return plain, type(back) is type(value) and bool(back == value)
+
+        try:
+            plain, equal = dumped()
+        except Alias:
+            raise
+        except of_code() as error:
+            check_own(error, dumped)
+            raise walker.lost(
+                f"a {type(value).__module__}.{type(value).__qualname__} has no plain form: {error}",
+                at, _LEAF_HINT,
+            ) from error  # fmt: skip
+        if not equal:
+            raise walker.lost(f"a {type(value).__qualname__} would not come back", at, _LEAF_HINT)
+        return plain
+
+    def takes(self, kind: type) -> bool:
+        return kind in self.kinds if self.kinds is not None else kind not in (list, dict, set)
+
+
+_EXACT: frozenset[Any] = frozenset({str, int, float, bool, bytes, type(None)})
+_CHANGES_VALUES = (
+    "str_strip_whitespace", "str_to_lower", "str_to_upper", "str_min_length", "str_max_length",
+    "use_enum_values",
+)  # fmt: skip
+
+
+def _exact_kinds(annotation: Any, config: Mapping[str, Any] | None) -> frozenset[Any]:
+    """The plain kinds that a bare type takes as they are: no constraint or validator on it."""
+    if config and (not config.get("allow_inf_nan", True) or _changes(config)):
+        return frozenset()
+    return frozenset({annotation} if annotation in _EXACT else ())
+
+
+def _exact_texts(annotation: Any, config: Mapping[str, Any] | None) -> frozenset[str]:
+    """The texts that a Literal of such takes."""
+    literal = get_origin(annotation) is Literal and not (config and _changes(config))
+    if not literal or any(type(one) is not str for one in get_args(annotation)):
+        return frozenset()
+    return frozenset(get_args(annotation))
+
+
+def _changes(config: Mapping[str, Any]) -> bool:
+    """Whether a class changes or refuses some values of bare types."""
+    return any(config.get(name) for name in _CHANGES_VALUES)
+
+
+_LEAF_HINT = "store what it is made of, or mark the field perdure.Ephemeral"
+
+
+def _fixed_zone(value: Any) -> Any:
+    """Pydantic's own UTC-offset zone, which storage does not know, as datetime.timezone."""
+    zone = value.tzinfo
+    if zone is not None and type(zone).__module__.startswith("pydantic_core"):
+        return value.replace(tzinfo=dt.timezone(zone.utcoffset(None)))
+    return value
+
+
+class ListNode(Node):
+    """A list. `either`: a Sequence, where a tuple stays one."""
+
+    def __init__(
+        self, annotation: Any, engine: Engine, config: Any, item: Node, either: bool = False
+    ) -> None:
+        super().__init__(annotation, engine, config)
+        self.item = item
+        self.either = either
+
+    def stable(self, plain: Plain) -> bool:
+        return (
+            type(plain) is list
+            and get_origin(self.annotation) is list
+            and self.item.all_stable(plain)
+        )
+
+    def plain(self, value: Any, at: Path, walker: Walker) -> Plain:
+        kind = type(value)
+        if kind is not list and kind is not tuple:
+            return walker.take(value, at)
+        walker.enter(value, at, frozen=kind is tuple)
+        item = self.item
+        taken = [item.plain(one, (*at, index), walker) for index, one in enumerate(value)]
+        walker.leave(value)
+        if kind is tuple:
+            if self.either:
+                return tuple(taken)
+            walker.unsure = True
+        return taken
+
+    def prepare(self, plain: Plain) -> Any:
+        if not self._fits(plain):
+            return isolate(plain)
+        prepared = [self.item.prepare(one) for one in plain]
+        return prepared if type(plain) is list else tuple(prepared)
+
+    def assemble(self, plain: Plain, at: Path, root: str) -> Any:
+        if not self._fits(plain):
+            raise self.unfit(plain, "list", at, root)
+        self.check_limits(plain, at, root)
+        built = [self.item.build(one, (*at, index), root) for index, one in enumerate(plain)]
+        return built if type(plain) is list else tuple(built)
+
+    def _fits(self, plain: Plain) -> bool:
+        return type(plain) is list or (self.either and type(plain) is tuple)
+
+    def child(self, key: Any) -> Node | None:
+        return self.item
+
+    def takes(self, kind: type) -> bool:
+        return kind is list or (self.either and kind is tuple)
+
+
+class DictNode(Node):
+    def __init__(self, annotation: Any, engine: Engine, config: Any, key: Node, item: Node) -> None:
+        super().__init__(annotation, engine, config)
+        self.key = key
+        self.item = item
+        free = isinstance(key, AnyNode)
+        self.texts_stay = free or (key.stable("") and getattr(key, "literals", None) is None)
+
+    def plain(self, value: Any, at: Path, walker: Walker) -> Plain:
+        if type(value) is not dict:
+            return walker.take(value, at)
+        walker.enter(value, at)
+        taken = {}
+        try:
+            for key, one in value.items():
+                plain_key = self.plain_key(key, at, walker)
+                taken[plain_key] = self.item.plain(one, (*at, plain_key), walker)
+        except RuntimeError as error:
+            raise changed(error, at, walker.root) from error
+        walker.leave(value)
+        return taken
+
+    def plain_key(self, key: Any, at: Path, walker: Walker) -> Any:
+        if type(key) is str:
+            return key
+        return walker.key(self.key.plain(key, (*at, key), walker), at, key)
+
+    def stored_key(self, key: Any, at: Path, walker: Walker) -> Any:
+        """The plain key for one that a user gives, in the form in which it will come back.
+
+        Raises:
+            SchemaError: it does not fit the type of the keys.
+        """
+        if type(key) is str and self.texts_stay:
+            return key
+        plain = self.plain_key(key, at, walker)
+        if isinstance(self.key, AnyNode):
+            return plain
+        return self.plain_key(self.key.build(plain, (*at, key), walker.root), at, walker)
+
+    def typed_key(self, key: Any) -> Any:
+        return key if self.key.as_is else self.key.build(key)
+
+    def prepare(self, plain: Plain) -> Any:
+        if type(plain) is not dict:
+            return isolate(plain)
+        return {key: self.item.prepare(one) for key, one in plain.items()}
+
+    def assemble(self, plain: Plain, at: Path, root: str) -> Any:
+        if type(plain) is not dict:
+            raise self.unfit(plain, "dict", at, root)
+        self.check_limits(plain, at, root)
+        return {
+            self.key.build(key, (*at, key), root): self.item.build(one, (*at, key), root)
+            for key, one in plain.items()
+        }
+
+    def child(self, key: Any) -> Node | None:
+        return self.item
+
+    def takes(self, kind: type) -> bool:
+        return kind is dict
+
+
+class SetNode(Node):
+    """A set or frozenset (`kind`). `either`: a collections.abc.Set, where each stays what it is."""
+
+    def __init__(
+        self, annotation: Any, engine: Engine, config: Any, item: Node, kind: Any,
+        either: bool = False,
+    ) -> None:  # fmt: skip
+        super().__init__(annotation, engine, config)
+        self.item = item
+        self.kind = kind
+        self.either = either
+
+    def plain(self, value: Any, at: Path, walker: Walker) -> Plain:
+        if type(value) not in (set, frozenset, list, tuple):
+            return walker.take(value, at)
+        kind = frozenset if self.either and type(value) is frozenset else self.kind
+        try:
+            return kind(self.member(one, at, walker) for one in value)
+        except RuntimeError as error:
+            raise changed(error, at, walker.root) from error
+
+    def child(self, key: Any) -> Node | None:
+        return self.item
+
+    def member(self, value: Any, at: Path, walker: Walker) -> Any:
+        return walker.member(self.item.plain(value, (*at, value), walker), at, value)
+
+    def assemble(self, plain: Plain, at: Path, root: str) -> Any:
+        if not self.takes(type(plain)):
+            raise self.unfit(plain, self.kind.__name__, at, root)
+        self.check_limits(plain, at, root)
+        kind = type(plain)
+        return kind(self.item.build(one, (*at, one), root) for one in plain)
+
+    def takes(self, kind: type) -> bool:
+        return kind is self.kind or (self.either and kind is frozenset)
+
+
+class TupleNode(Node):
+    """A tuple, a variadic one, or a NamedTuple (`cls`)."""
+
+    def __init__(
+        self, annotation: Any, engine: Engine, config: Any, items: list[Node], rest: Node | None,
+        cls: Any = tuple,
+    ) -> None:  # fmt: skip
+        super().__init__(annotation, engine, config)
+        self.items = items
+        self.rest = rest
+        self.cls = cls
+
+    def plain(self, value: Any, at: Path, walker: Walker) -> Plain:
+        if type(value) not in (tuple, list, self.cls):
+            return walker.take(value, at)
+        return tuple(
+            node.plain(one, (*at, index), walker)
+            if (node := self.child(index)) is not None
+            else walker.take(one, (*at, index))
+            for index, one in enumerate(value)
+        )
+
+    def prepare(self, plain: Plain) -> Any:
+        if type(plain) is not tuple:
+            return isolate(plain)
+        return tuple(
+            node.prepare(one) if (node := self.child(index)) is not None else isolate(one)
+            for index, one in enumerate(plain)
+        )
+
+    def assemble(self, plain: Plain, at: Path, root: str) -> Any:
+        fits = type(plain) is tuple and (self.rest is not None or len(plain) == len(self.items))
+        if not fits:
+            raise self.unfit(plain, f"tuple of {len(self.items)}", at, root)
+        items = [
+            node.build(one, (*at, index), root)
+            for index, one in enumerate(plain)
+            if (node := self.child(index)) is not None
+        ]
+        return tuple(items) if self.cls is tuple else self.cls(*items)
+
+    def child(self, key: Any) -> Node | None:
+        return self.items[key] if key < len(self.items) else self.rest
+
+    def takes(self, kind: type) -> bool:
+        return kind is tuple

@@ -1,0 +1,231 @@
+"""Makes the nodes of a schema's annotations, each class once."""
+
+from __future__ import annotations
+
+import collections
+import collections.abc as abc
+import typing
+from collections.abc import Iterator, Mapping
+from dataclasses import is_dataclass
+from enum import Enum
+from typing import Any, get_args, get_origin, get_type_hints
+
+import msgspec
+
+from perdure.core.types.annotations import (
+    Bare,
+    has_validators,
+    is_literal,
+    is_union,
+    limits,
+    unwrap,
+)
+from perdure.core.types.classes import Face, face_of, is_pydantic
+from perdure.core.types.key_order import OrderKeeping
+from perdure.core.types.late_fields import made_in_parts
+from perdure.core.types.nodes import AnyNode, DictNode, LeafNode, ListNode, Node, SetNode, TupleNode
+from perdure.core.types.objects import ObjectNode
+from perdure.core.types.unions import UnionNode
+from perdure.core.types.validation import Engine, MsgspecEngine, PydanticEngine
+from perdure.core.values.plain_values import SCALARS
+from perdure.errors import SchemaError
+
+_LISTS = (list, abc.Sequence, abc.MutableSequence)
+_DICTS = (dict, abc.Mapping, abc.MutableMapping)
+_SETS = (set, abc.Set, abc.MutableSet)
+_EITHER = (abc.Sequence, abc.Set)
+_REFUSED = (
+    collections.deque, collections.defaultdict, collections.OrderedDict, collections.Counter,
+    bytearray,
+)  # fmt: skip
+
+
+class Registry:
+    """The nodes of one schema, with one engine for all of them."""
+
+    def __init__(self, root: Any) -> None:
+        self._objects: dict[Any, ObjectNode] = {}
+        self._open: set[int] = set()
+        self._faces: dict[Any, Face] = {}
+        self.engine = engine_for(root, self._faces)
+        self.any = AnyNode(Any, self.engine, None)
+        self.root = self.node(root, None)
+
+    def node(self, annotation: Any, config: Mapping[str, Any] | None) -> Node:
+        """The node of an annotation, in a class with this pydantic config."""
+        alias = type(annotation).__name__ == "TypeAliasType"
+        if alias and id(annotation) in self._open:
+            return self.any  # a recursive alias: it has no class, so it is made of plain kinds
+        self._open.add(id(annotation))
+        bare = unwrap(annotation)
+        made = self._made(annotation, bare, config)
+        self._open.discard(id(annotation))
+        if bare.metadata and made is not self.any and not isinstance(made, ObjectNode):
+            made.limits = limits(bare.metadata)
+        return made
+
+    def _made(self, annotation: Any, bare: Bare, config: Any) -> Node:
+        kind, engine = bare.type, self.engine
+        origin = get_origin(kind) or kind
+        args = get_args(kind)
+        if is_union(kind):
+            return self._union(annotation, bare, config)
+        if is_literal(kind):
+            return self._literal(annotation, args, config)
+        if origin in (Any, object):
+            return self.any
+        if origin in _LISTS:
+            item = self.node(args[0], config) if args else self.any
+            return ListNode(annotation, engine, config, item, origin is abc.Sequence)
+        if origin in _DICTS:
+            key, item = (self.node(one, config) for one in args) if args else (self.any, self.any)
+            return DictNode(annotation, engine, config, key, item)
+        if origin in _SETS or origin is frozenset:
+            item = self.node(args[0], config) if args else self.any
+            made = frozenset if origin is frozenset else set
+            return SetNode(annotation, engine, config, item, made, origin is abc.Set)
+        if isinstance(origin, type) and issubclass(origin, tuple):
+            return self._tuple(annotation, kind, config)
+        if isinstance(origin, type) and issubclass(origin, _REFUSED):
+            raise SchemaError(
+                f"a {origin.__name__} cannot be part of a state",
+                target=str(origin.__name__),
+                hint="use list, dict, set or bytes, or mark the field perdure.Ephemeral",
+            )
+        return self._object(annotation, kind) or self._leaf(annotation, bare, config)
+
+    def _object(self, annotation: Any, kind: Any) -> Node | None:
+        if kind not in self._objects:
+            face = self._faces.get(kind) or face_of(kind)
+            if face is None:
+                return None
+            if hasattr(face.cls, "__pydantic_root_model__") and face.cls.__pydantic_root_model__:
+                raise SchemaError(
+                    "a RootModel cannot be part of a state",
+                    target=face.name,
+                    hint="declare the type inside it, or a model with a field for it",
+                )
+            self._objects[kind] = ObjectNode(kind, self.engine, face, self)
+        return self._objects[kind]
+
+    def _leaf(self, annotation: Any, bare: Bare, config: Any) -> Node:
+        kind = bare.type
+        kinds = None
+        if kind in SCALARS and not has_validators(bare.metadata):
+            kinds = frozenset({kind, int} if kind is float else {kind})
+        marked = any(isinstance(mark, msgspec.Meta) for mark in bare.metadata)
+        engine = MsgspecEngine() if marked else self.engine  # pydantic would ignore the mark
+        return LeafNode(annotation, engine, config, kinds)
+
+    def _literal(self, annotation: Any, values: tuple[Any, ...], config: Any) -> Node:
+        plain = not any(isinstance(one, Enum) for one in values)
+        kinds = frozenset(map(type, values)) if plain else None
+        node = LeafNode(annotation, self.engine, config, kinds)
+        if plain:
+            node.literals = list(values)
+        return node
+
+    def _union(self, annotation: Any, bare: Bare, config: Any) -> Node:
+        options = []
+        for one in get_args(bare.type):
+            option = self.node(one, config)
+            options += option.options if isinstance(option, UnionNode) else [option]
+        if any(option is self.any for option in options):
+            return self.any
+        if all(isinstance(option, LeafNode) for option in options):
+            plain = all(option.as_is for option in options) and not has_validators(bare.metadata)
+            kinds = frozenset[type]().union(
+                *(option.kinds or () for option in options if isinstance(option, LeafNode))
+            )
+            return LeafNode(annotation, self.engine, config, kinds if plain else None)
+        return UnionNode(annotation, self.engine, config, options, self)
+
+    def _tuple(self, annotation: Any, kind: Any, config: Any) -> Node:
+        args = get_args(kind)
+        cls = get_origin(kind) or kind
+        if hasattr(cls, "_fields"):
+            hints = get_type_hints(cls, include_extras=True)
+            items = [self.node(hints.get(name, Any), config) for name in cls._fields]
+            return TupleNode(annotation, self.engine, config, items, None, cls)
+        if not args:
+            return TupleNode(annotation, self.engine, config, [], self.any)
+        if len(args) == 2 and args[1] is Ellipsis:
+            return TupleNode(annotation, self.engine, config, [], self.node(args[0], config))
+        items = [self.node(one, config) for one in args if one != ()]
+        return TupleNode(annotation, self.engine, config, items, None)
+
+
+def parts(annotation: Any, seen: dict[int, Any], faces: dict[Any, Face]) -> Iterator[Bare]:
+    """An annotation and everything in it, fields of classes too, without its wrappers.
+
+    Args:
+        faces: gets those of the classes.
+    """
+    if type(annotation).__name__ == "TypeAliasType":
+        if id(annotation) in seen:
+            return
+        seen[id(annotation)] = annotation
+    bare = unwrap(annotation)
+    yield bare
+    kind = bare.type
+    origin = get_origin(kind) or kind
+    if not is_literal(kind):
+        for one in get_args(kind):
+            if one is not Ellipsis and one != ():
+                yield from parts(one, seen, faces)
+    if not isinstance(origin, type) or id(kind) in seen or origin.__module__ == "builtins":
+        return
+    seen[id(kind)] = kind  # held, so that its id stays its own
+    face = face_of(kind)
+    if face is not None:
+        faces[kind] = face
+        for field in face.fields.values():
+            yield from parts(field.annotation, seen, faces)
+    elif issubclass(origin, tuple):
+        for hint in typing.get_type_hints(origin, include_extras=True).values():
+            yield from parts(hint, seen, faces)
+
+
+def is_of_pydantic(bare: Bare) -> bool:
+    """Whether only pydantic can validate it."""
+    if any(type(mark).__module__.startswith("pydantic") for mark in bare.metadata):
+        return True
+    origin = get_origin(bare.type) or bare.type
+    return isinstance(origin, type) and (
+        is_pydantic(origin)
+        or hasattr(origin, "__get_pydantic_core_schema__")
+        or origin.__module__.startswith("pydantic")
+    )
+
+
+def is_struct(bare: Bare) -> bool:
+    origin = get_origin(bare.type) or bare.type
+    return isinstance(origin, type) and issubclass(origin, msgspec.Struct)
+
+
+def has_late_fields(bare: Bare) -> bool:
+    """Whether it is a standard dataclass that no library makes as it was; see `Field.late`."""
+    origin = get_origin(bare.type) or bare.type
+    if not isinstance(origin, type) or is_pydantic(origin) or not is_dataclass(origin):
+        return False
+    return made_in_parts(origin)
+
+
+def keeps_either(bare: Bare) -> bool:
+    """Whether values of several kinds stand there as they are; msgspec makes one kind of them."""
+    return get_origin(bare.type) in _EITHER or bare.type in _EITHER
+
+
+def engine_for(annotation: Any, faces: dict[Any, Face]) -> Engine:
+    """Pydantic's for what mentions pydantic, msgspec's for the rest. `faces`: as of `parts`."""
+    found = list(parts(annotation, {}, faces))
+    engine: Engine
+    if any(map(is_of_pydantic, found)):
+        engine = (OrderKeeping if any(one.is_dict for one in faces.values()) else PydanticEngine)()
+        # Pydantic knows nothing of Structs, and drops what no constructor takes.
+        engine.piecewise = any(is_struct(one) or has_late_fields(one) for one in found)
+    else:
+        engine = MsgspecEngine()
+        apart = any(has_late_fields(one) or keeps_either(one) for one in found)
+        engine.piecewise = apart or not engine.supports(annotation)
+    return engine

@@ -1,0 +1,365 @@
+"""Unions: which member a value is of, typed or plain, and what stands where that cannot be said.
+
+A typed value of a class says it. A list of a field that declares two kinds of list does not: it is
+read and edited as a list whose items are of either kind, and judged as a whole by the union.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Union
+
+from perdure.core.types.annotations import has_validators, unwrap
+from perdure.core.types.nodes import (
+    DictNode,
+    LeafNode,
+    ListNode,
+    Node,
+    SetNode,
+    TupleNode,
+    Walker,
+    isolate,
+)  # fmt: skip
+from perdure.core.types.objects import ObjectNode
+from perdure.core.types.validation import Engine
+from perdure.core.values.plain_values import Path, Plain
+from perdure.errors import SchemaError, Unstorable
+from perdure.system.cached import cached
+
+_CONTAINERS = frozenset({list, dict, set, frozenset, tuple})
+
+
+class UnionNode(Node):
+    """One of several types. `registry`: makes nodes of what is put together of members."""
+
+    def __init__(
+        self, annotation: Any, engine: Engine, config: Any, options: list[Node], registry: Any
+    ) -> None:
+        super().__init__(annotation, engine, config)
+        self.options = options
+        self._registry = registry
+        self._takers: dict[type, list[Node]] = {}
+        self._owners: dict[type, Sequence[Node]] = {}
+        self._either: dict[type, Node] = {}
+
+    def takers(self, kind: type) -> Sequence[Node]:
+        """The members that may have a plain value of this kind."""
+        found = self._takers.get(kind)
+        if found is None:
+            found = self._takers[kind] = [one for one in self.options if one.takes(kind)]
+        return found
+
+    def owners(self, kind: type) -> Sequence[Node]:
+        """The members that may have a typed value of this kind."""
+        found = self._owners.get(kind)
+        if found is None:
+            found = self._owners[kind] = self._find_owners(kind)
+        return found
+
+    def _find_owners(self, kind: type) -> Sequence[Node]:
+        classes: list[Node] = [
+            one
+            for one in self.options
+            if (isinstance(one, ObjectNode) and not one.face.is_dict and one.face.cls is kind)
+            or (isinstance(one, TupleNode) and one.cls is kind)
+        ]
+        if classes and kind is not tuple:
+            return classes
+        found = [one for one in self.takers(kind) if not _wants_object(one)]
+        named = [one for one in found if isinstance(one, TupleNode) and one.cls is not tuple]
+        if len(named) < len(found):
+            found = [one for one in found if one not in named]
+        containers = [one for one in found if not isinstance(one, LeafNode)]
+        return containers if containers and kind in _CONTAINERS else found
+
+    def member(self, value: Any) -> Node | None:
+        """The member that a typed value surely is of; None where it may be of several."""
+        owners = self.owners(type(value))
+        if len(owners) == 1:
+            return owners[0]
+        return self._told(value) if owners and type(value) is dict else None
+
+    def stays(self, value: Any, plain: Plain, at: Path, root: str) -> bool:
+        """Whether a live value is surely of the member that its new plain value is built as, so
+        that it may be changed in place.
+
+        Raises:
+            SchemaError: the plain value is of none.
+        """
+        mine = self.member(value)
+        if mine is None:
+            return False
+        takers = self.takers(type(plain))
+        if len(takers) == 1 and not self._named:
+            return takers[0] is mine
+        told = self._told(plain) if type(plain) is dict else None
+        if told is not None:
+            return told is mine
+        return self.member(self.build(plain, at, root)) is mine
+
+    @cached
+    def _named(self) -> bool:
+        """Whether a member is a NamedTuple, which pydantic makes of lists and dicts, too."""
+        return any(isinstance(one, TupleNode) and one.cls is not tuple for one in self.options)
+
+    @cached
+    def _words(self) -> Sequence[tuple[str, Mapping[str, Node]]]:
+        """Fields of which the value alone says which class it is, whatever else there is."""
+        takers = self.takers(dict)
+        classes = [one for one in takers if isinstance(one, ObjectNode)]
+        metadata = unwrap(self.annotation).metadata
+        if len(classes) < max(len(takers), 2) or has_validators(metadata):
+            return ()
+        if any(one.face.opaque_input for one in classes) or any(map(_chooses, metadata)):
+            return ()
+        return [
+            (name, words)
+            for name in (*(classes[0].face.tag or ())[:1], *classes[0].fields)
+            if (words := _words_at(classes, name)) is not None
+        ]
+
+    def _told(self, value: Mapping[Any, Any]) -> Node | None:
+        """The member that a word in a dict names; None without one."""
+        for name, words in self._words:
+            word = value.get(name)
+            if type(word) is str and word in words:
+                return words[word]
+        return None
+
+    def plain(self, value: Any, at: Path, walker: Walker) -> Plain:
+        kind = type(value)
+        if kind is dict and len(self.owners(dict)) > 1:
+            option = self.guess(value)
+        else:
+            option = self.pick_typed(value)
+        if option is not self:
+            return option.plain(value, at, walker)
+        derived = [one for one in self._objects() if one.face.derives(value)]
+        if derived:
+            return derived[0].plain(value, at, walker)  # refuses it, saying why
+        for one in self.options:
+            if isinstance(one, LeafNode) and not one.as_is and kind not in (list, dict, set):
+                try:
+                    return one.plain(value, at, walker)
+                except Unstorable:
+                    continue
+        return walker.take(value, at)
+
+    def _objects(self) -> list[ObjectNode]:
+        return [one for one in self.options if isinstance(one, ObjectNode)]
+
+    def pick_typed(self, value: Any) -> Node:
+        kind = type(value)
+        owners = self.owners(kind)
+        if len(owners) == 1:
+            return owners[0]
+        if not owners:
+            return self.guess(value) if kind is dict else self
+        if kind is dict:
+            return self._guess_among(owners, value)
+        if kind not in _CONTAINERS:
+            return owners[0] if isinstance(owners[0], ObjectNode) else self
+        return self._together(kind, owners)
+
+    def pick(self, plain: Plain) -> Node:
+        kind = type(plain)
+        takers = self.takers(kind)
+        if len(takers) == 1:
+            return takers[0].pick(plain)
+        told = self._told(plain) if kind is dict else None
+        if told is not None:
+            return told
+        try:
+            built = self.build(plain)
+        except SchemaError:
+            return self.guess(plain)
+        owners = self.owners(type(built))
+        if len(owners) > 1 and isinstance(owners[0], ObjectNode | TupleNode) and kind is not list:
+            return next((one for one in owners if _builds(one, plain)), owners[0])
+        option = self.pick_typed(built)
+        return self.guess(plain) if option is self else option
+
+    def guess(self, plain: Plain) -> Node:
+        """The member that a plain value most likely has, by kind, tag, literals and fields."""
+        return self._guess_among(self.takers(type(plain)), plain)
+
+    def _guess_among(self, fitting: Sequence[Node], plain: Plain) -> Node:
+        kind = type(plain)
+        if len(fitting) == 1:
+            return fitting[0]
+        if kind is not dict or not fitting:
+            return self._together(kind, fitting) if kind in _CONTAINERS and fitting else self
+        scored = [(score(one, plain), -place) for place, one in enumerate(fitting)]
+        best = max(scored)
+        if best[0] <= IMPOSSIBLE:
+            return self
+        found = fitting[-best[1]]
+        dicts = [one for one in fitting if isinstance(one, DictNode)]
+        return found if found not in dicts or len(dicts) == 1 else self._together(dict, dicts)
+
+    def _together(self, kind: type, members: Sequence[Node]) -> Node:
+        """A container whose items are of any of the members'."""
+        made = self._either.get(kind)
+        if made is None:
+            made = self._either[kind] = _put_together(self, kind, members, self._registry)
+        return made
+
+    def assemble(self, plain: Plain, at: Path, root: str) -> Any:
+        fitting = self.takers(type(plain))
+        if type(plain) is dict:
+            fitting = [one for one in fitting if score(one, plain) > IMPOSSIBLE] or fitting
+            fitting = sorted(fitting, key=lambda one: -score(one, plain))
+        problem = self.unfit(plain, "member of the union", at, root)
+        for place, one in enumerate(fitting):
+            try:
+                return one.build(plain, at, root)
+            except SchemaError as error:
+                problem = error if place == 0 else problem
+        raise problem
+
+    def prepare(self, plain: Plain) -> Any:
+        option = self.guess(plain)
+        if option is self:
+            return isolate(plain)
+        prepared = option.prepare(plain)
+        fewer = isinstance(option, ObjectNode) and len(prepared) < len(plain)
+        if fewer and any(isinstance(one, DictNode) for one in self.takers(dict)):
+            return isolate(plain)  # the library may take it for the dict, which has all keys
+        return prepared
+
+    def takes(self, kind: type) -> bool:
+        return bool(self.takers(kind))
+
+
+def _wants_object(node: Node) -> bool:
+    return isinstance(node, ObjectNode) and not node.face.is_dict
+
+
+def _chooses(mark: Any) -> bool:
+    """Whether a mark on a union chooses by a function of the user's."""
+    return callable(getattr(mark, "discriminator", None))
+
+
+def _builds(node: Node, plain: Plain) -> bool:
+    try:
+        node.build(plain)
+    except SchemaError:
+        return False
+    return True
+
+
+def _words_at(classes: Sequence[ObjectNode], name: str) -> Mapping[str, Node] | None:
+    """The texts that a field must have in each of the classes, if no two take the same."""
+    words: dict[str, Node] = {}
+    for one in classes:
+        tag, field = one.face.tag, one.fields.get(name)
+        literals = getattr(one.child(name), "literals", None) if field is not None else None
+        if tag is not None and tag[0] == name:
+            literals = [tag[1]]
+        elif field is None or field.validated or literals is None:
+            return None
+        for word in literals:
+            if type(word) is not str or word in words:
+                return None
+            words[word] = one
+    return words
+
+
+# -- members put together --------------------------------------------------------------------------
+
+
+class _Whole(Node):
+    """What the union says of a value counts; only while a draft is in between, what the items say.
+
+    Attributes:
+        union: of which the members are.
+    """
+
+    union: UnionNode
+
+    def build(self, plain: Plain, at: Path = (), root: str = "state") -> Any:
+        try:
+            return self.union.build(plain, at, root)
+        except SchemaError:
+            return super().build(plain, at, root)
+
+    def stable(self, plain: Plain) -> bool:
+        return False
+
+
+class EitherList(_Whole, ListNode):
+    """Several kinds of list."""
+
+
+class EitherDict(_Whole, DictNode):
+    """Several kinds of dict."""
+
+
+class EitherSet(_Whole, SetNode):
+    """Several kinds of set."""
+
+
+class EitherTuple(_Whole, TupleNode):
+    """Several kinds of tuple."""
+
+
+def _put_together(union: UnionNode, kind: type, members: Sequence[Node], registry: Any) -> Node:
+    def of_any(nodes: Iterable[Node | None]) -> Node:
+        annotations = [one.annotation for one in nodes if one is not None]
+        made: Node = registry.node(Union[tuple(annotations)], union.config)  # noqa: UP007
+        return made
+
+    engine, config = union.engine, union.config
+    made: Any
+    if kind is dict:
+        key = of_any(getattr(one, "key", None) for one in members)
+        item = of_any(getattr(one, "item", None) for one in members)
+        made = EitherDict(_of(dict, key, item), engine, config, key, item)
+    elif kind is tuple:
+        parts = [part for one in members for part in _parts(one)] or [registry.any]
+        item = of_any(parts)
+        made = EitherTuple(_of(tuple, item, ...), engine, config, [], item)
+    elif kind is list:
+        item = of_any(one.child(0) for one in members)
+        made = EitherList(_of(list, item), engine, config, item)
+    else:
+        item = of_any(one.child(0) for one in members)
+        made = EitherSet(_of(kind, item), engine, config, item, kind)
+    made.union = union
+    whole: Node = made
+    return whole
+
+
+def _parts(node: Node) -> list[Node]:
+    if isinstance(node, TupleNode):
+        return node.items if node.rest is None else [*node.items, node.rest]
+    item = node.child(0)
+    return [] if item is None else [item]
+
+
+def _of(kind: Any, *items: Any) -> Any:
+    return kind[tuple(one.annotation if isinstance(one, Node) else one for one in items)]
+
+
+IMPOSSIBLE = -(10**6)
+
+
+def score(node: Node, plain: dict[Any, Any]) -> int:
+    """How well a dict fits a member of a union; IMPOSSIBLE where it cannot."""
+    if not isinstance(node, ObjectNode):
+        return 0
+    face = node.face
+    if face.tag is not None and plain.get(face.tag[0], face.tag[1]) != face.tag[1]:
+        return IMPOSSIBLE
+    names = {face.aliases.get(key, key): item for key, item in plain.items()}
+    points = 0
+    for name, item in names.items():
+        allowed = getattr(node.child(name), "literals", None)
+        if allowed is not None and item not in allowed:
+            return IMPOSSIBLE
+        points += (2 if allowed is None else 1000) if node.knows(name) else -1
+    for name, one in face.fields.items():
+        required = one.default is None and one.required_key
+        if name not in names and required and not face.opaque_input:
+            return IMPOSSIBLE
+    return points

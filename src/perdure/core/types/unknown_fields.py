@@ -1,0 +1,196 @@
+"""What a newer program stored in objects and this one does not know, kept through whole values.
+
+A newer minor version may give a class fields that this program's class has not. A whole value of
+this program comes without them, so each of its objects must first be known for the one that was
+there. Objects are the same where their place is: a field, a dict's key. An item of a list is the
+same where it is equal in all that this program knows, else by its place between such neighbours.
+What remains is refused: a newer program's data is neither dropped nor attached by guess.
+Of what came out of an edit's draft it is known what it was; see `typed_copies`.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+
+from perdure.core.types.nodes import AnyNode, ListNode, Node, TupleNode, Walker
+from perdure.core.types.objects import ObjectNode
+from perdure.core.values.codec import canonical
+from perdure.core.values.plain_values import Path, Plain, copy, format_path
+from perdure.errors import SchemaError
+
+
+def unknown(node: Node, plain: Plain, at: Path = ()) -> Iterator[Path]:
+    """The places in a plain value that its classes do not know."""
+    node = node.pick(plain)
+    if isinstance(node, AnyNode):
+        return
+    if type(plain) is dict:
+        for key, item in plain.items():
+            child = node.child(key)
+            if child is not None:
+                yield from unknown(child, item, (*at, key))
+            elif isinstance(node, ObjectNode) and not node.knows(key):
+                yield (*at, key)
+    elif type(plain) in (list, tuple):
+        for index, item in enumerate(plain):
+            child = node.child(index)
+            if child is not None:
+                yield from unknown(child, item, (*at, index))
+
+
+def _known(node: Node, plain: Plain) -> bytes:
+    """What this program knows of a plain value, to be compared; also where it has its defaults."""
+    return canonical(node.plain(node.build(plain), (), Walker()))
+
+
+Known = dict[int, tuple[Plain, Plain]]
+"""By their identity, plain containers of which is known what they were, each with that: a copy of
+what was stored, or MISSING where a newer program had stored nothing in it."""
+
+
+def keep_unknown(
+    node: Node,
+    old: Plain,
+    new: Plain,
+    at: Path = (),
+    *,
+    root: str = "state",
+    known: Known | None = None,
+) -> Plain:
+    """`new`, with what `old` has and the classes at their places do not know.
+
+    Args:
+        old: what is stored at a place.
+        new: a whole value of this program for the same place; not changed.
+        known: what in `new` is not the one that stands at its place, whatever it is like.
+
+    Raises:
+        SchemaError: it cannot be told which item of a list is which; names the list.
+    """
+    if next(unknown(node, old, at), None) is None:
+        return new
+    return keep(node, old, new, at, root, {} if known is None else known)
+
+
+def keep(node: Node, old: Plain, new: Plain, at: Path, root: str, known: Known) -> Plain:
+    """`keep_unknown`, where there is something to keep."""
+    if old is new or id(new) in known:
+        return new
+    kept = _kept(node, old, new, at, root, known)
+    if id(old) in known and kept is not new:
+        known[id(kept)] = kept, known[id(old)][1]
+    return kept
+
+
+def _kept(node: Node, old: Plain, new: Plain, at: Path, root: str, known: Known) -> Plain:
+    picked = node.pick(new)
+    if type(old) is not type(new) or node.pick(old) is not picked:
+        return new  # another thing, and what was known of the old one goes with it
+    if isinstance(picked, AnyNode):
+        return new
+    if type(new) is dict:
+        return _keep_in_dict(picked, old, new, at, root, known)
+    if isinstance(picked, TupleNode) and picked.rest is None:
+        return tuple(
+            one if (child := picked.child(index)) is None
+            else keep(child, old[index], one, (*at, index), root, known)
+            for index, one in enumerate(new)
+        )  # fmt: skip
+    item = picked.child(0)
+    if isinstance(picked, ListNode | TupleNode) and item is not None:
+        return type(new)(_keep_in_items(item, old, new, at, root, known))
+    return new
+
+
+def _keep_in_dict(node: Node, old: Plain, new: Plain, at: Path, root: str, known: Known) -> Plain:
+    kept = {}
+    for key, item in old.items():
+        child = node.child(key)
+        if key in new:
+            kept[key] = (
+                new[key] if child is None else keep(child, item, new[key], (*at, key), root, known)
+            )
+        elif isinstance(node, ObjectNode) and not node.knows(key):
+            kept[key] = copy(item)
+    shared = [key for key in new if key in kept]
+    if isinstance(node, ObjectNode) and not node.face.is_dict:
+        pass  # the class has an order of its own, so the stored one stays
+    elif shared != [key for key in kept if key in new]:
+        kept = {key: kept[key] for key in [*shared, *(key for key in kept if key not in new)]}
+    if len(shared) == len(new):
+        return kept
+    return {**kept, **{key: item for key, item in new.items() if key not in kept}}
+
+
+def _keep_in_items(
+    item: Node, old: Sequence[Plain], new: Sequence[Plain], at: Path, root: str, known: Known
+) -> list[Plain]:
+    kept = list(new)
+    for index, was in _pairs(item, old, new, at, root, known):
+        kept[index] = keep(item, old[was], new[index], (*at, index), root, known)
+    return kept
+
+
+def _pairs(
+    item: Node, old: Sequence[Plain], new: Sequence[Plain], at: Path, root: str, known: Known
+) -> list[tuple[int, int]]:
+    """Which item of the new list was which of the old one: (index, index before)."""
+    fields = [[str(path[-1]) for path in unknown(item, one)] for one in old]
+    equal: dict[bytes, tuple[list[int], list[int]]] = {}
+    there = {id(one): index for index, one in enumerate(old)}
+    was = [id(known[id(one)][1]) if id(one) in known else id(one) for one in new]
+    pairs = [(now, there[one]) for now, one in enumerate(was) if one in there]
+    foreign = {now for now, one in enumerate(new) if id(one) in known and was[now] not in there}
+    met = {*foreign, *(now for now, _ in pairs)}, {before for _, before in pairs}
+    for side, items in enumerate((new, old)):
+        for index, one in enumerate(items):
+            if index not in met[side]:
+                equal.setdefault(_known(item, one), ([], []))[side].append(index)
+    for now, before in equal.values():
+        if 0 < len(now) < len(before) and len({canonical(old[index]) for index in before}) > 1:
+            raise _refused([name for index in before for name in fields[index]], at, root)
+        pairs += zip(now, before, strict=False)
+    pairs.sort()
+    in_order = [before for _, before in pairs] == sorted(before for _, before in pairs)
+    loose = _gaps(pairs, len(new), len(old)) if in_order else _rest(pairs, new, old)
+    for stretch, gone in loose:
+        come = [now for now in stretch if now not in foreign]
+        lost = [name for index in gone for name in fields[index]]
+        if in_order and len(come) == len(gone):
+            pairs += zip(come, gone, strict=True)
+        elif come and lost:
+            raise _refused(lost, at, root)
+    return pairs
+
+
+Stretch = tuple[Sequence[int], Sequence[int]]
+"""Items without a partner, now and before."""
+
+
+def _gaps(pairs: Sequence[tuple[int, int]], count: int, count_before: int) -> Iterator[Stretch]:
+    """Between each two items with a partner, and at the ends."""
+    ends = [(-1, -1), *pairs, (count, count_before)]
+    for (low, low_before), (high, high_before) in itertools.pairwise(ends):
+        yield range(low + 1, high), range(low_before + 1, high_before)
+
+
+def _rest(
+    pairs: Sequence[tuple[int, int]], new: Sequence[Plain], old: Sequence[Plain]
+) -> Iterator[Stretch]:
+    """All together: where items were moved about, nothing lies between any."""
+    nows, befores = {now for now, _ in pairs}, {before for _, before in pairs}
+    yield (
+        [index for index in range(len(new)) if index not in nows],
+        [index for index in range(len(old)) if index not in befores],
+    )
+
+
+def _refused(fields: Sequence[str], at: Path, root: str) -> SchemaError:
+    return SchemaError(
+        "its items cannot be told apart, and a newer program stored in them what this one does "
+        f"not know: {', '.join(fields)}",
+        target=format_path(at, root),
+        hint="change the items one by one in agent.edit(), which knows which is which; "
+        "or save with the newer program",
+    )

@@ -1,0 +1,132 @@
+"""The inverse of commits behind which there are others, and what of those stands in its way."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
+
+from perdure.core.undo.spared_changes import Restored, Touched
+from perdure.core.undo.standing_edits import Standing, standing
+from perdure.core.values import ops
+from perdure.core.values.diff import diff
+from perdure.core.values.ops import Delete, Op
+from perdure.core.values.plain_values import Path, Plain, copy, format_path, look_up, same
+from perdure.core.values.shifted_places import Paths
+from perdure.model import Commit
+
+
+def invert(
+    chosen: Sequence[Commit], path: Sequence[Commit], state_at: Callable[[int], Plain]
+) -> tuple[list[Op], list[tuple[int, str]]]:
+    """The ops that take `chosen` back; or none, and (seq, path) of the later changes that stand in
+    the way.
+
+    A dict's keys come back in their order. Those that come back are the last where changes that
+    stay stand between `chosen`, or have been made in that dict since.
+
+    Args:
+        chosen, path: newest first; the path goes back to the last of `chosen`.
+        state_at: a fresh copy of the state at a seq of that path (0: None).
+    """
+    found = standing(chosen, path)
+    if any(commit.cause.kind in ("undo", "redo") for commit in chosen):
+        # What put keys in order is not taken back: they are put in order anew, where nobody has
+        # been since, and elsewhere not in any case.
+        delta, _ = _invert(found, state_at, in_order=False)
+        if delta:
+            return delta, []
+    return _invert(found, state_at, in_order=True)
+
+
+def _invert(
+    found: Standing, state_at: Callable[[int], Plain], *, in_order: bool
+) -> tuple[list[Op], list[tuple[int, str]]]:
+    """As `invert`. in_order: what an undo or redo did to put keys in order, too."""
+    seqs = {commit.seq for commit in found.chosen}
+    oldest, newest = found.chosen[-1], found.chosen[0]
+    base = state_at(oldest.parent)
+    places = Restored()
+    delta: list[Op] = []
+    blocked: list[tuple[int, str]] = []
+    done: list[Op] = []
+    stay: list[Op] = []
+    out_of_order, together = False, True
+    for commit in reversed(found.path):
+        kept = len(commit.delta)
+        if commit.seq in seqs and not in_order and commit.cause.kind in ("undo", "redo"):
+            kept = _order_from(base, commit.delta)
+            out_of_order = out_of_order or kept < len(commit.delta)
+        for index, op in enumerate(commit.delta):
+            own = commit.seq in seqs and index < kept
+            if own:
+                delta.append(ops.invert(base, op))
+                out_of_order = out_of_order or _loses_its_turn(base, op)
+                together = together and not stay
+                done.append(op)
+            elif commit.seq in found.across:
+                stay.append(op)
+            elif commit.seq not in found.nothing and commit.seq not in seqs:
+                stay.append(op)
+                if places.touched_by(op):
+                    blocked.append((commit.seq, format_path(op.path)))
+            if commit.seq <= newest.seq:
+                base = ops.apply(base, ops.own(op))
+            if own:
+                places.add(base, op)
+    delta.reverse()
+    if blocked:
+        return [], blocked
+    if out_of_order and together:
+        order = diff(ops.fold(base, map(ops.own, delta)), state_at(oldest.parent))
+        delta += _undisturbed(order, done, stay)
+    return delta, []
+
+
+def _order_from(base: Plain, delta: Sequence[Op]) -> int:
+    """From which op on a delta does nothing but take out keys of dicts and set them as they were,
+    which puts them behind others."""
+    set_at: dict[Path, int] = {}
+    again: dict[int, int] = {}
+    starts = [len(delta)]
+    for index in reversed(range(len(delta))):
+        op = delta[index]
+        if type(op) is ops.Set and op.path not in set_at:
+            set_at[op.path] = index
+        elif type(op) is Delete and op.path in set_at:
+            again[index] = set_at.pop(op.path)
+        else:
+            break
+        if not set_at:
+            starts.append(index)
+    if not again:
+        return len(delta)
+    base = copy(base)
+    starts.reverse()
+    start = starts[0]
+    for index, op in enumerate(delta):
+        if start <= index and index in again:
+            put = delta[again[index]]
+            if not (type(put) is ops.Set and same(look_up(base, op.path), put.value)):
+                start = starts[bisect_right(starts, again[index])]
+        base = ops.apply(base, ops.own(op))
+    return start
+
+
+def _undisturbed(order: Sequence[Op], done: Sequence[Op], later: Sequence[Op]) -> list[Op]:
+    """Those ops whose dict, as it was before what is undone was done, is as that left it: its keys
+    can be put in their order without a touch of what came later."""
+    paths, touched = Paths(done), Touched(later)
+    found: dict[Path, bool] = {}
+    for path in {op.path[:-1] for op in order}:
+        final = paths.final(path, -1)
+        # None: it comes back whole, and so nothing may have been in its place.
+        found[path] = final is None or not touched.at(final)
+    return [op for op in order if found[op.path[:-1]]]
+
+
+def _loses_its_turn(state: Plain, op: Op) -> bool:
+    """Whether the inverse of an op puts a key of a dict behind others that it was in front of."""
+    if type(op) is not Delete or not op.path:
+        return False
+    parent = look_up(state, op.path[:-1])
+    return type(parent) is dict and next(reversed(parent), None) != op.path[-1]

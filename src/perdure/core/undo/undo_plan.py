@@ -1,0 +1,265 @@
+"""Undo and redo, planned on commits alone: what can be taken back, and what stands in the way."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Protocol
+
+from msgspec import Struct
+
+from perdure.core.undo.inverse import invert
+from perdure.core.undo.standing_edits import displace
+from perdure.core.values.ops import Op
+from perdure.core.values.plain_values import Plain
+from perdure.errors import Corrupt, NotFound, UnsupportedFormat
+from perdure.model import Commit
+
+NOT_UNDOABLE = frozenset({"create", "undo", "redo", "migrate"})
+
+PASSED = "passed-over"
+"""The kind of the record in which an undo or redo says what need not be read behind it."""
+
+STRETCHES_MAX = 16
+"""Of what remains between the commits that a `PASSED` record passes over. I9: the record's bytes
+do not depend on how long the history is."""
+
+
+class Plan(Struct, frozen=True):
+    """What to do, or why not.
+
+    Attributes:
+        ops: the delta to commit now.
+        seqs: the commits that it takes back or restores, oldest first.
+        blocked_by: (seq, path) of later changes of the same places; then `ops` is empty.
+        elder: the oldest of them, where it is of another major version of the schema than the state
+            that it would be taken back from: what it holds is in a form that no migration went
+            over. None: all are of that version.
+        lacks: a commit that would have to be known for that, and that retention removed; 0: none.
+        record: for the commit that does it, so that who plans behind it passes over what changed
+            nothing together; None: there is no room to say so.
+    """
+
+    ops: list[Op]
+    seqs: list[int]
+    blocked_by: list[tuple[int, str]]
+    elder: Commit | None = None
+    lacks: int = 0
+    record: dict[str, Any] | None = None
+
+
+class Path(Protocol):
+    """The commits that a state is made of."""
+
+    def newest(self) -> Iterator[Commit]:
+        """Those on the path to the head, newest first."""
+
+    def since(self, seq: int, count: int | None = None) -> Iterator[Commit]:
+        """Those on the path to a commit of it, that one first; count: how many are wanted."""
+
+
+class _Search(Struct):
+    """What to take back next, looked for along a path, newest first.
+
+    Attributes:
+        gone: the commits that a later one took back.
+    """
+
+    gone: set[int]
+    chosen: list[Commit]
+
+    def takes(self, commit: Commit) -> bool:
+        """Note a commit; whether it is one to take back."""
+        raise NotImplementedError
+
+    @property
+    def done(self) -> bool:
+        raise NotImplementedError
+
+
+class _Undoing(_Search):
+    """The latest commit with a delta, or the group of that one, to its end."""
+
+    def takes(self, commit: Commit) -> bool:
+        kind = commit.cause.kind
+        if (kind == "undo" and commit.seq not in self.gone) or kind == "redo":
+            self.gone.update(commit.cause.refers)
+        if kind in NOT_UNDOABLE or commit.seq in self.gone:
+            return False
+        if not commit.delta and not commit.trimmed:  # of what retention removed, nobody knows
+            return False
+        if self.chosen and commit.cause.group != self.chosen[0].cause.group:
+            return False
+        self.chosen.append(commit)
+        return True
+
+    @property
+    def done(self) -> bool:
+        return bool(self.chosen) and self.chosen[0].cause.group is None
+
+
+class _Redoing(_Search):
+    """The latest undo."""
+
+    def takes(self, commit: Commit) -> bool:
+        if commit.cause.kind == "redo":
+            self.gone.update(commit.cause.refers)
+        if commit.cause.kind != "undo" or commit.seq in self.gone:
+            return False
+        self.chosen.append(commit)
+        return True
+
+    @property
+    def done(self) -> bool:
+        return bool(self.chosen)
+
+
+def plan_undo(path: Path, state_at: Callable[[int], Plain], major: int) -> Plan | None:
+    """Take back the latest commit, or group of commits, with a delta that is not taken back yet.
+
+    Args:
+        path: read only as far as needed, for a group to its end.
+        state_at: a fresh copy of the state at a seq of that path (0: None).
+        major: of the schema that the state is of from which they are to be taken back: the head's,
+            or the one that a migration which is due makes it.
+
+    Returns:
+        None where nothing is left to undo.
+    """
+    return _plan(path, _Undoing(set(), []), state_at, major)
+
+
+def plan_redo(path: Path, state_at: Callable[[int], Plain], major: int) -> Plan | None:
+    """Take back the latest undo that was not redone yet; None where there is none."""
+    return _plan(path, _Redoing(set(), []), state_at, major)
+
+
+def _plan(path: Path, search: _Search, state_at: Callable[[int], Plain], major: int) -> Plan | None:
+    read: list[Commit] = []
+    commits = path.newest()
+    while not search.done and (commit := next(commits, None)) is not None:
+        # What a group has been found of stands on states that all of the path is needed for.
+        passed = _passed(path, commit, search) if not search.chosen else None
+        if passed is None:
+            read.append(commit)
+            search.takes(commit)
+        else:
+            to, left, search = passed
+            read += left
+            commits = path.since(to)
+    if not search.chosen:
+        return None
+    seqs = [commit.seq for commit in reversed(search.chosen)]
+    oldest = search.chosen[-1]
+    if oldest.schema_version[0] != major:
+        return Plan([], seqs, [], elder=oldest)
+    # A member of a group, as its header tells, or what stands in front of one.
+    read = read[: [commit.seq for commit in read].index(oldest.seq) + 1]
+    gone = [commit for commit in (*search.chosen, *read) if commit.trimmed]
+    if gone:
+        return Plan([], seqs, [], lacks=gone[0].seq)
+    delta, blocked = invert(search.chosen, read, state_at)
+    if blocked:
+        return Plan([], seqs, blocked)
+    record = _passing(search.chosen, read)
+    if record is not None:
+        record["to"] = _behind(path, record["to"], search)
+    return Plan(delta, seqs, [], record=record)
+
+
+def _behind(path: Path, seq: int, search: _Search) -> int:
+    """Where an undo or redo that passes over all in front of a commit goes on: there, or behind
+    what that one passes over, so that of many that were made and undone in turn, or undone and
+    redone, none is read. An undo that may still be redone is passed over by no redo."""
+    try:
+        commit = next(path.since(seq, 1), None)
+    except (NotFound, Corrupt, UnsupportedFormat):
+        return seq  # its state is there all the same: whoever comes to read it will say so
+    if commit is None or type(search)(set(search.gone), []).takes(commit):
+        return seq
+    record = _record(commit, search)
+    return record["to"] if record is not None and not record["rest"] else seq
+
+
+def _passed(
+    path: Path, commit: Commit, search: _Search
+) -> tuple[int, list[Commit], _Search] | None:
+    """What is to be read instead of a commit and those that it passes over: the commit behind them,
+    and those between that are left. None: it is to be read itself, and what is behind it, as
+    something to take back is among them.
+
+    A commit that was taken back passes over nothing: what it had taken back counts again.
+    """
+    record = _record(commit, search)
+    if record is None:
+        return None
+    ahead = type(search)(set(search.gone), list(search.chosen))
+    if ahead.takes(commit):
+        return None
+    left: list[Commit] = []
+    for first, last in record["rest"]:
+        for one in path.since(last, last - first + 1):
+            if one.seq < first:
+                break
+            if ahead.takes(one):
+                return None
+            left.append(one)
+    return record["to"], left, ahead
+
+
+def _record(commit: Commit, search: _Search) -> dict[str, Any] | None:
+    """A commit that was taken back passes over nothing: what it had taken back counts again."""
+    record = next((one for one in commit.records if one.get("t") == PASSED), None)
+    if record is None or commit.seq in search.gone or not _goes_back(commit.seq, record):
+        return None
+    return dict(record)
+
+
+def _goes_back(seq: int, record: Mapping[str, Any]) -> bool:
+    """Whether it names older and older commits, so that who goes by it comes to an end."""
+    for first, last in record["rest"]:
+        if not first <= last < seq:
+            return False
+        seq = first
+    return bool(record["to"] < seq)
+
+
+def _passing(chosen: Sequence[Commit], path: Sequence[Commit]) -> dict[str, Any] | None:
+    """The record for the commit that takes back `chosen`, behind the newest of the path.
+
+    It and they change nothing together; nor does an undo or redo between them, with what that took
+    back. Where the path has passed over something it goes on with another than the parent.
+
+    None as well where what is left changed items of a list that those had given another place: who
+    read it without them would take it for a change of other items.
+    """
+    seqs = {commit.seq for commit in chosen}
+    gone = _cancelled([commit for commit in path if commit.seq not in seqs]) | seqs
+    rest = [commit for commit in path if commit.seq not in gone]
+    stretches: list[list[int]] = []
+    follows = 0
+    for commit in rest:
+        if follows == commit.seq:
+            stretches[-1][0] = commit.seq
+        elif commit.delta:
+            stretches.append([commit.seq, commit.seq])
+        else:
+            continue
+        follows = commit.parent
+    if len(stretches) > STRETCHES_MAX:
+        return None
+    if displace((commit for commit in path if commit.seq in gone), rest):
+        return None
+    return {"t": PASSED, "to": chosen[-1].parent, "rest": stretches}
+
+
+def _cancelled(path: Sequence[Commit]) -> set[int]:
+    """The commits that changed nothing together: each undo or redo with what it took back."""
+    seqs = {commit.seq for commit in path}
+    found: set[int] = set()
+    for commit in path:
+        refers = commit.cause.refers
+        if commit.cause.kind not in ("undo", "redo") or not refers or commit.seq in found:
+            continue
+        if seqs.issuperset(refers):
+            found |= {commit.seq, *refers}
+    return found

@@ -1,0 +1,358 @@
+"""The ops of a delta: what changed, applied to a plain tree, inverted, and compared for overlap.
+
+Folding applies them in order. It runs no code but this file, so a state is a function of the log
+alone (I6). Wire forms: docs/format.md ("Ops"). Lists and texts count items and code points from 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from decimal import ROUND_HALF_EVEN, Context, Decimal
+from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import astuple
+
+from perdure.core.values.plain_values import Path, Plain, copy, format_path, look_up, stored
+from perdure.errors import UnsupportedFormat
+from perdure.system import stack_room
+
+
+class OpError(ValueError):
+    """An op that does not fit the tree it is applied to: the log and the state disagree."""
+
+
+class Set(Struct):
+    """Put a value at a path: a dict key (new or not), a list index that exists, or the root."""
+
+    path: Path
+    value: Plain
+
+
+class Delete(Struct):
+    """Take a dict key away."""
+
+    path: Path
+
+
+class Append(Struct):
+    """Add values at the end of the list at a path."""
+
+    path: Path
+    values: list[Plain]
+
+
+class Splice(Struct):
+    """In the list at a path, replace `removed` items from `index` on by `values`."""
+
+    path: Path
+    index: int
+    removed: int
+    values: list[Plain]
+
+
+class TextSplice(Struct):
+    """In the str at a path, replace `removed` code points from `index` on by `text`."""
+
+    path: Path
+    index: int
+    removed: int
+    text: str
+
+
+class Increment(Struct):
+    """Add to the number at a path."""
+
+    path: Path
+    by: Plain
+
+
+class SetAdd(Struct):
+    """Add members to the set at a path."""
+
+    path: Path
+    members: list[Plain]
+
+
+class SetRemove(Struct):
+    """Take members out of the set at a path."""
+
+    path: Path
+    members: list[Plain]
+
+
+class Move(Struct):
+    """In the list at a path, take the item at `source` out and insert it at `target`."""
+
+    path: Path
+    source: int
+    target: int
+
+
+Op = Set | Delete | Append | Splice | TextSplice | Increment | SetAdd | SetRemove | Move
+
+_KINDS: tuple[type[Any], ...] = (
+    Set, Delete, Append, Splice, TextSplice, Increment, SetAdd, SetRemove, Move,
+)  # fmt: skip
+"""An op's code on the wire is its place here. Part of the format: only add at the end."""
+
+_CODES = {kind: code for code, kind in enumerate(_KINDS)}
+
+
+def to_wire(op: Op) -> list[Any]:
+    """An op as ``[code, path, …its other fields]``.
+
+    Raises:
+        OpError: `from_wire` would refuse it.
+    """
+    path, *fields = astuple(op)
+    code = _CODES[type(op)]
+    if code in _COUNTED:
+        try:
+            _check_counts(fields)
+        except TypeError as error:
+            raise OpError(f"not an op: {op!r:.80}") from error
+    return [code, list(path), *fields]
+
+
+def from_wire(wire: Any) -> Op:
+    """The op of a decoded wire form.
+
+    Raises:
+        OpError: it is none. UnsupportedFormat: only a newer version knows its kind.
+    """
+    try:
+        code, fields = wire[0], wire[2:]
+        if type(code) is int and code >= len(_KINDS):
+            raise UnsupportedFormat(
+                f"an op of a kind that this version does not know, {code}",
+                hint="it was written by a newer version: read it with a newer perdure",
+            )
+        op = _KINDS[code](tuple(wire[1]), *fields)
+        if code in _COUNTED:
+            _check_counts(fields)
+    except (TypeError, ValueError, LookupError) as error:
+        raise OpError(f"not an op: {wire!r:.80}") from error
+    return op  # type: ignore[no-any-return]
+
+
+_COUNTED = frozenset((_CODES[Splice], _CODES[TextSplice], _CODES[Move]))
+
+
+def _check_counts(fields: list[Any]) -> None:
+    """Python would count from the end below zero, and take True for 1."""
+    for number in fields[:2]:
+        if type(number) is not int or number < 0:
+            raise TypeError("an index or a number of items")
+
+
+def apply(root: Plain, op: Op) -> Plain:
+    """Apply one op to a tree in place; the new root is returned (another one only for Set at ()).
+
+    Raises:
+        OpError: the op does not fit. The tree may not be trusted afterwards.
+    """
+    try:
+        return _APPLIED[type(op)](root, op)
+    except (
+        LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError
+    ) as error:  # fmt: skip
+        stack_room.pass_on(error)
+        where = format_path(op.path)
+        raise OpError(f"{type(op).__name__} at {where} does not fit: {error}") from error
+
+
+def _set(root: Plain, op: Set) -> Plain:
+    return _put(root, op.path, op.value)
+
+
+def _delete(root: Plain, op: Delete) -> Plain:
+    del look_up(root, op.path[:-1])[op.path[-1]]
+    return root
+
+
+def _append(root: Plain, op: Append) -> Plain:
+    _list(root, op.path).extend(op.values)
+    return root
+
+
+def _splice(root: Plain, op: Splice) -> Plain:
+    items = _list(root, op.path)
+    _within(op.index + op.removed, len(items))
+    items[op.index : op.index + op.removed] = op.values
+    return root
+
+
+def _text_splice(root: Plain, op: TextSplice) -> Plain:
+    text = look_up(root, op.path)
+    _within(op.index + op.removed, len(text))
+    return _put(root, op.path, text[: op.index] + op.text + text[op.index + op.removed :])
+
+
+def _increment(root: Plain, op: Increment) -> Plain:
+    return _put(root, op.path, add(look_up(root, op.path), op.by))
+
+
+def _set_add(root: Plain, op: SetAdd) -> Plain:
+    look_up(root, op.path).update(op.members)
+    return root
+
+
+def _set_remove(root: Plain, op: SetRemove) -> Plain:
+    look_up(root, op.path).difference_update(op.members)
+    return root
+
+
+def _move(root: Plain, op: Move) -> Plain:
+    items = _list(root, op.path)
+    items.insert(op.target, items.pop(op.source))
+    return root
+
+
+_APPLIED: dict[type, Callable[[Plain, Any], Plain]] = {
+    Set: _set, Delete: _delete, Append: _append, Splice: _splice, TextSplice: _text_splice,
+    Increment: _increment, SetAdd: _set_add, SetRemove: _set_remove, Move: _move,
+}  # fmt: skip
+"""By kind: who rehydrates a state applies thousands, and a `match` tries one kind after another."""
+
+
+def _list(root: Plain, path: Path) -> list[Plain]:
+    items = look_up(root, path)
+    if type(items) is not list:
+        raise TypeError(f"a {type(items).__name__} where a list should be")
+    return items
+
+
+def _within(end: int, length: int) -> None:
+    if end > length:
+        raise IndexError(f"ends at {end} of {length}")
+
+
+_DECIMALS = Context(prec=28, rounding=ROUND_HALF_EVEN)
+
+
+def add(number: Plain, by: Plain) -> Plain:
+    """The sum that an Increment makes. I6: never under the thread's own decimal context."""
+    if type(number) is Decimal or type(by) is Decimal:
+        return _DECIMALS.add(number, by)
+    return number + by
+
+
+def _put(root: Plain, path: Path, value: Plain) -> Plain:
+    if not path:
+        return value
+    look_up(root, path[:-1])[path[-1]] = value
+    return root
+
+
+def fold(root: Plain, ops: Iterable[Op]) -> Plain:
+    """Apply ops in order, in place; returns the root."""
+    for op in ops:
+        root = apply(root, op)
+    return root
+
+
+def invert(root: Plain, op: Op) -> Op:
+    """The op that takes `op` back, computed on the tree as it is *before* `op`.
+
+    Values are copied, so that the inverse stays right when the tree moves on.
+
+    Raises:
+        OpError: the op does not fit.
+    """
+    try:
+        return _invert(root, op)
+    except (LookupError, TypeError, ValueError, AttributeError, RecursionError) as error:
+        stack_room.pass_on(error)
+        where = format_path(op.path)
+        raise OpError(f"{type(op).__name__} at {where} does not fit: {error}") from error
+
+
+def _invert(root: Plain, op: Op) -> Op:
+    match op:
+        case Set(path=()):
+            return Set((), copy(root))
+        case Set():
+            parent = look_up(root, op.path[:-1])
+            if type(parent) is dict and op.path[-1] not in parent:
+                return Delete(op.path)
+            return Set(op.path, copy(parent[op.path[-1]]))
+        case Delete():
+            parent, key = look_up(root, op.path[:-1]), op.path[-1]
+            return Set((*op.path[:-1], stored(parent, key)), copy(parent[key]))
+        case Append():
+            return Splice(op.path, len(look_up(root, op.path)), len(op.values), [])
+        case Splice():
+            gone = look_up(root, op.path)[op.index : op.index + op.removed]
+            return Splice(op.path, op.index, len(op.values), copy(gone))
+        case TextSplice():
+            text = look_up(root, op.path)[op.index : op.index + op.removed]
+            return TextSplice(op.path, op.index, len(op.text), text)
+        case Increment():
+            number = look_up(root, op.path)
+            if type(number) is int and type(op.by) is int:
+                return Increment(op.path, -op.by)
+            return Set(op.path, number)  # (0.1 + 0.2) - 0.2 is not 0.1
+        case SetAdd():
+            before = look_up(root, op.path)
+            return SetRemove(op.path, [item for item in op.members if item not in before])
+        case SetRemove():
+            before = look_up(root, op.path)
+            gone = set(op.members)
+            return SetAdd(op.path, [item for item in before if item in gone])
+        case Move():
+            return Move(op.path, op.target, op.source)
+
+
+def invert_all(root: Plain, ops: Sequence[Op]) -> list[Op]:
+    """The ops, in order, that take a whole delta back. `root` is consumed: it moves forward."""
+    inverses: list[Op] = []
+    for op in ops:
+        inverses.append(invert(root, op))
+        root = apply(root, own(op))
+    inverses.reverse()
+    return inverses
+
+
+def own(op: Op) -> Op:
+    """The op with copied values, so that applying it does not tie the tree to the delta."""
+    match op:
+        case Set():
+            return Set(op.path, copy(op.value))
+        case Append():
+            return Append(op.path, copy(op.values))
+        case Splice():
+            return Splice(op.path, op.index, op.removed, copy(op.values))
+    return op
+
+
+class Reach(Struct, frozen=True):
+    """What an op touches: the value at `path`, or of the list (or text) there items from `start`.
+
+    `stop` is the first index past what it touched; None where everything behind moved. `inserts`:
+    whether something new stands at `start`.
+    """
+
+    path: Path
+    start: int | None = None
+    stop: int | None = None
+    inserts: bool = False
+
+
+def reach(op: Op, length: int | None = None) -> Reach:
+    """What an op touches. `length`: of the list at its path before it, for an Append."""
+    match op:
+        case Append():
+            return Reach(op.path, length if length is not None else 0, None)
+        case Splice():
+            same_size = op.removed == len(op.values)
+            stop = op.index + op.removed if same_size else None
+            return Reach(op.path, op.index, stop, bool(op.values))
+        case TextSplice():
+            same_size = op.removed == len(op.text)
+            stop = op.index + op.removed if same_size else None
+            return Reach(op.path, op.index, stop, bool(op.text))
+        case Move():
+            low, high = sorted((op.source, op.target))
+            return Reach(op.path, low, high + 1, inserts=True)
+    return Reach(op.path)

@@ -1,0 +1,1 @@
+"""Threads of LangGraph's own checkpointers become threads of a Perdure store."""

@@ -1,0 +1,146 @@
+"""What of a thread the store has already, and whether what is left can come to it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any, cast
+
+from langchain_core.runnables import RunnableConfig
+from langgraph.checkpoint.base import WRITES_IDX_MAP, CheckpointTuple
+from msgspec import Struct, field
+
+from perdure.integrations.langgraph.moving.comparison import Comparison
+from perdure.integrations.langgraph.moving.source import Address
+from perdure.integrations.langgraph.saver import PerdureSaver
+
+Key = tuple[str, str]
+"""Namespace and id of a checkpoint."""
+
+OTHER = (
+    "it came from another database, or was changed; import into another store, or delete the "
+    "thread there first"
+)
+WENT_ON = (
+    "both applications went on with it: import into another store, or delete the thread there first"
+)
+
+
+class Bringer(PerdureSaver):
+    """The saver that a thread comes over by: what it stores is marked as brought, so that it may be
+    replaced by what the source has later, and what an application wrote here may not."""
+
+    _brings = True
+
+    def every(self, name: str) -> Iterator[tuple[Key, CheckpointTuple]]:
+        """The checkpoints that the store has of a thread."""
+        for found in self.list(cast(RunnableConfig, {"configurable": {"thread_id": name}})):
+            at = found.config["configurable"]
+            yield (at["checkpoint_ns"], at["checkpoint_id"]), found
+
+    def brought(self, name: str, key: Key) -> set[tuple[str, str]]:
+        """Task and channel of those special writes for a checkpoint that were brought last."""
+        thread, last = self._thread(name), dict[tuple[str, str], bool]()
+        with thread.lock:
+            found = thread.find(*key)
+            for write in thread.writes_of(found, key[0]) if found is not None else ():
+                for index, channel, _ in write.writes:
+                    if index < 0:
+                        last[write.task, channel] = write.brought
+        return {place for place, brought in last.items() if brought}
+
+
+class Refusal(Struct, frozen=True):
+    """Why nothing of a thread may come to what the store has of it."""
+
+    address: Address
+    words: str
+    hint: str
+
+
+class Standing(Struct):
+    """What is there.
+
+    Attributes:
+        whole: the checkpoints that are there and equal.
+        partly: those that lack writes only: these were put in vain before a crash, or were made, or
+            replaced, since; and the writes that are there.
+        beside: children in the store of checkpoints of the source, which the source does not have.
+    """
+
+    whole: set[Key] = field(default_factory=set)
+    partly: dict[Key, list[Any]] = field(default_factory=dict)
+    beside: list[tuple[Address, str]] = field(default_factory=list)
+
+    def refusal(self, left: Sequence[Address]) -> Refusal | None:
+        """None if what is left may come."""
+        if not left or not self.beside:
+            return None
+        parent, child = self.beside[-1]
+        return Refusal(
+            parent, f"it went on in the store, to checkpoint {child}, which is not in the source, "
+            "and in the source, too", WENT_ON,
+        )  # fmt: skip
+
+
+def look(
+    saver: Bringer, name: str, wanted: Mapping[Key, Address],
+    read: Callable[[Address], CheckpointTuple], comparison: Comparison, passed: Callable[[], None],
+) -> Standing | Refusal:  # fmt: skip
+    """What the store has of a thread's checkpoints, or why nothing may be added to it.
+
+    Args:
+        passed: called for each checkpoint that needs nothing more.
+    """
+    standing = Standing()
+    for key, ours in saver.every(name):
+        if key not in wanted:
+            behind = ours.parent_config
+            at = (key[0], behind["configurable"]["checkpoint_id"]) if behind else key
+            if parent := wanted.get(at):
+                standing.beside.append((parent, key[1]))
+            continue
+        theirs = read(wanted[key])
+        if problem := comparison.of(theirs, ours):
+            words = f"is in the store already, and differs: {problem}"
+            return Refusal(wanted[key], words, OTHER)
+        pending, here = list(theirs.pending_writes or ()), list(ours.pending_writes or ())
+        if not comparison.writes(pending, here):
+            standing.whole.add(key)
+            passed()
+        elif refusal := _refusal(comparison, pending, here, partial(saver.brought, name, key)):
+            return Refusal(wanted[key], *refusal)
+        else:
+            standing.partly[key] = here
+    return standing
+
+
+def _refusal(
+    comparison: Comparison, theirs: list[Any], ours: list[Any],
+    brought: Callable[[], set[tuple[str, str]]],
+) -> tuple[str, str] | None:  # fmt: skip
+    """None if the store has no write that the source lacks: the ordinary ones of the store are
+    among those of the source, in that order, and its special ones are the same, or were brought
+    there before the source replaced them."""
+    rest = iter(_sorted_out(theirs, special=False))
+    for one in _sorted_out(ours, special=False):
+        if all(comparison.writes([other], [one]) is not None for other in rest):
+            words = comparison.writes(theirs, ours)
+            return f"is in the store already, and differs: {words}", OTHER
+    sources = {one[:2]: one for one in _sorted_out(theirs, special=True)}
+    for one in _sorted_out(ours, special=True):
+        source = sources.get(one[:2])
+        words = comparison.writes([source] if source else [], [one])
+        if words is None:
+            continue
+        if source is None:
+            words = f"it has {one[1]} of task {one[0]}, which the source does not have"
+        elif one[:2] in brought():
+            continue
+        return f"it went on in the store, or came there from another database: {words}", WENT_ON
+    return None
+
+
+def _sorted_out(writes: Sequence[Any], *, special: bool) -> list[Any]:
+    """Those that a task stopped for (of which the last counts), or the others."""
+    return [one for one in writes if (one[1] in WRITES_IDX_MAP) is special]

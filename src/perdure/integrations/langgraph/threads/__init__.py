@@ -1,0 +1,1 @@
+"""Threads: their checkpoints, writes, copies, removals and histories."""

@@ -1,0 +1,43 @@
+"""The logs that a thread is read from: its own, and those that it was copied from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from perdure.adapters import COPIED, ForeignLog, ForeignLogs
+from perdure.errors import NotFound
+from perdure.integrations.langgraph.threads.log_view import View
+
+COPIES_MAX = 1000
+
+
+def views_of(logs: ForeignLogs, own: View) -> list[View]:
+    """The views of a thread: that of its own log, then of the one that it was copied from, and so
+    on."""
+    found = [own]
+    for _ in range(COPIES_MAX):
+        first = found[-1].commit(1)
+        copied = next((one for one in first.records if one.get("t") == COPIED), None)
+        if copied is None:
+            break
+        origin = logs.incarnation(copied["agent"], copied["incarnation"])
+        if origin is None or origin.info.purged or _is_another(origin, copied):
+            raise NotFound(
+                "what it was copied from is not in this store",
+                target=f"thread {own.log.info.name!r}",
+                hint=f"bring thread {copied['agent']!r} along from where it was, or copy it anew",
+            )  # fmt: skip
+        found.append(View(origin, copied["seq"], copied["removed"]))
+    return found
+
+
+def _is_another(origin: ForeignLog, copied: Mapping[str, Any]) -> bool:
+    """Whether a log is not that of which the copy was made, but one of that name in this store:
+    thread ids like "1" are everywhere. A copy of an earlier version does not say which it was."""
+    if "id" not in copied:
+        return False
+    try:
+        return origin.commit(copied["seq"]).id != bytes(copied["id"])
+    except NotFound:
+        return True

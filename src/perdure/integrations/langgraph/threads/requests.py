@@ -1,0 +1,69 @@
+"""What is asked of a thread, where it goes, and as what it is written."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from msgspec import Struct
+
+from perdure.adapters import Held
+from perdure.core.values.plain_values import Plain
+from perdure.integrations.langgraph.threads.log_view import Tip, View
+from perdure.integrations.langgraph.threads.state_changes import Sources
+from perdure.integrations.langgraph.values import thread_names
+
+
+class Told(Struct):
+    """What a checkpoint says beside its state; see `record`. `parent`: the id of its parent."""
+
+    rest: Plain
+    metadata: Plain
+    parent: str | None
+
+
+class Line(Struct):
+    """The state at the end of one branch, and the objects that it came from or was given out as."""
+
+    held: Held
+    sources: Sources
+    put: Told | None = None
+    """What its checkpoint says, where this process put it."""
+
+
+class Put(Struct):
+    """A checkpoint that wants in. `parent`: the id of the checkpoint that it follows."""
+
+    namespace: str
+    id: str
+    parent: str | None
+    checkpoint: Mapping[str, Any]
+    metadata: Plain
+    rest: Plain
+
+
+class Found(Struct):
+    """Where a checkpoint is."""
+
+    view: View
+    seq: int
+    id: str
+    tip: Tip | None = None
+
+
+class Place(Struct):
+    """Where a checkpoint goes. `base` None: behind nothing, in place of what `after` has."""
+
+    branch: str
+    new: bool
+    base: Line | None
+    after: int = 0
+    late: int = 0
+    parent: int = 0
+    """Seq of the parent checkpoint, where it is in this log."""
+
+
+def made_after(checkpoint_id: str, moment: float) -> bool:
+    """Whether an id as LangGraph makes them was made after a moment."""
+    made = thread_names.made_at(checkpoint_id)
+    return made is not None and made > moment

@@ -1,0 +1,75 @@
+"""Deleting threads: one commit at once, and the room that they took soon after.
+
+A saver removes what deleted threads left while it is called anyway: for a moment what a thread left
+when that is deleted, with those that it alone read, being a copy of them; and, as long as more is
+known to be left, what others did, whenever a thread begins or is deleted. So there is no thread of
+Python's own to end, and room is made before more is asked for.
+"""
+
+from __future__ import annotations
+
+import time
+from contextlib import suppress
+
+from perdure.adapters import ForeignLogs
+from perdure.errors import NotFound, PerdureError, StoreUnavailable
+from perdure.integrations.langgraph.threads.thread import Thread
+from perdure.model import AgentInfo
+from perdure.store import Store
+from perdure.system import logs
+
+PURGE_S = 0.020
+"""How long one call may purge. A thread of 1,000 messages takes less."""
+
+PAUSE_S = 60.0
+"""How long the rest is left alone where there was time to look at nothing but what copies read."""
+
+_log = logs.logger("perdure.langgraph")
+
+
+class Remover:
+    """See the module. `keep`: the logs of deleted threads stay."""
+
+    def __init__(self, store: Store, logs: ForeignLogs, *, keep: bool) -> None:
+        self._store = store
+        self._logs = logs
+        self._keep = keep
+        self._more = not keep  # somebody may have been killed half-way
+        self._paused_until = 0.0
+
+    def delete(self, thread: Thread) -> None:
+        """Delete a thread, if it is there."""
+        with thread.lock:
+            info = self._logs.look(thread.name)
+            if info is None or info.deleted:
+                return
+            thread.check_schema(self._logs.log(info).commit(1).schema_id)
+            with suppress(NotFound):  # somebody else did
+                self._store.delete(thread.name, purge=not self._keep)
+        deleted = self._logs.incarnation(thread.name, info.incarnation)
+        if not self._keep and deleted is not None:
+            self._purge(deleted.info)
+            self.begins()
+
+    def begins(self) -> None:
+        """A thread is about to begin, and will need room."""
+        if self._more and time.monotonic() >= self._paused_until:
+            self._purge()
+
+    def _purge(self, of: AgentInfo | None = None) -> None:
+        """What is left of all; or of one thread, and of those whose copy it is."""
+        before, self._more = self._more, True
+        try:
+            purged = self._logs.purge(PURGE_S, of)
+            self._more = purged.more or (before and of is not None)
+            if purged.kept and not purged.agents and of is None:
+                self._paused_until = time.monotonic() + PAUSE_S
+        except StoreUnavailable as error:
+            self._more = False  # e.g. may only append: then who owns the store purges it
+            _log.warning("what deleted threads left was not removed: %s", error)
+        except PerdureError as error:
+            self._more = False
+            _log.error("what deleted threads left cannot be removed: %s", error)
+
+
+__all__ = ["Remover"]

@@ -1,0 +1,51 @@
+"""Retention of threads."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from datetime import timedelta
+from functools import partial
+
+from perdure.adapters import Trimmed, Where
+from perdure.errors import Conflict, Corrupt, PerdureError, UnsupportedFormat
+from perdure.integrations.langgraph.threads.kept_checkpoints import stays
+from perdure.integrations.langgraph.threads.thread import Thread
+
+
+def trim_threads(
+    threads: Iterable[Thread], before: Where | timedelta, passing: Collection[str]
+) -> list[Trimmed]:
+    """Each of these that is there.
+
+    Raises:
+        Corrupt, UnsupportedFormat, Conflict: of the first that cannot be read, or else trimmed,
+            once all others are done.
+    """
+    done: list[Trimmed] = []
+    kept: list[PerdureError] = []
+    for thread in threads:
+        try:
+            found = trim_thread(thread, before, passing)
+        except (Corrupt, UnsupportedFormat, Conflict) as error:
+            kept.append(error)
+        else:
+            done += [found] if found is not None else []
+    if kept:
+        raise min(kept, key=lambda error: isinstance(error, Conflict))
+    return done
+
+
+def trim_thread(
+    thread: Thread, before: Where | timedelta, passing: Collection[str]
+) -> Trimmed | None:
+    """Remove a thread's history before a commit or moment; None: there is no such thread."""
+    with thread.lock:
+        views = thread.views()
+        if not views:
+            return None
+        own = views[0]
+        own.forget()
+        try:
+            return own.log.trim(before, partial(stays, thread, passing))
+        finally:
+            thread.forget()

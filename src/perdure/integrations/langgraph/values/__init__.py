@@ -1,0 +1,1 @@
+"""Rich values of a graph as plain ones, and back."""

@@ -1,0 +1,46 @@
+"""Arrays of numpy, as LangGraph keeps them: type, shape and bytes."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from typing import Any
+
+from perdure.integrations.langgraph.values.kinds import Kind
+
+ARRAY = "ndarray"
+
+
+class ArrayKind(Kind):
+    """Of numbers, texts or times. Of objects, or of records, it is refused."""
+
+    def __init__(self) -> None:
+        super().__init__(ARRAY, object)
+
+    def fields(self, value: Any) -> dict[str, Any]:
+        fortran = value.flags.f_contiguous and not value.flags.c_contiguous
+        order = "F" if fortran else "C"
+        return {
+            "dtype": value.dtype.str, "shape": list(value.shape), "order": order,
+            "data": value.tobytes(order=order),
+        }  # fmt: skip
+
+    def build(self, fields: dict[str, Any]) -> Any:
+        numpy: Any = importlib.import_module("numpy")  # by this name, not by one that was read
+        dtype = numpy.dtype(str(fields["dtype"]))
+        if dtype.hasobject:  # its bytes would be taken for addresses
+            raise ValueError(f"an array of {dtype} is no plain data")
+        found = numpy.frombuffer(fields["data"], dtype=dtype)
+        order = fields["order"]
+        return found.reshape(fields["shape"], order=order).copy(order=order)
+
+
+ARRAYS = ArrayKind()
+
+
+def is_array(value: Any) -> bool:
+    """Whether it is an array that can be kept as its bytes."""
+    numpy: Any = sys.modules.get("numpy")
+    if numpy is None or type(value) is not numpy.ndarray:
+        return False
+    return not value.dtype.hasobject and not value.dtype.names

@@ -1,0 +1,480 @@
+"""The kinds of values beyond plain data that a thread may hold, each under a name in its log.
+
+A kind takes an instance apart into fields and puts it together again, without running the class's
+own code: what was put comes back as it was. Nothing is imported by a name that was read (I10).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import ipaddress
+import pathlib
+import re
+from collections import Counter, OrderedDict, deque
+from collections.abc import Callable, Iterable, Mapping
+from datetime import timezone
+from enum import Enum
+from functools import cached_property
+from types import MemberDescriptorType
+from typing import Any
+from zoneinfo import ZoneInfo
+
+from langchain_core import messages as lc
+from langchain_core.documents import Document
+from langgraph.checkpoint.serde.types import _DeltaSnapshot
+from langgraph.store.base import Item, SearchItem
+from pydantic import BaseModel
+
+from perdure.core.values.zones import MissingZone, named
+
+TAG = "@"
+DELTA_SNAPSHOT = "DeltaSnapshot"
+"""The key that says of what kind a stored map is; a user's own dict with that key is wrapped."""
+
+RESERVED = frozenset({"dict", "serde"})
+EMPTY: tuple[Any, ...] = (None, {}, [], "")
+MEMBER = "@member"
+BESIDE = ("@unset", "@private", "@more")
+"""What kinds store beside the fields of a class."""
+
+
+class MisfitError(ValueError):
+    """Stored fields are not those that the class has now."""
+
+
+class Kind:
+    """One class: `fields` of an instance, and `build` from them. Values in fields may be rich."""
+
+    def __init__(self, tag: str, cls: type) -> None:
+        self.tag = tag
+        self.cls = cls
+
+    def fields(self, value: Any) -> dict[str, Any]:
+        raise NotImplementedError
+
+    def build(self, fields: dict[str, Any]) -> Any:
+        """An instance; `fields` is the caller's to give away.
+
+        Raises:
+            MisfitError: they are not those of the class.
+        """
+        raise NotImplementedError
+
+
+class PartsKind(Kind):
+    """A class with a constructor that takes what a function took out of it."""
+
+    def __init__(
+        self, tag: str, cls: type, take: Callable[[Any], dict[str, Any]],
+        build: Callable[..., Any],
+    ) -> None:  # fmt: skip
+        super().__init__(tag, cls)
+        self._take = take
+        self._build = build
+
+    def fields(self, value: Any) -> dict[str, Any]:
+        return self._take(value)
+
+    def build(self, fields: dict[str, Any]) -> Any:
+        return self._build(**fields)
+
+
+class ModelKind(Kind):
+    """A pydantic model. `terse`: fields that are empty, as they are by default, are left out."""
+
+    def __init__(self, tag: str, cls: type[BaseModel], *, terse: bool = False) -> None:
+        super().__init__(tag, cls)
+        self.model = cls
+        self._terse = terse
+        self._names = frozenset(cls.model_fields)
+        self._keeps_extra = cls.model_config.get("extra") == "allow"
+        self._private = bool(cls.__private_attributes__)
+        self._template: dict[str, Any] = dict.fromkeys(cls.model_fields)
+        self._required: set[str] = set()
+        self._made: list[tuple[str, Callable[[], Any]]] = []
+        self._omit: dict[str, Any] = {}
+        for name, field in cls.model_fields.items():
+            if field.is_required():
+                self._required.add(name)
+                continue
+            if field.default_factory is None and type(field.default) in _IMMUTABLE:
+                self._template[name] = field.default
+            else:
+                self._made.append((name, _maker(field)))
+            if terse and (default := field.get_default(call_default_factory=True)) in EMPTY:
+                self._omit[name] = default
+        self._fixed = self._template.get("type") if terse else None
+        self._shapes: dict[tuple[str, ...], Callable[[dict[str, Any]], Any]] = {}
+
+    def fields(self, value: Any) -> dict[str, Any]:
+        own, names = value.__dict__, self._names  # what is cached beside fields is made anew
+        if self._terse:
+            fixed = self._fixed
+            taken = {
+                name: item for name, item in own.items()
+                if name in names and (item or not self._may_omit(name, item))
+                and not (name == "type" and item == fixed)
+            }  # fmt: skip
+            if extra := value.__pydantic_extra__:
+                taken.update(extra)
+            return taken
+        taken = {name: item for name, item in own.items() if name in names}
+        if extra := value.__pydantic_extra__:
+            taken.update(extra)
+        if unset := [name for name in taken if name not in value.__pydantic_fields_set__]:
+            taken["@unset"] = unset
+        if private := value.__pydantic_private__:
+            taken["@private"] = dict(private)
+        return taken
+
+    def _may_omit(self, name: str, item: Any) -> bool:
+        """Whether a value that is empty is just what it is by default."""
+        if name not in self._omit:
+            return False
+        default = self._omit[name]
+        return type(item) is type(default) and bool(item == default)
+
+    def quick(self, plain: dict[str, Any]) -> Any:
+        """An instance from its stored map, if all of its fields are scalars; else None.
+
+        The way of most messages: long threads have thousands, and somebody waits for them.
+        """
+        build = self._shapes.get(shape := tuple(plain))
+        if build is None:
+            build = self._builder(plain)
+            if build is None:  # not kept: of those that data may have there is no end
+                return None
+            self._shapes[shape] = build
+        return build(plain)
+
+    def _builder(self, plain: dict[str, Any]) -> Callable[[dict[str, Any]], Any] | None:
+        """What builds an instance from a map with such keys, or None where a value is no scalar;
+        None: it takes more than that."""
+        given = plain.keys() - {TAG}
+        if not self._terse or not self._required <= given <= self._names or self._private:
+            return None
+        more = [(name, make) for name, make in self._made if name not in given]
+        # What is alike for all is bound once: this is called for each of thousands.
+        own_of, names_of, scalars = self._template.copy, given.copy, _IMMUTABLE
+        in_order = [name for name in plain if name != TAG]
+        new, model, keeps_extra = _new, self.model, self._keeps_extra
+        set_dict, set_names, set_extra, set_private = (
+            _set_dict, _set_names, _set_extra, _set_private
+        )  # fmt: skip
+
+        def build(plain: dict[str, Any]) -> Any:
+            own = own_of()
+            for name in in_order:
+                value = own[name] = plain[name]
+                if type(value) not in scalars:
+                    return None
+            for name, make in more:
+                own[name] = make()
+            one = new(model)
+            set_dict(one, own)
+            set_extra(one, {} if keeps_extra else None)
+            set_names(one, names_of())
+            set_private(one, None)
+            return one
+
+        return build
+
+    def build(self, fields: dict[str, Any]) -> Any:
+        unset, private = fields.pop("@unset", ()), fields.pop("@private", None)
+        extra: dict[str, Any] | None = {} if self._keeps_extra else None
+        given = set(fields).difference(unset)  # as pydantic has it: with the extra ones
+        if not fields.keys() <= self._names:
+            strange = sorted(fields.keys() - self._names)
+            if extra is None:
+                raise MisfitError(f"the class has no field {strange[0]!r} any more")
+            extra.update((name, fields.pop(name)) for name in strange)
+        if not fields.keys() >= self._required:
+            absent = sorted(self._required - fields.keys())
+            raise MisfitError(f"the required field {absent[0]!r} is not stored")
+        own = self._template.copy()
+        own.update(fields)
+        for name, make in self._made:
+            if name not in fields:
+                own[name] = make()
+        made = _new(self.model)
+        # By their slots: a `RootModel` hides some of them, and would have them among its fields.
+        _set_dict(made, own)
+        _set_extra(made, extra)
+        _set_names(made, given)
+        if private is None and self._private:
+            made.model_post_init(None)
+        else:
+            _set_private(made, private)
+        return made
+
+
+_new: Callable[[type[Any]], Any] = object.__new__
+_set_dict, _set_names, _set_extra, _set_private = (
+    BaseModel.__dict__[name].__set__
+    for name in (
+        "__dict__", "__pydantic_fields_set__", "__pydantic_extra__", "__pydantic_private__",
+    )
+)  # fmt: skip
+_IMMUTABLE = frozenset({type(None), bool, int, float, str, bytes})
+
+
+def _maker(field: Any) -> Callable[[], Any]:
+    make = field.default_factory
+    if make in (dict, list, set):
+        return make  # type: ignore[no-any-return]
+    if make is not None and not field.default_factory_takes_validated_data:
+        return lambda: make()
+    return lambda: field.get_default(call_default_factory=True, validated_data={})
+
+
+class DataclassKind(Kind):
+    """A dataclass. Attributes that are no fields are kept beside them, but not what
+    `functools.cached_property` keeps: that is made anew."""
+
+    def __init__(self, tag: str, cls: type) -> None:
+        super().__init__(tag, cls)
+        self._fields = {field.name: field for field in dataclasses.fields(cls)}
+        members = [item for base in cls.__mro__ for item in base.__dict__.items()]
+        self._slots = [
+            name for name, member in members
+            if isinstance(member, MemberDescriptorType) and name not in self._fields
+        ]  # fmt: skip
+        cached = {name for name, member in members if isinstance(member, cached_property)}
+        self._passed = cached.union(self._fields)
+
+    def fields(self, value: Any) -> dict[str, Any]:
+        taken = {name: getattr(value, name) for name in self._fields if hasattr(value, name)}
+        own: dict[str, Any] = getattr(value, "__dict__", {})
+        more = {name: item for name, item in own.items() if name not in self._passed}
+        more |= {name: getattr(value, name) for name in self._slots if hasattr(value, name)}
+        return taken | {"@more": more} if more else taken
+
+    def build(self, fields: dict[str, Any]) -> Any:
+        made: Any = object.__new__(self.cls)
+        for name, value in fields.pop("@more", {}).items():
+            if not hasattr(made, "__dict__") and name not in self._slots:
+                raise MisfitError(f"the class has no place for the attribute {name!r} any more")
+            object.__setattr__(made, name, value)
+        for name, value in fields.items():
+            if name not in self._fields:
+                raise MisfitError(f"the class has no field {name!r} any more")
+            object.__setattr__(made, name, value)
+        for name, field in self._fields.items():
+            if name in fields:
+                continue
+            if field.default is not dataclasses.MISSING:
+                object.__setattr__(made, name, field.default)
+            elif field.default_factory is not dataclasses.MISSING:
+                object.__setattr__(made, name, field.default_factory())
+            else:
+                raise MisfitError(f"the required field {name!r} is not stored")
+        return made
+
+
+class EnumKind(Kind):
+    """A member of an enum. Marked, so that it is told from other classes where its own is gone."""
+
+    def fields(self, value: Any) -> dict[str, Any]:
+        return {"name": value.name, "value": value.value, MEMBER: True}
+
+    def build(self, fields: dict[str, Any]) -> Any:
+        try:
+            return self.cls(fields["value"])
+        except (ValueError, KeyError) as error:
+            raise MisfitError(f"the enum has no member {fields.get('name')!r} any more") from error
+
+
+class TupleKind(Kind):
+    """A named tuple."""
+
+    def fields(self, value: Any) -> dict[str, Any]:
+        return dict(value._asdict())
+
+    def build(self, fields: dict[str, Any]) -> Any:
+        try:
+            return self.cls(**fields)
+        except TypeError as error:
+            raise MisfitError(str(error)) from error
+
+
+def as_data(fields: dict[str, Any]) -> tuple[Any, dict[str, Any] | None]:
+    """Of the stored fields of an object whose class is not there: its data, and what is stored
+    beside it; None: of an enum's member, whose data is its value."""
+    if MEMBER in fields:
+        return fields.get("value"), None
+    beside = {name: fields[name] for name in BESIDE if name in fields}
+    return {name: item for name, item in fields.items() if name not in beside}, beside
+
+
+def is_delta_snapshot(plain: Any) -> bool:
+    """Whether a stored value is the whole of a channel that is stored as deltas."""
+    return type(plain) is dict and plain.get(TAG) == DELTA_SNAPSHOT
+
+
+def kind_of(tag: str, cls: type) -> Kind:
+    """The kind of a class that a user registers.
+
+    Raises:
+        TypeError: it is none of those that can be taken apart.
+    """
+    if isinstance(cls, type):
+        if issubclass(cls, BaseModel):
+            return ModelKind(tag, cls)
+        if dataclasses.is_dataclass(cls):
+            return DataclassKind(tag, cls)
+        if issubclass(cls, Enum):
+            return EnumKind(tag, cls)
+        if issubclass(cls, tuple) and hasattr(cls, "_fields"):
+            return TupleKind(tag, cls)
+    raise TypeError(
+        f"{cls!r} is no pydantic model, dataclass, enum or named tuple; for others give a "
+        "serializer: PerdureSaver(…, serde=JsonPlusSerializer(allowed_msgpack_modules=[…]))"
+    )
+
+
+def may_register(cls: type) -> bool:
+    """Whether `kind_of` takes it."""
+    try:
+        kind_of("", cls)
+    except TypeError:
+        return False
+    return True
+
+
+def own_name(cls: type) -> str:
+    """Under which a class is registered where the user gives no name."""
+    return f"{cls.__module__}.{cls.__qualname__}"
+
+
+class Kinds:
+    """The allowlist: which classes may be stored and rebuilt, and under which names."""
+
+    def __init__(self, kinds: Iterable[Kind] = ()) -> None:
+        self.by_type: dict[type, Kind] = {}
+        self.by_tag: dict[str, Kind] = {}
+        self.quick: dict[str, Callable[[dict[str, Any]], Any]] = {}
+        for kind in kinds:
+            self._add(kind)
+
+    def _add(self, kind: Kind) -> None:
+        known = self.by_tag.get(kind.tag)
+        if kind.tag in RESERVED or (known is not None and known.cls is not kind.cls):
+            other = "" if known is None else f" (it is that of {own_name(known.cls)})"
+            raise ValueError(f"the name {kind.tag!r} of {own_name(kind.cls)} is taken{other}")
+        self.by_tag[kind.tag] = kind
+        if isinstance(kind, ModelKind):
+            self.quick[kind.tag] = kind.quick
+        self.by_type.setdefault(kind.cls, kind)
+
+    def with_types(self, types: Iterable[type] | Mapping[str, type]) -> Kinds:
+        """These and more. A mapping gives names: the first of a class is written, all are read."""
+        named = types.items() if isinstance(types, Mapping) else [(own_name(t), t) for t in types]
+        made = Kinds(self.by_tag.values())
+        made.by_type = dict(self.by_type)
+        fresh: set[type] = set()
+        for tag, cls in named:
+            kind = kind_of(tag, cls)
+            if cls not in fresh:
+                made.by_type.pop(cls, None)
+                fresh.add(cls)
+            made._add(kind)
+        return made
+
+
+def _text(value: Any) -> dict[str, Any]:
+    return {"text": str(value)}
+
+
+def _items(value: Any) -> dict[str, Any]:
+    return {"items": list(value)}
+
+
+def _pairs(value: Any) -> dict[str, Any]:
+    return {"items": [list(pair) for pair in value.items()]}
+
+
+def _standard() -> list[Kind]:
+    """Of the standard library, what LangGraph's own serializer takes."""
+    paths = {pathlib.PosixPath, pathlib.WindowsPath, pathlib.PurePosixPath, pathlib.PureWindowsPath}
+    texts = [*sorted(paths, key=lambda cls: cls.__name__), ipaddress.IPv4Address,
+             ipaddress.IPv6Address, ipaddress.IPv4Network, ipaddress.IPv6Network,
+             ipaddress.IPv4Interface, ipaddress.IPv6Interface]  # fmt: skip
+    return [
+        *(PartsKind(cls.__name__, cls, _text, _from_text(cls)) for cls in texts),
+        PartsKind("ZoneInfo", ZoneInfo, lambda v: {"text": v.key}, lambda text: named(text)),
+        PartsKind(
+            "timezone", timezone, lambda v: {"arguments": list(v.__getinitargs__())},
+            lambda arguments: timezone(*arguments),
+        ),
+        PartsKind(
+            "Pattern", re.Pattern, lambda v: {"pattern": v.pattern, "flags": v.flags},
+            lambda pattern, flags: re.compile(pattern, flags),
+        ),
+        PartsKind(
+            "bytearray", bytearray, lambda v: {"data": bytes(v)}, lambda data: bytearray(data)
+        ),
+        PartsKind(
+            "deque", deque, lambda v: {"items": list(v), "length": v.maxlen},
+            lambda items, length: deque(items, length),
+        ),
+        PartsKind("OrderedDict", OrderedDict, _pairs, lambda items: OrderedDict(items)),
+        PartsKind("Counter", Counter, _pairs, lambda items: Counter(dict(items))),
+        PartsKind("set", set, _items, lambda items: set(items)),
+        PartsKind("frozenset", frozenset, _items, lambda items: frozenset(items)),
+    ]  # fmt: skip
+
+
+def _from_text(cls: Any) -> Callable[[str], Any]:
+    return lambda text: cls(text)
+
+
+def _frameworks() -> list[Kind]:
+    names = (
+        "HumanMessage", "AIMessage", "SystemMessage", "ToolMessage", "FunctionMessage",
+        "ChatMessage", "RemoveMessage", "HumanMessageChunk", "AIMessageChunk",
+        "SystemMessageChunk", "ToolMessageChunk", "FunctionMessageChunk", "ChatMessageChunk",
+    )  # fmt: skip
+    found: list[Kind] = [ModelKind(name, getattr(lc, name), terse=True) for name in names]
+    found.append(ModelKind("Document", Document, terse=True))
+    found.append(TupleKind(DELTA_SNAPSHOT, _DeltaSnapshot))
+    found.append(
+        PartsKind("Item", Item, lambda v: {n: getattr(v, n) for n in Item.__slots__},
+                  lambda **fields: Item(**fields))
+    )  # fmt: skip
+    found.append(
+        PartsKind("SearchItem", SearchItem,
+                  lambda v: {n: getattr(v, n) for n in (*Item.__slots__, "score")},
+                  lambda **fields: SearchItem(**fields))
+    )  # fmt: skip
+    return found + _langgraph()
+
+
+def _langgraph() -> list[Kind]:
+    """LangGraph's own; without it (only its checkpoint library is here), there are none."""
+    try:
+        from langgraph import types
+    except ImportError:
+        return []
+    found: list[Kind] = [
+        DataclassKind(name, getattr(types, name))
+        for name in ("Interrupt", "Command", "Overwrite", "TimeoutPolicy")
+        if hasattr(types, name)
+    ]
+    slots = getattr(types.Send, "__slots__", ("node", "arg"))
+
+    def send(**fields: Any) -> Any:
+        return types.Send(fields.pop("node"), fields.pop("arg"), **fields)
+
+    def parts(value: Any) -> dict[str, Any]:
+        fields = {name: getattr(value, name) for name in slots}
+        return {
+            name: item for name, item in fields.items() if name != "timeout" or item is not None
+        }
+
+    found.append(PartsKind("Send", types.Send, parts, send))
+    return found
+
+
+BUILT_IN = Kinds([*_standard(), *_frameworks()])
+# What one machine does not know is written back under the name that it was read by.
+BUILT_IN.by_type[MissingZone] = BUILT_IN.by_tag["ZoneInfo"]

@@ -1,0 +1,154 @@
+"""Values of classes that nobody registered: kept under their class's name, read as data without it.
+
+A pydantic model, dataclass, enum or named tuple is kept by its fields. Read again, it is of its
+class where the program has that class loaded under its name; else it is its data. Nothing is
+imported by a name that was read (I10), and no constructor or validator runs.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+from perdure.integrations.langgraph.values.kinds import (
+    Kind,
+    as_data,
+    kind_of,
+    may_register,
+    own_name,
+)
+from perdure.system import logs
+
+MET_MAX = 4096
+"""Classes that are in memory without being registered; a program may make them as it goes."""
+
+_log = logs.logger("perdure.langgraph")
+_said: set[str] = set()
+
+
+class Data(dict[str, Any]):
+    """The fields of an object whose class is not there. Stored again, it is what it was before.
+
+    Attributes:
+        tag: the name of its class.
+        beside: what was stored beside its fields.
+    """
+
+    __slots__ = ("beside", "tag")
+    tag: str
+    beside: dict[str, Any]
+
+
+def data_of(tag: str, fields: dict[str, Any]) -> Any:
+    """What is left of an object without its class: its fields; of an enum's member, its value."""
+    found, beside = as_data(fields)
+    if beside is None:
+        return found
+    made = Data(found)
+    made.tag, made.beside = tag, beside
+    return made
+
+
+class Met:
+    """The classes that this process met, by themselves and by name. Safe to share."""
+
+    def __init__(self) -> None:
+        self._kinds: dict[type, Kind] = {}
+        self._named: dict[str, Kind] = {}
+
+    def kind_of(self, cls: type) -> Kind | None:
+        """The kind of a class of which somebody stores an instance; None: it is of no known kind.
+        Says so, once, where another process could not find the class by its name."""
+        known = self._kinds.get(cls)
+        if known is None:
+            known = _make(cls)
+            if known is None:
+                return None
+            self._keep(known)
+            if _loaded(known.tag) is not cls:
+                _say(known.tag, _LOST, known.tag, known.tag, cls.__name__)
+        self._named[known.tag] = known  # of two of one name, the one that was met last
+        return known
+
+    def kind_named(self, tag: str) -> Kind | None:
+        """The kind of the class that the program has under a name; None: it has none."""
+        known = self._named.get(tag)
+        cls = _loaded(tag)
+        if cls is None or (known is not None and known.cls is cls):
+            return known
+        made = self._kinds.get(cls) or _make(cls)
+        if made is None:
+            return known
+        self._keep(made)
+        return made
+
+    def forget(self) -> None:
+        """As in a process that met none."""
+        self._kinds.clear()
+        self._named.clear()
+
+    def _keep(self, kind: Kind) -> None:
+        if len(self._kinds) >= MET_MAX:
+            self.forget()
+        self._kinds[kind.cls] = kind
+        self._named[kind.tag] = kind
+
+
+MET = Met()
+
+_LOST = (
+    "%s is kept by its fields, but there is no class of that name to be found where it says, e.g. "
+    "as it is defined inside a function: after a restart it comes back as a dict. Define it in a "
+    "module, or register it: PerdureSaver(…, types={%r: %s})"
+)
+_ABSENT = (
+    "%s comes back as its data, e.g. as a dict: no class of that name is loaded, and none is "
+    "imported by a name that is stored. Import its module before; or register it: "
+    "PerdureSaver(…, types=[%s]); where it was renamed or moved: "
+    "PerdureSaver(…, types={%r: NewName})"
+)
+_MISFIT = (
+    "%s comes back as its data, e.g. as a dict: what is stored does not fit the class any more "
+    "(%s). Give new fields a default, or register a class that fits: "
+    "PerdureSaver(…, types={%r: NewName})"
+)
+
+
+def say_absent(tag: str) -> None:
+    """Warn, once, that the class of a stored object is not there."""
+    _say(tag, _ABSENT, tag, tag.rpartition(".")[2], tag)
+
+
+def say_misfit(tag: str, problem: Exception) -> None:
+    """Warn, once, that a class which nobody registered does not fit what is stored under its
+    name."""
+    _say(tag, _MISFIT, tag, problem, tag)
+
+
+def _say(tag: str, words: str, *parts: object) -> None:
+    """A warning for each class and reason, not for each object."""
+    mark = words[:30] + tag
+    if mark not in _said and len(_said) < MET_MAX:
+        _said.add(mark)
+        _log.warning(words, *parts)
+
+
+def _make(cls: type) -> Kind | None:
+    return kind_of(own_name(cls), cls) if may_register(cls) else None
+
+
+def _loaded(tag: str) -> type | None:
+    """The class that the program has loaded under this very name. Modules are asked for what they
+    have, not for what they would import when asked."""
+    module, _, rest = tag.rpartition(".")
+    names = [rest]
+    while module and module not in sys.modules:
+        module, _, part = module.rpartition(".")
+        names.append(part)
+    found: Any = sys.modules.get(module)
+    for name in reversed(names):
+        try:
+            found = vars(found).get(name)
+        except TypeError:
+            return None
+    return found if isinstance(found, type) and own_name(found) == tag else None

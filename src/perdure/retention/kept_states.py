@@ -1,0 +1,132 @@
+"""The states that stay where retention goes, also those that a damaged commit is in the way of."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
+
+from perdure.core.format import chain
+from perdure.errors import Corrupt, NotFound
+from perdure.state.checkpoints import state_hash
+from perdure.state.fold_order import Stop, stops
+from perdure.storage.log.reader import Folded, LogReader
+from perdure.storage.log.way_back import with_way_back
+from perdure.storage.retention import Trim
+
+
+class Wanted:
+    """See the module.
+
+    Args:
+        needed: seqs of the states that something reads or builds on.
+        origins: as `LogReader.origins`, of those and all before them.
+        hashes: of the states that were folded before, by seq; those that are now are added.
+
+    Attributes:
+        states: seqs of those that can be had, and so are kept whole.
+        payloads: seqs of the commits that stay because one of the others is made of them.
+    """
+
+    def __init__(
+        self, reader: LogReader, said: Trim | None, needed: Iterable[int],
+        origins: Mapping[int, int], hashes: dict[int, str],
+    ) -> None:  # fmt: skip
+        self._reader = reader
+        self._said = said
+        self._hashes = hashes
+        self.states: set[int] = set()
+        self.payloads: set[int] = set()
+        held = Held()
+        for stop in stops(needed, origins):
+            known = held.before(stop)
+            want = self._want if stop.wanted else self._pass
+            held.behind(stop, want(stop.seq, known))
+
+    def _pass(self, seq: int, known: Folded | None) -> Folded | None:
+        """A state that only others are made of; they say so themselves where it cannot be had."""
+        if self._said is not None and not self._said.keeps_state(seq):
+            return None
+        return self._reader.fold_if_there(seq, known)
+
+    def _want(self, seq: int, known: Folded | None) -> Folded | None:
+        """The state that the next ones may be folded on from."""
+        gone = self._said is not None and not self._said.keeps_state(seq)
+        if seq in self._hashes and not gone:
+            self.states.add(seq)
+            return known
+        try:
+            folded = fold_whole(self._reader, seq, known)
+        except Corrupt as error:
+            self._keep_damaged(seq, error)
+            return known
+        except NotFound:
+            if not gone:
+                raise
+            return known
+        if self._said is not None and self._said.has_removed(seq):
+            return known  # it is about to go: nothing needed it when that was said
+        self._hashes[seq] = state_hash(folded.state)
+        self.states.add(seq)
+        return folded
+
+    def _keep_damaged(self, seq: int, error: Corrupt) -> None:
+        """What says that it is damaged, and the way back from there."""
+        bad = error.seq or seq
+        for commit in self._reader.ancestors(seq, damaged="all"):
+            self.payloads.add(commit.seq)
+            if commit.seq <= bad:
+                break
+        self.payloads.add(bad)
+        if error.before > 1:
+            self._want(error.before, None)
+
+    def keep_way_back(self, damaged: set[int], horizon: int) -> None:
+        """The last states before what is damaged and stays anyway."""
+        for seq in sorted(damaged):
+            if seq < horizon or seq - 1 in damaged:
+                continue
+            error = Corrupt("", target=self._reader.target(seq), hint=chain.HINT, seq=seq)
+            before = with_way_back(self._reader, error, seq).before
+            if 1 < before < horizon:
+                self._want(before, None)
+
+
+def fold_whole(reader: LogReader, seq: int, known: Folded | None = None) -> Folded:
+    """A state by the log alone; behind a damaged commit, by a snapshot, which may be all there is
+    of it."""
+    try:
+        return reader.fold(seq, snapshots_too=False, known=known)
+    except Corrupt:
+        with suppress(Corrupt):
+            return reader.fold(seq)
+        raise
+
+
+class Held:
+    """The states that others are still to be folded on from."""
+
+    def __init__(self) -> None:
+        self._states: dict[int, Folded | None] = {}
+
+    def before(self, stop: Stop) -> Folded | None:
+        if stop.is_last:
+            return self._states.pop(stop.on, None)
+        return self._states.get(stop.on)
+
+    def behind(self, stop: Stop, folded: Folded | None) -> None:
+        if stop.goes_on:
+            self._states[stop.seq] = folded
+
+
+def fold_each(reader: LogReader, seqs: Iterable[int]) -> Iterator[Folded]:
+    """The states at some commits, each on from another where it can."""
+    wanted = {*seqs}
+    held = Held()
+    for stop in stops(wanted, reader.origins(max(wanted, default=0))):
+        known = held.before(stop)
+        if stop.wanted:
+            folded = fold_whole(reader, stop.seq, known)
+            held.behind(stop, folded)
+            yield folded
+        else:
+            held.behind(stop, reader.fold_if_there(stop.seq, known))

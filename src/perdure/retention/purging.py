@@ -1,0 +1,221 @@
+"""Purging: what deleted agents left is removed, part by part, unless a living agent reads it.
+
+An agent may be a copy of another one: it begins with a record that points to a commit of the other
+log, and reads what is before it there. Who makes such a copy says so first in the log of its
+origin, on the branch `@copies`, whose commit is refused once the origin is deleted: so of a deleted
+agent all copies are known, and no more will come (decision 0020).
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Iterator
+from typing import Any
+
+from msgspec import Struct
+
+from perdure.core.format import chain
+from perdure.errors import Conflict, Corrupt, NotFound, UnsupportedFormat
+from perdure.model import AgentInfo, Commit, Verified, id_text
+from perdure.storage.log.reader import LogReader
+from perdure.storage.port import Backend
+from perdure.storage.retention import COPIES
+from perdure.system import logs
+
+_log = logs.logger("perdure.log")
+
+COPIED = "copied"
+"""What the record is, in its `t`, with which a copy begins."""
+
+ANNOUNCED_US = 3600 * 1_000_000
+"""How long a copy that was said, and is not there, counts as being made still."""
+
+PAGE = 100
+
+
+class Purged(Struct, frozen=True):
+    """What a purge came to.
+
+    Attributes:
+        agents: those of which all is removed, as often as they were deleted.
+        kept: those that living agents read: copies of them. They go when those do.
+        more: whether there is more to remove, for which there was no time.
+    """
+
+    agents: list[AgentInfo]
+    kept: list[AgentInfo]
+    more: bool = False
+
+
+def sweep(backend: Backend, seconds: float | None = None, of: AgentInfo | None = None) -> Purged:
+    """Purge what was deleted to be purged.
+
+    Args:
+        seconds: about as long it may take; None: until all is done.
+        of: that agent alone, with those whose copy it is: no others are read for its sake.
+    """
+    until = time.monotonic() + seconds if seconds is not None else float("inf")
+    done: list[AgentInfo] = []
+    kept: list[AgentInfo] = []
+    known: dict[int, str | None] = {}
+    for info in _in_turn(backend) if of is None else _with_origins(backend, of):
+        if _is_needed(backend, info, known):
+            kept.append(info)
+        else:
+            while backend.purge(info.no):
+                if time.monotonic() > until:
+                    return Purged(done, kept, True)
+            done.append(info)
+        if time.monotonic() > until:
+            return Purged(done, kept, True)
+        if of is not None and kept:  # what it is a copy of is read by the same one
+            break
+    return Purged(done, kept)
+
+
+def _is_needed(backend: Backend, info: AgentInfo, known: dict[int, str | None]) -> bool:
+    """Also where it cannot be told who reads it: that keeps this one, and none of the others."""
+    try:
+        return needed_by(backend, info, known) is not None
+    except (Corrupt, UnsupportedFormat) as error:
+        _log.warning("agent %r is not purged: %s", info.name, error)
+        return True
+
+
+def _in_turn(backend: Backend) -> Iterator[AgentInfo]:
+    """In any order, so that those that are kept are not in the way of all others."""
+    after = 0
+    while page := backend.to_purge(after, PAGE):
+        after = page[-1].no
+        random.shuffle(page)
+        yield from page
+
+
+def _with_origins(backend: Backend, info: AgentInfo | None) -> Iterator[AgentInfo]:
+    """An agent that was deleted to be purged, then the one whose copy it is, if that was, too, and
+    so on. Of each is read whose copy it is before it is given: it may be gone then."""
+    while info is not None and not info.purged and _is_to_go(backend, info):
+        copied = _copied_from(LogReader(backend, info).peek(1))
+        yield info
+        info = backend.agent(*copied) if copied is not None else None
+
+
+def _is_to_go(backend: Backend, info: AgentInfo) -> bool:
+    last = LogReader(backend, info).peek(info.seq)
+    return any(deletes(record) and record.get("purge") for record in last.records)
+
+
+def purge_name(backend: Backend, name: str) -> Purged:
+    """Purge every deleted incarnation of a name, also those that were not deleted for it.
+
+    Raises:
+        NotFound: there is none.
+    """
+    latest = backend.agent(name)
+    found = (
+        [backend.agent(name, number + 1) for number in range(latest.incarnation)] if latest else []
+    )
+    deleted = [info for info in found if info is not None and info.deleted]
+    if not deleted:
+        raise NotFound(
+            "there is no deleted agent of that name", target=f"agent {name!r}",
+            hint="only what was deleted, by store.delete(name), can be purged",
+        )  # fmt: skip
+    done: list[AgentInfo] = []
+    kept: list[AgentInfo] = []
+    for info in deleted:
+        if needed_by(backend, info) is not None:
+            kept.append(info)
+            continue
+        while backend.purge(info.no):
+            pass
+        done.append(info)
+    return Purged(done, kept)
+
+
+def needed_by(
+    backend: Backend, info: AgentInfo, known: dict[int, str | None] | None = None
+) -> str | None:
+    """The name of a living agent that reads the log of a deleted one, be it as a copy of a copy.
+
+    Args:
+        known: what was found before, by the agents' numbers; what is found now is noted there.
+    """
+    known = {} if known is None else known
+    ahead, origins = [info], {info.no: 0}
+    while ahead:
+        one = ahead.pop()
+        user, copies = (known[one.no], []) if one.no in known else _read_by(backend, one)
+        if user is not None:
+            no = one.no
+            while no:  # and so of those by which it was come to
+                known[no], no = user, origins[no]
+            return user
+        for copy in copies:
+            if origins.setdefault(copy.no, one.no) == one.no:
+                ahead.append(copy)
+    known.update(dict.fromkeys(origins))
+    return None
+
+
+def _read_by(backend: Backend, info: AgentInfo) -> tuple[str | None, list[AgentInfo]]:
+    """The name of a living copy of it, or of one that is being made. None: then its copies, which
+    are all deleted, and may have living ones."""
+    ref = backend.ref(info.no, COPIES) if not info.purged else None  # which was found out before
+    if ref is None or ref.kind != "branch":
+        return None, []
+    copies: list[AgentInfo] = []
+    for name, said in LogReader(backend, info).fold(ref.seq).state.items():
+        found = list(_copies_called(backend, name, info))
+        if any(not copy.deleted for copy in found):
+            return str(name), []
+        if not found and backend.now() - said < ANNOUNCED_US:
+            return str(name), []
+        copies += found
+    return None, copies
+
+
+def _copies_called(backend: Backend, name: str, origin: AgentInfo) -> Iterator[AgentInfo]:
+    latest = backend.agent(name)
+    for number in range(1, latest.incarnation + 1 if latest else 1):
+        info = backend.agent(name, number)
+        if info is None:
+            continue
+        # Of one that is purged it is known that nobody reads it: so nobody reads by it.
+        copied = None if info.purged else _copied_from(LogReader(backend, info).commit(1))
+        if info.purged or copied == (origin.name, origin.incarnation):
+            yield info
+
+
+def _copied_from(first: Commit) -> tuple[str, int] | None:
+    """Name and incarnation of the agent whose copy one is, from its first commit."""
+    for record in first.records:
+        if record.get("t") == COPIED:
+            return str(record["agent"]), int(record["incarnation"])
+    return None
+
+
+def verify_grave(backend: Backend, reader: LogReader, anchor: str | None) -> Verified:
+    """What is left of a purged log: its last commit, which says that the agent was deleted.
+
+    Raises:
+        Corrupt: it does not; or the anchor is neither this commit's id nor the one before it.
+    """
+    seq = reader.last_seq()
+    last = reader.commit(seq)
+    if last.cause.kind != "delete" or not any(deletes(record) for record in last.records):
+        raise Corrupt(
+            "its log was purged, and does not end with its deletion", target=reader.target(seq),
+            hint=chain.HINT,
+        )  # fmt: skip
+    if anchor is not None and anchor not in (id_text(last.id), id_text(last.prev)):
+        raise Conflict(
+            f"the anchor {anchor} cannot be looked up: the log was purged", target=reader.target(),
+            hint="only its last two ids are known; verify a copy that was made before",
+        )  # fmt: skip
+    return Verified(reader.name, last.seq, 0, last.id, True)
+
+
+def deletes(record: Any) -> bool:
+    return bool(record.get("t") == "agent-deleted")

@@ -1,0 +1,360 @@
+"""Retention of a living log: what was before a commit goes, on purpose, and the log says so (I7).
+
+The headers stay, all of them: so the chain is proved as before, and why each commit was made can be
+read. Payloads go. What is needed from before the horizon stays: the first commit; what the rows of
+runs, names and copies are rebuilt from; tool calls in doubt; and, whole, each state that something
+reads or builds on: those of heads and checkpoints, and those from which a path crosses the horizon.
+
+First a commit on the branch `@retention` says what goes, and what the states that stay hash to.
+Then those states are stored in place of their commits' payloads, and the others are removed, part
+by part. Killed anywhere, the next call goes on. Who builds on something old, says in his commit
+which word of retention he knows (`Append.trims`): nothing is built on what is about to go.
+
+A commit that cannot be read stays as it is, for nobody knows what it says. So does all before it: a
+copy of the log can only have that, and not the word of retention behind it. Where a state that is
+to stay cannot be had because of one, the commits between the two stay, so that whoever wants it
+hears of the damage and not of retention; and so does the state that the way back leads to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from msgspec import Struct
+
+from perdure.core.format import chain, remains
+from perdure.core.format.records import is_ours
+from perdure.errors import Conflict, Corrupt, NotFound
+from perdure.model import Cause, Commit
+from perdure.retention.kept_states import Wanted, fold_each
+from perdure.retention.purging import COPIED, needed_by
+from perdure.state.checkpoints import state_hash
+from perdure.state.context import Context
+from perdure.state.thread_rollback import THREAD
+from perdure.storage.log.commits import check_follows
+from perdure.storage.log.proposals import Extras, Proposal
+from perdure.storage.log.reader import SEQ_END, LogReader
+from perdure.storage.port import Backend, StoredCommit
+from perdure.storage.retention import RETENTION, Trim, stretches
+from perdure.system.backoff import chances
+
+PART = 500
+"""Payloads that go in one transaction, while writers wait."""
+
+Stays = tuple[set[int], set[int]]
+"""Seqs whose states stay, and seqs whose payloads do."""
+
+
+TellStays = Callable[[int, set[int]], Stays]
+"""What else must stay, for who knows more of a log than its names: given the horizon, and those
+before it whose states stay anyway. It may refuse with a `Conflict`."""
+
+
+def keep_no_more(horizon: int, needed: set[int]) -> Stays:
+    """For logs of which all that stays can be told by their names."""
+    return set(), set()
+
+
+class Trimmed(Struct, frozen=True):
+    """What retention did to one agent.
+
+    Attributes:
+        before: commits before this one were to go; the earliest that something held.
+        removed: how many payloads went, now.
+        bases: how many states from before it stay.
+        freed: bytes of payloads, snapshots and leaves that this made free in the store.
+        seq: of the commit that says so; 0: there was nothing to remove.
+    """
+
+    agent: str
+    before: int
+    removed: int = 0
+    bases: int = 0
+    freed: int = 0
+    seq: int = 0
+
+
+def trim(
+    context: Context, reader: LogReader, before: int,
+    also: TellStays | None = None,
+) -> Trimmed:  # fmt: skip
+    """Remove what is before a commit.
+
+    An unfinished run holds all since its current turn began.
+
+    Args:
+        also: what else must stay.
+
+    Raises:
+        Conflict: a copy reads this log; or others built on what was to go, time and again.
+    """
+    if also is None and _first_known(reader).schema_id == THREAD:
+        raise Conflict(
+            "is a LangGraph thread, which has more than its branches' heads to keep",
+            target=reader.target(), hint="PerdureSaver.trim, or `perdure trim`, does that",
+        )  # fmt: skip
+    scan = _Scan(reader, knows_all=also is not None)
+    for _ in chances():
+        _refuse_copied(context.backend, reader)
+        scan.go_on(min(before, _held(context.backend, reader)))
+        try:
+            needed = scan.needed(context.backend)
+            states, payloads = (also or keep_no_more)(scan.horizon, {*needed})
+            word = scan.word(needed | states, payloads)
+        except NotFound:
+            if scan.is_latest:
+                raise
+            continue
+        if not scan.unsaid and not any(map(scan.is_worth_it, word.seqs())):
+            return Trimmed(reader.name, scan.horizon)
+        # Who may not remove must not say that it goes: a copy would, and the next who may.
+        context.backend.trim(reader.no, 0, {})
+        try:
+            _say(context, reader, word)
+        except Conflict:  # somebody else just did
+            continue
+        size = _size(context.backend, reader)
+        removed = carry_out(context.backend, reader)
+        said = reader.trim()
+        if removed is not None and said is not None and said.at > word.seen:
+            freed = max(0, size - _size(context.backend, reader))
+            return Trimmed(reader.name, said.before, removed, len(said.bases), freed, said.at)
+    raise Conflict(
+        "others go on from what was to be removed", target=reader.target(),
+        hint="nothing was removed; make the call again",
+    )  # fmt: skip
+
+
+def _first_known(reader: LogReader) -> Commit:
+    """The first commit that says of what schema the agent is."""
+    commits = reader.commits(damaged_too=True)
+    return next((one for one in commits if one.schema_id), None) or reader.commit(1)
+
+
+def _held(backend: Backend, reader: LogReader) -> int:
+    """The earliest commit that an unfinished run reads when it is taken up again."""
+    runs = backend.runs(agent=reader.name, unfinished=True)
+    return min((run.turn_at for run in runs if run.agent_no == reader.no), default=SEQ_END)
+
+
+def _refuse_copied(backend: Backend, reader: LogReader) -> None:
+    info = backend.agent(reader.name, reader.incarnation)
+    user = needed_by(backend, info) if info is not None else None
+    if user is not None:
+        raise Conflict(
+            f"its log is read by {user!r}, a copy of it", target=reader.target(),
+            hint="delete the copy first, or keep the history for as long as it lives",
+        )  # fmt: skip
+
+
+class _Scan:
+    """A look at the whole log: what is before the horizon, and what of it must stay.
+
+    Args:
+        knows_all: records of kinds that are not ours are a framework's, which says what of them
+            stays.
+
+    Attributes:
+        horizon: not before what is gone already.
+        unsaid: whether something is gone of which the log does not say so, as in a store that was
+            restored as of a moment before it was said.
+        end: seq of the last commit that was there.
+    """
+
+    def __init__(self, reader: LogReader, *, knows_all: bool = False) -> None:
+        self._reader = reader
+        self._knows_all = knows_all
+        self.horizon = self.end = self._last_word = 0
+        self._said: Trim | None = None
+        self._done: set[int] = set()
+        self._stay: set[int] = {1}
+        self._parents: list[tuple[int, ...]] = []
+        self._origins: dict[int, int] = {}
+        self._in_doubt: dict[str, int] = {}
+        self._keys: dict[tuple[str, str], str] = {}
+        self._gone: list[int] = []
+        self._damaged: set[int] = set()
+        self._hashes: dict[int, str] = {}
+        self._last: Commit | None = None
+        self.unsaid = False
+
+    def go_on(self, horizon: int) -> None:
+        """Look at what came since the last look."""
+        self._last_word = self._reader.last_word()
+        for commit in self._reader.commits(self.end + 1, damaged_too=True, newer_too=False):
+            if not self.end and commit.seq > 1:  # no state can be had, and what is left is evidence
+                raise Corrupt(
+                    "is missing from the log", target=self._reader.target(1), hint=chain.HINT, seq=1
+                )
+            self._check(commit)
+            self._note(commit)
+        said = self._said = self._reader.trim()
+        self.unsaid = not all(said is not None and said.has_removed(seq) for seq in self._gone)
+        self.horizon = min(max(horizon, said.before if said is not None else 1), self.end)
+
+    @property
+    def is_latest(self) -> bool:
+        """Whether nobody said more of what is to go since the last look."""
+        return self._reader.last_word() == self._last_word
+
+    def is_worth_it(self, seq: int) -> bool:
+        """Whether a commit's payload is there, and more than what was said of such before."""
+        return seq not in self._done
+
+    def _check(self, commit: Commit) -> None:
+        """Note one that is damaged; of two that do not follow each other, either may be."""
+        try:
+            check_follows(commit, self._last)
+        except Corrupt:
+            self._damaged.update((commit.seq, max(1, commit.seq - 1)))
+        if commit.damaged:
+            self._damaged.add(commit.seq)
+        self._last = commit
+
+    def _note(self, commit: Commit) -> None:
+        self.end = commit.seq
+        self._parents.append(commit.parents)
+        origin = 0 if commit.trimmed or commit.parent >= commit.seq else commit.parent
+        self._origins[commit.seq] = origin
+        if commit.trimmed:
+            self._gone.append(commit.seq)
+        if commit.trimmed or commit.branch == RETENTION:
+            self._done.add(commit.seq)
+        elif any(self._stays(record) for record in commit.records):
+            self._stay.add(commit.seq)
+        for record in commit.records:
+            call = str(record.get("run")), str(record.get("place"))
+            if record["t"] == "intent":
+                key = self._keys[call] = str(record.get("key"))
+                self._in_doubt[key] = commit.seq
+            elif record["t"] in ("outcome", "cancelled"):
+                self._in_doubt.pop(str(record.get("key") or self._keys.get(call)), None)
+
+    def _stays(self, record: Mapping[str, Any]) -> bool:
+        """Whether something beside the log is rebuilt from it, or a run looks for it at any age; or
+        it may be so: only a newer version knows such records."""
+        kind = record["t"]
+        return (
+            (kind.startswith("run-") and kind != "run-progress")
+            or (kind == "outcome" and record.get("by") == "person")
+            or kind in ("checkpoint", "branch-deleted", "agent-deleted", COPIED)
+            or "child" in record
+            or not (self._knows_all or is_ours(record))
+        )
+
+    def needed(self, backend: Backend) -> set[int]:
+        """The seqs before the horizon whose states something reads or builds on."""
+        named = {
+            ref.seq for ref in backend.refs(self._reader.no)
+            if not ref.deleted and ref.name != RETENTION
+        }  # fmt: skip
+        crossed = {seq for parents in self._parents[self.horizon - 1 :] for seq in parents}
+        return {seq for seq in named | crossed if seq < self.horizon}
+
+    def word(self, states: set[int], payloads: set[int]) -> Trim:
+        """What is to be said in the log, but for its place there: also all that was said before."""
+        said = self._said
+        needed = {seq for seq in states if 1 < seq < self.horizon}
+        bases = dict.fromkeys(said.bases, 0) if said is not None else {}
+        origins = {**self._origins, **bases}
+        wanted = Wanted(self._reader, said, needed, origins, self._hashes)
+        wanted.keep_way_back(self._damaged, self.horizon)
+        stay = self._stay | set(self._in_doubt.values()) | payloads | wanted.payloads
+        stay |= wanted.states
+        behind = max(self._damaged - {*self._gone}, default=0)
+        removed = stretches(
+            seq for seq in range(1, self.horizon)
+            if (seq > behind and seq not in stay) or (said is not None and said.has_removed(seq))
+        )  # fmt: skip
+        hashes = {seq: self._hashes[seq] for seq in wanted.states}
+        return Trim(0, self.end, self._last_word, self.horizon, removed, hashes)
+
+
+def _say(context: Context, reader: LogReader, word: Trim) -> None:
+    """Commit it; durable when this returns.
+
+    Raises:
+        Conflict: somebody else just did.
+    """
+    first = _first_known(reader)
+    cause = Cause("trim", f"what was before commit {word.before} removed", refers=(word.before,))
+    # Each begins at the first commit, which stays: else the second would need the state of the one
+    # before it.
+    draft = chain.Draft(
+        reader.name, reader.incarnation, RETENTION, (1,), first.schema_id, first.schema_version,
+        context.executor, 0, cause, chain.pack_payload((), [word.record()]),
+    )  # fmt: skip
+    extras = Extras(sync=True, trims=word.previous)
+    context.submit(Proposal(draft, reader.no, word.previous or None, extras))
+
+
+def carry_out(backend: Backend, reader: LogReader) -> int | None:
+    """Remove what the log says that it lacks; how many payloads went. May be done again.
+
+    Returns:
+        None: somebody said more meanwhile, and does that.
+
+    Raises:
+        Corrupt: a state that is to stay is not the one that was said to.
+    """
+    word = reader.last_word()
+    said = reader.trim()
+    if said is None:
+        return 0
+    try:
+        if not _keep_bases(backend, reader, said, word):
+            return None
+    except NotFound:
+        if reader.last_word() == word:
+            raise
+        return None
+    snapshots = [seq for seq in reader.snapshot_seqs() if seq < said.before]
+    for start in range(0, len(snapshots), PART):
+        if not backend.trim(reader.no, word, {}, snapshots[start : start + PART]):
+            return None
+    found = 0
+    for start in range(1, said.before, PART):
+        part: dict[int, bytes] = {}
+        for row in backend.read(reader.no, start, min(start + PART, said.before) - 1):
+            left = _left_of(row, said, reader.target(row.seq))
+            if left != row.payload:
+                part[row.seq] = left
+        if part and not backend.trim(reader.no, word, part):
+            return None
+        found += sum(left == remains.REMOVED for left in part.values())
+    return found
+
+
+def _left_of(row: StoredCommit, said: Trim, target: str) -> bytes:
+    if said.has_removed(row.seq):
+        return remains.REMOVED
+    if row.payload.startswith(remains.MAGIC) and row.seq not in said.bases:
+        try:
+            return remains.payload_of(row.payload, target)  # its state stayed for an earlier time
+        except Corrupt:
+            return row.payload
+    return row.payload
+
+
+def _keep_bases(backend: Backend, reader: LogReader, said: Trim, word: int) -> bool:
+    """Store the states that are to stay; False: somebody said more meanwhile."""
+    for folded in fold_each(reader, said.bases):
+        (row,) = backend.read(reader.no, folded.seq, folded.seq)
+        if row.payload.startswith(remains.MAGIC):
+            continue
+        found, wanted = state_hash(folded.state), said.bases[folded.seq]
+        if found != wanted:
+            raise Corrupt(
+                f"its state hashes to {found}, and is to be kept as {wanted}",
+                target=reader.target(folded.seq), hint=chain.HINT,
+            )  # fmt: skip
+        kept = remains.write_base(row.payload, folded.state)
+        if not backend.trim(reader.no, word, {folded.seq: kept}):
+            return False
+    return True
+
+
+def _size(backend: Backend, reader: LogReader) -> int:
+    sizes = backend.maintain("sizes", no=reader.no)
+    return sizes.payload_bytes + sizes.snapshot_bytes + sizes.leaf_bytes

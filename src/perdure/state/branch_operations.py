@@ -1,0 +1,143 @@
+"""What can be done with an agent's branch beside editing and moving it, written once (see flow)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+from typing import Any, TypeVar
+
+from msgspec.structs import replace
+
+from perdure.core.arguments.names import check_label, check_name
+from perdure.core.values.diff import diff
+from perdure.core.values.ops import Op
+from perdure.errors import Conflict
+from perdure.model import Cause, Checkpoint, Commit, RunInfo
+from perdure.state import checkpoints
+from perdure.state.edit_block import key_extras, used_key
+from perdure.state.flow import Flow
+from perdure.state.jump_commits import committing_move, find_head
+from perdure.state.time_travel import unfinished_runs
+from perdure.state.working_copy import WorkingCopy
+from perdure.storage.log.proposals import HERE, Extras
+from perdure.storage.retention import STORES_OWN
+from perdure.system import shell
+from perdure.visible import visible
+
+T = TypeVar("T")
+
+
+def saving(working: WorkingCopy[T], state: T, cause: Cause) -> Flow[Commit | None]:
+    """Commit a whole value as the delta from the state here."""
+    working.refuse_inside_edit()
+
+    def prepare() -> tuple[Commit | None, list[Op], Extras]:
+        working.load()
+        new = working.schema.take(state, (), aliases_refused=True)
+        working.schema.build(new)
+        declared = (checkpoints.state_hash(new),)
+        if (used := used_key(working, cause, declared)) is not None:
+            return used, [], Extras()
+        new = working.schema.merge_unknown(working.plain, new)
+        delta = diff(working.plain, new)
+        working.drop_drift()  # a value handed over whole may be the live one, changed
+        return None, delta, key_extras(cause, declared)
+
+    used, delta, extras = yield prepare
+    if used is not None or (not delta and working.seq and extras.key is None):
+        return used  # type: ignore[no-any-return]
+    made = yield from working.committing_delta(delta, cause, extras, whole=True)
+    return made.read()
+
+
+def checkpointing(
+    working: WorkingCopy[Any], name: str, config: Mapping[str, Any] | None,
+    dependencies: Iterable[str],
+) -> Flow[Checkpoint]:  # fmt: skip
+    """Name the branch's head as a recovery point."""
+    name = check_label(name)
+
+    def prepare() -> Checkpoint:
+        working.refresh()
+        _check_new(working, name)
+        working.schema.build_stored(working.plain, working.name, working.seq)
+        run = next(iter(unfinished_runs(working)), None)
+        return Checkpoint(
+            name, HERE, checkpoints.state_hash(working.plain), *working.schema_to_write(),
+            checkpoints.config_hash(config), checkpoints.versions(dependencies),
+            run.id if run else None, _position(working, run) if run else None,
+        )  # fmt: skip
+
+    point: Checkpoint = yield prepare
+    record = {
+        "t": "checkpoint", "name": name, "state": point.state_hash, "config": point.config_hash,
+        "dependencies": dict(point.dependencies), "run": point.run, "position": point.position,
+    }  # fmt: skip
+    yield from working.creating()
+    extras = Extras(records=[record], checkpoint=point)
+    made = yield from working.committing_delta([], Cause("checkpoint", name), extras)
+    return replace(point, seq=made.seq)
+
+
+def _position(working: WorkingCopy[Any], run: RunInfo) -> str | None:
+    for commit in working.reader.commits(run.started, newest_first=True):
+        if commit.cause.run == run.id and commit.cause.step:
+            return commit.cause.step
+    return None
+
+
+def forking(working: WorkingCopy[Any], name: str, at: Callable[[], int] | None) -> Flow[None]:
+    """A new branch at a commit; None: at this branch's head."""
+    name = check_label(name)
+
+    def prepare() -> tuple[int, int | None]:
+        _check_new(working, name)
+        if working.reader_if_created() is None:
+            return 0, None if at is None else at()
+        return find_head(working), None if at is None else at()
+
+    head, target = yield prepare
+    if not head:
+        yield from working.creating()
+        head = yield partial(find_head, working)
+    target = head if target is None else target
+    yield from committing_move(
+        working, head, target, Cause("fork", name, refers=(target,)), branch=name
+    )  # fmt: skip
+
+
+def _check_new(working: WorkingCopy[Any], name: str) -> None:
+    if name == working.branch:
+        raise Conflict(
+            f"the name {name!r} is taken", target=f"agent {working.name!r}",
+            hint="choose another name",
+        )  # fmt: skip
+
+
+def deleting_branch(working: WorkingCopy[Any], name: str) -> Flow[Commit]:
+    """Delete another branch."""
+    name = check_name(name, "a branch")
+    if name in STORES_OWN:
+        raise Conflict(
+            "it is the store's own, and stays", target=f"agent {working.name!r}, {name!r}"
+        )
+    if name == working.branch:
+        raise Conflict(
+            "a branch cannot delete itself", target=f"agent {working.name!r}, branch {name!r}",
+            hint="call it on a handle of another branch, e.g. agent.branch('main')",
+        )  # fmt: skip
+
+    def prepare() -> None:
+        working.reader.ref(name)
+        working.refresh()
+        for run in unfinished_runs(working, name):  # I8: it could never go on, nor end
+            raise Conflict(
+                f"run {visible(run.id)} has it, and is not finished ({run.status})",
+                target=f"agent {working.name!r}, branch {name!r}",
+                hint=f"let it finish, or end it first: `{shell.perdure('cancel', run.id)}`",
+            )  # fmt: skip
+
+    yield prepare
+    extras = Extras(records=[{"t": "branch-deleted", "name": name}], drop_branch=name)
+    made = yield from working.committing_delta([], Cause("delete-branch", name), extras)
+    return made.read()

@@ -1,0 +1,49 @@
+"""Creating an agent, also along with what happens to it first: both are in the log, or neither."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from perdure.core.arguments.names import check_cause
+from perdure.core.format import chain
+from perdure.errors import Conflict
+from perdure.model import Cause
+from perdure.state.flow import drive
+from perdure.state.working_copy import WorkingCopy
+from perdure.storage.log.proposals import Committed, Extras, Proposal
+
+
+def create(working: WorkingCopy[Any]) -> None:
+    """Make sure that the agent is in the log.
+
+    Raises:
+        As `Committer.submit`.
+    """
+    drive(working.context, working.creating())
+
+
+def create_along(
+    working: WorkingCopy[Any], cause: Cause, extras: Extras, epoch: int
+) -> tuple[Committed, Committed]:
+    """Create the agent and commit what happened to it, under an epoch, in one transaction.
+
+    Returns:
+        Both commits.
+
+    Raises:
+        Conflict: the agent is in the log already.
+        As `Committer.submit`: neither is in.
+    """
+    check_cause(cause)
+    draft = chain.Draft(
+        working.name, working.incarnation, working.branch, (1,), *working.schema_to_write(),
+        working.context.executor, epoch, cause, chain.pack_payload((), extras.records),
+    )  # fmt: skip
+    along = Proposal(draft, None, 1, extras, epoch)
+    created = drive(working.context, working.creating(along=along))
+    if created is None or along.committed is None:
+        raise Conflict(
+            "the agent was created meanwhile", target=f"agent {working.name!r}",
+            hint="open it again",
+        )  # fmt: skip
+    return created, along.committed

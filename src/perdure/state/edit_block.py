@@ -1,0 +1,225 @@
+"""`with agent.edit(…) as draft`: one block, one commit."""
+
+from __future__ import annotations
+
+from functools import partial
+from sys import _getframe
+from types import TracebackType
+from typing import Any, Generic, TypeVar
+
+from perdure.core.arguments.bounds import index_key
+from perdure.core.arguments.not_entered import ToEnter
+from perdure.core.draft.draft import Recording
+from perdure.errors import Conflict
+from perdure.model import Cause, Commit
+from perdure.state.flow import Flow, drive
+from perdure.state.working_copy import WorkingCopy
+from perdure.storage.keys import find_key
+from perdure.storage.log.proposals import NOTHING, Committed, Extras, asked
+from perdure.storage.log.reader import LogReader
+from perdure.system.holders import End, Holder, ends_block, holder_of_block, is_over, span_of
+
+T = TypeVar("T")
+
+LOCK_MAX_S = 60
+"""How long an edit waits for another one of the same handle to end."""
+
+
+class Block(Generic[T]):
+    """What happens when a block of `edit` begins and ends, without its locks.
+
+    Attributes:
+        made: what it committed, or what its key committed before.
+    """
+
+    def __init__(
+        self, working: WorkingCopy[T], cause: Cause, declared: tuple[object, ...] = ()
+    ) -> None:
+        self.made: Commit | Committed | None = None
+        self._working = working
+        self._cause = cause
+        self._declared = declared
+        self._recording: Recording | None = None
+        self._throwaway = False
+
+    @property
+    def begun(self) -> bool:
+        return self._recording is not None
+
+    def begin(self) -> T:
+        """The draft; reads the log."""
+        working = self._working
+        working.refresh()
+        self.made = used_key(working, self._cause, self._declared)
+        self._throwaway = self.made is not None
+        return self._record()
+
+    @property
+    def untouched(self) -> bool:
+        """Whether the draft is as it was given out."""
+        return self._recording is None or not self._recording.done
+
+    @property
+    def state(self) -> T:
+        """As it was before, and not to be changed."""
+        return self._working.typed
+
+    @property
+    def place(self) -> tuple[int, str] | None:
+        """The agent's number and the branch, where that one's head is all that there is to read,
+        and has not moved maybe: see `begin_at`. None: it takes more."""
+        working = self._working
+        known = working.in_memory and working.known and working.seq
+        if not known or working.editing or working.migration_due or self._cause.key is not None:
+            return None
+        return working.reader.no, working.branch
+
+    def begin_at(self, head: int) -> T | None:
+        """As `begin`, without reading, at the head that somebody just found at `place`; None where
+        it has moved."""
+        return self._record() if head == self._working.seq else None
+
+    def _record(self) -> T:
+        working = self._working
+        self._recording = working.throwaway() if self._throwaway else working.record()
+        working.editing = True
+        return self._recording.draft  # type: ignore[no-any-return]
+
+    def abandon(self) -> None:
+        """Its end where it raised: nothing has happened."""
+        recording = self._close()
+        if not self._throwaway:
+            self._working.restore(recording)
+
+    def ending(self) -> Flow[None]:
+        """Its end: validates and commits."""
+        recording, working = self._close(), self._working
+        if self._throwaway:
+            return
+        extras = key_extras(self._cause, self._declared)
+        # One change alone is none that was taken back: most edits are told by that.
+        alone = len(recording.done) == 1
+        if not alone and working.seq and extras.key is None and not recording.changed:
+            working.restore(recording)
+            recording.apply_ephemeral(working.typed)
+            return
+        self.made = yield from working.committing_recording(recording, self._cause, extras)
+
+    def _close(self) -> Recording:
+        recording = self._recording
+        assert recording is not None
+        self._working.editing = False
+        self._working.edit_lost = None
+        recording.close()
+        return recording
+
+    @property
+    def commit(self) -> Commit | None:
+        made = self.made
+        return made.read() if isinstance(made, Committed) else made
+
+
+class Edit(ToEnter, Generic[T]):
+    """The context manager that `edit` returns. `commit` is what it made, once the block ended."""
+
+    __slots__ = ("_block", "_end", "_holder", "_working")
+
+    _entered = "with agent.edit(…) as draft: draft.x = 1"
+
+    def __init__(
+        self, working: WorkingCopy[T], cause: Cause, declared: tuple[object, ...] = ()
+    ) -> None:
+        self._end: End | None = None
+        self._working = working
+        self._block = Block(working, cause, declared)
+
+    def __enter__(self) -> T:
+        working = self._working
+        frame = holder_of_block(_getframe(1))
+        self._holder: Holder = span_of(self, frame) or frame
+        holder = self._holder
+        if not working.lock.take(holder, LOCK_MAX_S):
+            raise Conflict(
+                "another thread has an edit of this handle open", target=f"agent {working.name!r}",
+                hint="open a handle per thread: store.agent(…)",
+            )  # fmt: skip
+        try:
+            if working.editing:
+                working.refuse_inside_edit()
+            working.edit_lost = partial(is_over, holder)
+            return self._block.begin()
+        except BaseException:
+            if self._block.begun:
+                self._block.abandon()
+            if not working.editing:
+                working.edit_lost = None
+            working.lock.give_back(holder)
+            raise
+
+    @ends_block
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:  # fmt: skip
+        try:
+            if kind is not None:
+                self._block.abandon()
+            else:
+                drive(self._working.context, self._block.ending())
+        finally:
+            self._working.lock.give_back(self._holder)
+            del self._holder  # the frame of a caller who may hold this edit: no cycle is left
+
+    @property
+    def commit(self) -> Commit | None:
+        """The commit that the block made; the recorded one if its key was used before; None if
+        nothing changed."""
+        return self._block.commit
+
+
+def key_extras(cause: Cause, declared: tuple[object, ...]) -> Extras:
+    if cause.key is None:
+        return NOTHING
+    return Extras(key=(index_key(cause.key), asked(cause.what, *declared)))
+
+
+def used_key(
+    working: WorkingCopy[Any], cause: Cause, declared: tuple[object, ...] = ()
+) -> Commit | None:
+    """The commit that an idempotency key made before, if it did.
+
+    Raises:
+        Conflict: it was used for something else, or on a branch that this one knows nothing of:
+            what was done there was not done here.
+    """
+    if cause.key is None:
+        return None
+    reader = working.reader_if_created()
+    if reader is None:
+        return None
+    found = find_key(working.context.backend, reader.no, cause.key)
+    if found is None:
+        return None
+    seq, before = found
+    if before != asked(cause.what, *declared):
+        raise Conflict(
+            f"the idempotency key {cause.key!r} was used for something else, at commit {seq}",
+            target=f"agent {working.name!r}",
+            hint="a key names one command: repeat it with the same words, or use another key",
+        )
+    commit = reader.commit(seq)
+    if commit.branch != working.branch and not _is_past(reader, working.branch, seq):
+        raise Conflict(
+            f"the idempotency key {cause.key!r} was used on branch {commit.branch!r}, at commit "
+            f"{seq}, and this one does not come from there",
+            target=f"agent {working.name!r}, branch {working.branch!r}",
+            hint="a key is the agent's, over all of its branches: use another one here, say "
+            f"{working.branch + ':' + cause.key!r}",
+        )
+    return commit
+
+
+def _is_past(reader: LogReader, branch: str, seq: int) -> bool:
+    """Whether a commit is in a branch's past."""
+    ancestors = reader.ancestors(reader.ref(branch).seq, damaged="all")
+    return next((one.seq for one in ancestors if one.seq <= seq), 0) == seq

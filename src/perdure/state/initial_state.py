@@ -1,0 +1,55 @@
+"""The state that an agent is created with."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from perdure.core.schema.schema import Schema
+from perdure.core.schema.value_digest import class_label
+from perdure.core.values.plain_values import Plain
+from perdure.errors import SchemaError, Unstorable
+from perdure.model import MISSING
+
+
+def initial_state(schema: Schema[Any], given: Any, agent: str) -> Plain:
+    """As plain data; `given` is MISSING where nobody gave one: then the schema's type is called
+    without arguments.
+
+    Raises:
+        SchemaError: it cannot be.
+    """
+    if given is MISSING:
+        words = "the agent does not exist, and its schema cannot be made without values"
+        return default_state(
+            schema, words, f"agent {agent!r}",
+            "store.agent(…, initial={}), whose first commit creates it",
+        )  # fmt: skip
+    return schema.take(given, (), aliases_refused=True)
+
+
+def default_state(schema: Schema[Any], problem: str, target: str, way: str) -> Plain:
+    """What the schema's type is without values, as plain data.
+
+    Args:
+        problem, target: of the error where it needs some.
+        way: how its caller gives them, with {} for the state.
+
+    Raises:
+        SchemaError: it needs some.
+    """
+    try:
+        made = {} if schema.type is dict else schema.type()
+    except Exception as error:
+        raise _needed(schema, problem, target, way, str(error)) from error
+    try:
+        return schema.take(made, (), aliases_refused=True)
+    except Unstorable:
+        raise
+    except SchemaError as error:  # e.g. of a TypedDict, which can be made without its keys
+        why = f"{error.target}: {error.problem}"
+        raise _needed(schema, problem, target, way, why) from error
+
+
+def _needed(schema: Schema[Any], problem: str, target: str, way: str, why: str) -> SchemaError:
+    named = f"{class_label(schema.type)}(…)" if isinstance(schema.type, type) else "…"
+    return SchemaError(problem, target=target, hint=f"give one: {way.format(named)} ({why})")

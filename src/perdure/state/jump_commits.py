@@ -1,0 +1,99 @@
+"""Commits whose state is that of another commit: rollback, fork, adoption.
+
+None of it needs the state of the branch's head: it is the way back from one that cannot be read.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from math import inf
+from typing import Any
+
+from msgspec.structs import replace
+
+from perdure.core.arguments.names import check_cause
+from perdure.core.format import chain
+from perdure.errors import NotFound
+from perdure.model import Cause, Commit
+from perdure.state import not_found
+from perdure.state.flow import Flow, drive
+from perdure.state.snapshot_age import SinceSnapshot
+from perdure.state.snapshot_policy import WEIGHT_LONG
+from perdure.state.working_copy import WorkingCopy
+from perdure.storage.log.commits import UNREADABLE
+from perdure.storage.log.proposals import NOTHING, Committed, Extras
+from perdure.storage.port import StoredSnapshot
+from perdure.storage.retention import MOVES
+
+
+def find_head(working: WorkingCopy[Any]) -> int:
+    """Where the branch's head is now.
+
+    Raises:
+        NotFound: the agent has no commit yet, or there is no such branch.
+        Conflict: inside an open edit.
+    """
+    working.refuse_inside_edit()
+    ref = working.reader.ref(working.branch)
+    if ref.kind != "branch":
+        raise not_found.no_branch(working.name, working.branch)
+    return ref.seq
+
+
+def commit_move(
+    working: WorkingCopy[Any], head: int, target: int, cause: Cause, extras: Extras = NOTHING, *,
+    branch: str | None = None,
+) -> Committed:  # fmt: skip
+    """A commit without delta whose state is that of `target`.
+
+    Args:
+        head: the branch's, as `find_head` gave it.
+        branch: another one, which begins with this commit.
+    """
+    moving = committing_move(working, head, target, cause, extras, branch=branch)
+    return drive(working.context, moving)
+
+
+def committing_move(
+    working: WorkingCopy[Any], head: int, target: int, cause: Cause, extras: Extras = NOTHING, *,
+    branch: str | None = None,
+) -> Flow[Committed]:  # fmt: skip
+    """The operation behind `commit_move`."""
+    working.refuse_inside_edit()
+    check_cause(cause)
+    reader = working.reader
+    parent: Commit = yield partial(reader.peek, target)
+    extras = replace(extras, trims=(yield partial(reader.kept, target)))
+    draft = chain.Draft(
+        working.name, reader.incarnation, branch or working.branch, (target,), parent.schema_id,
+        parent.schema_version, working.context.executor, working.epoch or 0, cause,
+        chain.pack_payload((), extras.records),
+    )  # fmt: skip
+    proposal = working.propose(draft, None if branch else head, extras)
+    if parent.cause.kind in ("fork", *MOVES):
+        proposal.snapshot = yield partial(_snapshot, working, target)
+    committed: Committed = yield proposal
+    if branch is None:
+        working.forget()
+    return committed
+
+
+def _snapshot(working: WorkingCopy[Any], target: int) -> StoredSnapshot | None:
+    """Returns the snapshot that a move behind a move is to carry; None: there is one near enough.
+
+    I9: edits carry snapshots, and those that are gone back from are on no path. So what came of
+    many moves, each to the one before, would be read over all of them. What cannot be read is no
+    reason not to move.
+    """
+    reader, policy = working.reader, working.context.snapshots
+    weight = max(policy.weight_min, WEIGHT_LONG) if policy.by_weight else inf
+    try:
+        if not reader.is_behind(target, weight, policy.every_commits or inf):
+            return None
+        folded = reader.fold(target)
+    except (NotFound, *UNREADABLE):
+        return None
+    since = SinceSnapshot()
+    since.begin(folded, migrated=False)
+    snapshot, _ = since.write(folded.state, reader.name, reader.incarnation, target)
+    return snapshot

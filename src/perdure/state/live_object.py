@@ -1,0 +1,96 @@
+"""The live typed object of a working copy: built when asked for, kept in step, and dropped."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import Any, Generic, TypeVar
+
+from perdure.core.live.ephemeral import carry_over
+from perdure.core.schema.schema import Schema, TypedPlan
+from perdure.core.values.ops import Op
+from perdure.core.values.plain_values import Plain
+from perdure.errors import Drifted, SchemaError
+from perdure.model import MISSING
+
+T = TypeVar("T")
+
+
+class Live(Generic[T]):
+    """One live object, which users hold: `agent.state`.
+
+    Attributes:
+        value: the object, or MISSING where it has to be built.
+    """
+
+    def __init__(self, schema: Schema[T], agent: str) -> None:
+        self._schema = schema
+        self._agent = agent
+        self.value: Any = MISSING
+        self._left: Any = MISSING
+        """The one before it, whose Ephemeral fields the next one takes over."""
+
+    def of(self, plain: Plain, seq: int) -> T:
+        """The object of the plain state of a commit; 0: of one that is to come.
+
+        Raises:
+            SchemaError: it does not fit.
+        """
+        if self.value is MISSING:
+            schema = self._schema
+            built = schema.build_stored(plain, self._agent, seq) if seq else schema.build(plain)
+            carry_over(self._schema.root, self._left, built)
+            self.value, self._left = built, MISSING
+        return self.value  # type: ignore[no-any-return]
+
+    def attempt(self, plain: Plain, seq: int) -> None:
+        """Build the object, as `of` does, where it fits; else there is none still."""
+        with suppress(SchemaError):
+            self.of(plain, seq)
+
+    def drop(self) -> None:
+        """It no longer fits its plain state: the next look builds another, with its Ephemerals."""
+        if self.value is not MISSING:
+            self._left = self.value
+        self.value = MISSING
+
+    def rejoin(self, value: T) -> None:
+        """The object that was there before goes on, in step again."""
+        if self.value is not MISSING:
+            carry_over(self._schema.root, self.value, value)
+        self.value, self._left = value, MISSING
+
+    def forget(self) -> None:
+        """As `drop`, and nothing of it goes on."""
+        self.value = self._left = MISSING
+
+    def drop_drift(self, plain: Plain) -> None:
+        """Drop it if it was changed outside `edit`. Costs O(state)."""
+        if self.value is MISSING or plain is MISSING:
+            return
+        try:
+            self._schema.check_touched(self.value, plain, [()])
+        except Drifted:
+            self.drop()
+
+    def advance(self, plain: Plain, delta: list[Op], inverses: list[Op]) -> bool:
+        """Bring it in step with ops that the log has.
+
+        Args:
+            plain: the plain state with the ops applied.
+            delta, inverses: copies of the ops; they may be changed.
+
+        Returns:
+            Whether `plain` is as it was. Where not, validation here made something else of it than
+            was written, and the log has it.
+        """
+        plan: TypedPlan | None = None
+        try:
+            plan = self._schema.plan(self.value, plain, delta, inverses)
+        except SchemaError:
+            self.drop()
+            return True
+        if plan.normalises:
+            self.drop()
+            return False
+        self.value = plan.apply()
+        return True

@@ -1,0 +1,69 @@
+"""What others have committed on a branch since a state in memory was that of its head."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from operator import attrgetter
+from typing import Any
+
+from perdure.core.format import chain
+from perdure.core.values import ops
+from perdure.core.values.ops import OpError
+from perdure.core.values.plain_values import Plain
+from perdure.errors import Corrupt
+from perdure.model import Commit
+from perdure.state.live_object import Live
+from perdure.storage.log.reader import LogReader
+
+MOVES = frozenset({"rollback", "adopt", "fork", "migrate", "trim"})
+"""Commits whose state is not the one before them on their branch, changed by their delta."""
+
+FOLLOW_MAX = 1000
+"""Commits of others that are followed one by one; behind more, the state is folded anew."""
+
+
+_delta, _kind = attrgetter("delta"), attrgetter("cause.kind")
+
+
+def any_changes(commits: Sequence[Commit]) -> bool:
+    """Whether any of them leaves another state than the one before it."""
+    return any(map(_delta, commits)) or not MOVES.isdisjoint(map(_kind, commits))
+
+
+def newer_commits(
+    reader: LogReader, seq: int, head: int, schema: tuple[str, tuple[int, int]]
+) -> list[Commit] | None:
+    """The way from one commit to a branch's head, oldest first.
+
+    Returns:
+        None: the head does not build on that commit, is too far ahead of it, or something on the
+        way was written under another schema.
+    """
+    newer: list[Commit] = []
+    for commit in reader.ancestors(head, damaged="foldable"):
+        if commit.seq <= seq:
+            return newer[::-1] if commit.seq == seq else None
+        if commit.trimmed or commit.damaged or len(newer) == FOLLOW_MAX:
+            return None
+        if (commit.schema_id, commit.schema_version) != schema:
+            return None
+        newer.append(commit)
+    return None
+
+
+def advance_both(reader: LogReader, plain: Plain, live: Live[Any], commit: Commit) -> Plain:
+    """Both states over a commit, in place; the plain one.
+
+    Raises:
+        Corrupt: it does not fit.
+    """
+    inverses = []
+    try:
+        for op in commit.delta:
+            inverses.append(ops.invert(plain, op))
+            plain = ops.apply(plain, ops.own(op))
+    except OpError as error:
+        raise Corrupt(str(error), target=reader.target(commit.seq), hint=chain.HINT) from error
+    if not live.advance(plain, [ops.own(op) for op in commit.delta], inverses):
+        return reader.fold(commit.seq).state
+    return plain

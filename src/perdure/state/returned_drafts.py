@@ -1,0 +1,50 @@
+"""What a function that changes a draft gives back, and must not: its edit would be lost without a
+word."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+from perdure.state.edit_block import Block
+
+
+def refuse_awaitable(result: object, fn: Callable[..., object], agent: str) -> None:
+    """Raise TypeError for a coroutine that nobody awaits: it does nothing."""
+    if not inspect.isawaitable(result):
+        return
+    if inspect.iscoroutine(result):
+        result.close()
+    raise TypeError(
+        f"agent {agent!r}: {_name_of(fn)} is async, and update calls plain functions; make it one, "
+        "or open the store by perdure.open_async, whose agents take both"
+    )
+
+
+def refuse_new_state(
+    result: object, fn: Callable[..., object], block: Block[Any], agent: str
+) -> None:  # fmt: skip
+    """Raise TypeError for another state than the draft, where that was not changed: reducers of
+    other libraries return the next one."""
+    if not block.untouched or not _is_next(result, block.state):
+        return
+    raise TypeError(
+        f"agent {agent!r}: {_name_of(fn)} returned a {type(result).__name__}, and left the draft, "
+        "which is what update commits, as it is; change that in place, as by `draft['x'] = 1` or "
+        "`draft.x = 1`, or hand a whole state to agent.save(…)"
+    )
+
+
+def _is_next(result: Any, state: Any) -> bool:
+    """Whether it looks like the state that comes next. Of dicts only one that has all that the
+    state has, and more or otherwise: functions return others, as `draft.pop("cart", {})` does."""
+    if type(result) is not type(state):
+        return False
+    if type(state) is not dict:
+        return True
+    return bool(state) and state.keys() <= result.keys() and result != state
+
+
+def _name_of(fn: Callable[..., object]) -> str:
+    return str(getattr(fn, "__qualname__", repr(fn)))

@@ -1,0 +1,161 @@
+"""The working copy of a run whose tasks see what is in the log only when the run hears of it.
+
+Between the commit of an edit and its hand-over other tasks go on, and look at the state. A replay
+shows them what they saw only if that follows from what was handed over, not from what is committed.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sized
+from typing import Any, TypeVar
+
+from msgspec import Struct
+
+from perdure.core.draft.draft import Recording
+from perdure.core.schema.schema import TypedPlan
+from perdure.core.values.plain_values import Plain
+from perdure.model import MISSING, Commit
+from perdure.state.others_commits import MOVES
+from perdure.state.working_copy import WorkingCopy
+from perdure.storage.log.reader import Folded
+
+T = TypeVar("T")
+
+
+class _Ahead(Struct):
+    """A commit that is not seen yet.
+
+    Attributes:
+        before: seq of the one before it on the branch.
+        commit: as it is in the log; None: it is an edit of this run's own, and was not read again.
+        recording: of such an edit.
+        plan: what it does to the live object `seen`; None: another one's place is to be taken.
+    """
+
+    seq: int
+    before: int
+    commit: Commit | None = None
+    recording: Recording | None = None
+    seen: Any = MISSING
+    plan: TypedPlan | None = None
+
+
+class ViewedCopy(WorkingCopy[T]):
+    """See the module. `typed` is the newest state, which drafts stand on; `seen` is what the run's
+    tasks have. They are one object, but while commits are `ahead`: what is seen goes on over these
+    in place, for whoever holds on to it.
+
+    Not for two threads at once: the execution's lock is theirs to take.
+    """
+
+    def __init__(self, *args: Any, **more: Any) -> None:
+        super().__init__(*args, **more)
+        self.lookers: Sized | None = None
+        """Who may look: if there is one only, nobody does while an edit is on its way to it. None:
+        that is not known."""
+        self.ahead: deque[_Ahead] = deque()
+        self._kept: _Ahead | None = None
+        """The first that is ahead, if that is an edit whose change of the live object is prepared,
+        and made when it is seen."""
+        self._apart: WorkingCopy[T] | None = None
+        """What is seen, where more is ahead than one edit that is kept: it follows by the log."""
+
+    @property
+    def seen(self) -> T:
+        if not self.ahead:
+            return self.typed
+        return self._kept.seen if self._kept is not None else self._follower().typed
+
+    @property
+    def newest(self) -> int:
+        """As `seq`, as last known: nothing is looked for."""
+        return self._seq
+
+    @property
+    def in_memory(self) -> bool:
+        # While commits are ahead, the newest object is built only where a draft is to stand on it.
+        return super().in_memory or (self._plain is not MISSING and bool(self.ahead))
+
+    def show(self, seq: int) -> None:
+        """What is seen goes on to the state of this commit, if it is not there yet."""
+        while self.ahead and self.ahead[0].seq <= seq:
+            self._show_next()
+
+    def advance_unseen(self, commit: Commit) -> None:
+        """As `advance`, in place; that is seen at the next `show`."""
+        if commit.delta or commit.cause.kind in MOVES:
+            if self.ahead:
+                self._follower()
+            else:
+                self._apart = copy_at(self, self._seq, self._live.value)
+            self.ahead.append(_Ahead(commit.seq, self._seq, commit))
+            self._live.drop()
+        self.advance(commit, in_place=True)
+
+    def rewind(self, folded: Folded) -> None:
+        self.ahead.clear()
+        self._kept = self._apart = None
+        super().rewind(folded)
+
+    def _land(self, seq: int, root: Plain, plan: TypedPlan | None) -> None:
+        if plan is None or (not self.ahead and self.lookers is not None and len(self.lookers) < 2):
+            WorkingCopy._land(self, seq, root, plan)
+            return
+        recording = self._open if isinstance(self._open, Recording) else None
+        ahead = _Ahead(seq, self._seq, recording=recording)
+        if self.ahead:
+            self._follower()  # the plan is one for the newest object, and not for what is seen
+            self.ahead.append(ahead)
+            WorkingCopy._land(self, seq, root, plan)
+            return
+        ahead.seen, ahead.plan = self._live.value, plan
+        self._kept = ahead
+        self.ahead.append(ahead)
+        self._live.drop()
+        WorkingCopy._land(self, seq, root, None)
+
+    def _show_next(self) -> None:
+        # Whatever is being changed belongs to nobody meanwhile: behind an exception that comes in
+        # between it is read anew from the log.
+        ahead = self.ahead[0]
+        kept, self._kept = self._kept, None
+        if kept is not None and kept.plan is not None and self._live.value is MISSING:
+            value = kept.plan.apply()
+            if ahead.recording is not None:
+                ahead.recording.apply_ephemeral(value)
+            self._live.rejoin(value)
+            self.ahead.popleft()
+            return
+        apart, self._apart = self._apart, None
+        if apart is None:
+            apart = copy_at(self, ahead.before, kept.seen if kept is not None else MISSING)
+        if apart.seq < ahead.seq:
+            apart.advance(ahead.commit or self.reader.commit(ahead.seq), in_place=True)
+        if ahead.recording is not None:
+            ahead.recording.apply_ephemeral(apart._live.value)
+        if len(self.ahead) > 1:
+            self._apart = apart
+        elif apart._live.value is not MISSING:
+            self._live.rejoin(apart._live.value)
+        self.ahead.popleft()
+
+    def _follower(self) -> WorkingCopy[T]:
+        """What is seen, as a copy of its own."""
+        if self._apart is None:
+            kept = self._kept
+            seen = kept.seen if kept is not None else MISSING
+            self._apart = copy_at(self, self.ahead[0].before, seen)
+        self._kept = None
+        return self._apart
+
+
+def copy_at(working: WorkingCopy[T], seq: int, live: Any = MISSING) -> WorkingCopy[T]:
+    """Another copy of the branch, at an earlier commit, with this live object."""
+    copy: WorkingCopy[T] = WorkingCopy(
+        working.context, working.name, working.schema, working.branch,
+        incarnation=working.reader.incarnation,
+    )  # fmt: skip
+    copy._adopt(working.reader.fold(seq))
+    copy._live.value = live
+    return copy

@@ -1,0 +1,90 @@
+"""Who started a run. What runs tell each other goes by that, and not by their ids alone.
+
+A run's id is made of names, and other stores have the same agents and keys. Where a log was taken
+in, what has the id of its run's child may be a stranger's: its end is none of that run's business,
+nor does it end with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from msgspec import Struct
+
+from perdure.core.arguments.names import incarnation_of
+from perdure.errors import Corrupt, NotFound, UnsupportedFormat
+from perdure.model import RunInfo
+from perdure.state.runs.family_messages import agent_of, begin_of
+from perdure.state.runs.run_rows import args_digest
+from perdure.storage.log.reader import LogReader
+from perdure.storage.port import Backend
+
+_OF_THE_CALL = ("(agent)", "(key)")
+"""What tells one start from another beside the arguments of what is started."""
+
+
+class Origin(Struct, frozen=True):
+    """By whom a run was started, as the record of its begin says it, or what asks for it.
+
+    Attributes:
+        parent: empty: by no run.
+        args: one digest of its arguments.
+        at: seq and id of a commit of the parent's log, in the turn that asked; None: there is no
+            parent, or an older version asked.
+    """
+
+    parent: str
+    args: str
+    at: tuple[int, bytes] | None = None
+
+    @classmethod
+    def of(cls, order: Mapping[str, Any]) -> Origin:
+        at = order.get("origin")
+        return cls(
+            str(order.get("parent") or ""), args_digest(order.get("args") or {}),
+            None if at is None else (int(at[0]), bytes(at[1])),
+        )  # fmt: skip
+
+    @classmethod
+    def find(cls, backend: Backend, run: str) -> Origin | None:
+        """Of a run that is there, or was asked for; None: there is none."""
+        rows = backend.runs(run_id=run)
+        if not rows:
+            asked: Any = [message.value for message in backend.inbox(run, kind="start")]
+            if asked:
+                return cls.of(asked[0])
+            rows = backend.runs(run_id=run)  # it may have begun between the two looks
+        return cls.of_row(backend, rows[0]) if rows else None
+
+    @classmethod
+    def of_row(cls, backend: Backend, row: RunInfo) -> Origin:
+        """Of one that has begun. What cannot be read of that says nothing against it."""
+        known = cls(row.parent, row.args)
+        info = backend.agent(row.agent, incarnation_of(row.id))
+        if not row.parent or info is None or info.no != row.agent_no:
+            return known
+        try:
+            began = begin_of(LogReader(backend, info).commit(row.started), row.id)
+        except (Corrupt, NotFound, UnsupportedFormat):
+            return known
+        return known if began is None else cls.of(began)
+
+    def is_of(self, backend: Backend) -> bool:
+        """Whether its parent is the run of that id which is there, and not one of another store."""
+        info = backend.agent(agent_of(self.parent), incarnation_of(self.parent))
+        if self.at is None or info is None or info.purged:
+            return True
+        try:
+            commit = LogReader(backend, info).peek(self.at[0])
+            return bool(commit.damaged) or commit.id == self.at[1]
+        except NotFound:
+            return False
+        except (Corrupt, UnsupportedFormat):
+            return True
+
+
+def args_of_start(record: Mapping[str, Any]) -> dict[str, Any]:
+    """The digests of the arguments of what is started, from the record of its start."""
+    given = record.get("args", {}).items()
+    return {name: digest for name, digest in given if name not in _OF_THE_CALL}

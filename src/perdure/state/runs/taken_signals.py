@@ -1,0 +1,125 @@
+"""The signals that the runs of a log have taken.
+
+Who sends one of them again, under its key, is to hear that it is known. A store finds that by its
+inboxes, in which a message stays when it was taken out; one that takes in a log has only what that
+says. A signal counts as taken as long as its run has it: not one that the run gave back, or that is
+brought to it again since it was set back. Those may be waiting in the inbox of the store that the
+log comes from, which does not come along; who sends such a one again does what is to be done.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from typing import Any
+
+from msgspec import Struct, field
+
+from perdure.core.format.rows import check_message
+from perdure.errors import Unstorable
+from perdure.model import MICROS_MAX, MISSING, Commit, Message
+from perdure.state.runs.unused_signals import base_key, signal_names
+
+_Which = tuple[str, str]
+"""A signal's name, and the key under which it was sent first."""
+
+
+class _Life(Struct):
+    """Of one run, what its commits say of signals.
+
+    Attributes:
+        events: by commit: it took one, or, with None, gave it back.
+        left: those that it had not used when it ended.
+        last: the last commit from which its history is known.
+    """
+
+    events: list[tuple[int, _Which, Message | None]] = field(default_factory=list)
+    left: dict[_Which, Message] = field(default_factory=dict)
+    last: int = 0
+
+    def held(self, parents: Sequence[int]) -> dict[_Which, Message]:
+        """Those that it has on the history on which it goes on.
+
+        Args:
+            parents: of the log's commits, from the first one on.
+        """
+        path: set[int] = set()
+        at, first = self.last, self.events[0][0] if self.events else self.last + 1
+        while at >= first:
+            path.add(at)
+            at = parents[at - 1]
+        held: dict[_Which, Message] = {}
+        for seq, which, message in self.events:
+            if seq in path and message is not None:
+                held[which] = message
+            elif seq in path:
+                held.pop(which, None)
+        return held | self.left
+
+
+class Taken:
+    """See the module. Fed with the commits of a log in order."""
+
+    def __init__(self) -> None:
+        self._agent = ""
+        self._lives: dict[str, _Life] = {}
+        self._names: dict[tuple[str, str], Mapping[str, str]] = {}
+        """By the run and the place of a wait: as `signal_names`."""
+
+    def note(self, commit: Commit) -> None:
+        self._agent = commit.agent
+        for record in commit.records:
+            self._note(commit.seq, record)
+
+    def _note(self, seq: int, record: Mapping[str, Any]) -> None:
+        run = str(record.get("run", ""))
+        place = run, str(record.get("place", ""))
+        match record["t"]:
+            case "wait-began":
+                self._names[place] = signal_names(record)
+            case "wait-ended" | "message-refused":
+                name = self._names.get(place, {}).get(str(record["label"]))
+                if name is not None:
+                    self._event(seq, run, name, record)
+            case "cancelled" if "gave_back" in record:
+                match record["gave_back"]:
+                    case [str(name), str(key)]:
+                        life = self._life(run, seq)
+                        life.events.append((seq, (name, base_key(key)), None))
+            case "run-retried":
+                self._life(run, seq).left.clear()  # they are brought to it again
+            case "run-finished" | "run-cancelled":
+                for one in record.get("left", ()):
+                    name = str(one.get("name", ""))
+                    if message := self._message(run, name, one):
+                        self._lives.setdefault(run, _Life()).left[name, message.key] = message
+
+    def _event(self, seq: int, run: str, name: str, record: Mapping[str, Any]) -> None:
+        if message := self._message(run, name, record):
+            self._life(run, seq).events.append((seq, (name, message.key), message))
+
+    def _life(self, run: str, seq: int) -> _Life:
+        life = self._lives.setdefault(run, _Life())
+        life.last = seq
+        return life
+
+    def _message(self, run: str, name: str, said: Mapping[str, Any]) -> Message | None:
+        """As it was put in; None: no store has put in such a one."""
+        key, at = said.get("key"), said.get("at")
+        if type(key) is not str or not key or type(at) is not int or not 0 <= at <= MICROS_MAX:
+            return None
+        who: Any = said.get("who", "")
+        message = Message(run, self._agent, "signal", name, base_key(key), MISSING, who, at)
+        with suppress(Unstorable):
+            check_message(message)
+            return message
+        return None
+
+    def messages(self, parents: Sequence[int]) -> Iterator[Message]:
+        """All of them, without their values and numbers.
+
+        Args:
+            parents: of the log's commits, from the first one on.
+        """
+        for life in self._lives.values():
+            yield from life.held(parents).values()

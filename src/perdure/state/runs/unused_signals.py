@@ -1,0 +1,171 @@
+"""Signals that a run had and did not use, or used in a history that it left: they are not lost.
+
+The commit that ends a run takes out what is left in its inbox, for nobody reads it any more. It is
+kept in the log, so that a run that is set back gets it again, as it gets what it took since then.
+Who sent a signal under a key need not, and cannot, send it anew.
+
+One may come after who ends the run has read the inbox, and before its commit is in. Its sender was
+told that it is there, so it must not be lost: the storage refuses the commit, and its maker reads
+again.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Mapping, Sequence, Set
+from typing import Any
+
+from msgspec import Struct
+
+from perdure.core.arguments.bounds import index_key, key_digest
+from perdure.core.format import envelope
+from perdure.core.values import codec
+from perdure.core.values.plain_values import Plain
+from perdure.model import Commit, Message
+from perdure.state.runs.family_messages import CHILD
+from perdure.storage.port import Backend
+
+_RENEWED = re.compile("↺[0-9]+$")
+_LEFT_MAX = envelope.SEALED_MAX // 4
+"""Bytes of signals that a run's last commit has room for, beside its result and what waited."""
+
+
+class Unused(Struct, frozen=True):
+    """The signals to a run that is to end, but for those that its last commit takes.
+
+    Attributes:
+        last_no: of all signals that were read, those that are taken too; 0: there was none.
+        asked: what asked for the run, and came when somebody else had begun it: who did so waits
+            for its end, and its last commit takes this out, too.
+        cancels: what asked it to end.
+    """
+
+    run: str
+    signals: Sequence[Message]
+    last_no: int
+    asked: Sequence[Message] = ()
+    cancels: Sequence[Message] = ()
+
+    @classmethod
+    def read(cls, backend: Backend, run: str) -> Unused:
+        found = backend.inbox(run)
+        last = max((message.no for message in found if message.kind == "signal"), default=0)
+        return cls.among(run, found, last)
+
+    @classmethod
+    def among(cls, run: str, messages: Collection[Message], last_no: int) -> Unused:
+        """From what is in the run's inbox, and nobody took."""
+        signals = [message for message in messages if message.kind == "signal"]
+        asked = [message for message in messages if message.kind == "start"]
+        cancels = [message for message in messages if message.kind == "cancel"]
+        return cls(run, signals, last_no, asked, cancels)
+
+    @property
+    def read_to(self) -> Mapping[str, int]:
+        """For `Extras`: refuses the commit where something has come since."""
+        return {self.run: self.last_no}
+
+    def noted_in(self, record: Mapping[str, Any]) -> dict[str, Any]:
+        """The record that ends the run, with what it did not take; beside its result, if any."""
+        return {**record, **_left_over(self.signals, beside=record.get("value"))}
+
+
+def sent_key(key: str) -> str:
+    """A sender's key as inboxes keep it, which never reads as that of one that came again."""
+    return key_digest(key) if _RENEWED.search(key) else index_key(key)
+
+
+def base_key(key: str) -> str:
+    """The key that a signal was sent with first."""
+    return _RENEWED.sub("", key)
+
+
+def renewed(key: str, until: int) -> str:
+    """The key under which a signal comes again to a run that was set back when this was the last
+    commit: the inbox ignores one that it had."""
+    return f"{index_key(base_key(key))}↺{until}"
+
+
+def signal_of(began: Mapping[str, Any], ended: Mapping[str, Any]) -> Message | None:
+    """What a wait took, by the records of its begin and its end; None: it was no signal."""
+    name = signal_names(began).get(str(ended["label"]))
+    if name is None or not ended["key"]:
+        return None
+    return Message("", "", "signal", name, str(ended["key"]), ended["value"], str(ended["who"]))
+
+
+def _left_over(messages: Sequence[Message], beside: Plain = None) -> dict[str, Any]:
+    """What a record holds of them; empty if there is nothing. Ends of the run's children are not
+    among it: their rows say those.
+
+    Args:
+        beside: the run's result, which goes before.
+    """
+    left: list[dict[str, Any]] = []
+    size = out = 0
+    if messages and len(codec.encode(beside)) > envelope.SEALED_MAX // 2:
+        size = _LEFT_MAX
+    for one in messages:
+        if one.kind != "signal" or one.name.startswith(CHILD):
+            continue
+        plain = {
+            "name": one.name, "key": one.key, "value": one.value, "who": one.who, "at": one.at,
+        }  # fmt: skip
+        size += len(codec.encode(plain))
+        if size > _LEFT_MAX:
+            out += 1
+        else:
+            left.append(plain)
+    return {**({"left": left} if left else {}), **({"left_out": out} if out else {})}
+
+
+def signals_left(
+    commits: Iterable[Commit], untils: Mapping[str, int], path: Set[int]
+) -> dict[tuple[str, str], Message]:
+    """The signals that these runs took in commits beside the path, or had when they ended, by
+    their names and first keys, in the order in which they were taken.
+
+    Args:
+        commits: of the runs' turn, in the order of the log.
+        untils: up to which commit, by the ids of the runs.
+    """
+    names: dict[tuple[str, str], Mapping[str, str]] = {}
+    found: dict[tuple[str, str], Message] = {}
+    used: set[tuple[str, str]] = set()
+    for commit in commits:
+        for record in commit.records:
+            run = str(record.get("run", ""))
+            if commit.seq > untils.get(run, -1):
+                continue
+            place = run, str(record.get("place", ""))
+            if record["t"] == "wait-began":
+                names[place] = signal_names(record)
+            elif record["t"] == "wait-ended":
+                name = names.get(place, {}).get(str(record["label"]))
+                if name is not None:
+                    _note(found, used, record, name, on_path=commit.seq in path)
+            elif record["t"] == "cancelled" and "gave_back" in record and commit.seq in path:
+                name, key = record["gave_back"]
+                used.discard((str(name), base_key(str(key))))
+            for one in record.get("left", ()):
+                _note(found, used, one, str(one["name"]), on_path=False)
+    return {which: message for which, message in found.items() if which not in used}
+
+
+def signal_names(began: Mapping[str, Any]) -> dict[str, str]:
+    """The names of the signals that a wait waits for, by the labels of its branches."""
+    return {
+        str(branch["label"]): str(branch["name"])
+        for branch in began["branches"] if branch["kind"] == "signal"
+    }  # fmt: skip
+
+
+def _note(
+    found: dict[tuple[str, str], Message], used: set[tuple[str, str]],
+    record: Mapping[str, Any], name: str, *, on_path: bool,
+) -> None:  # fmt: skip
+    which = name, base_key(str(record["key"]))
+    if on_path:
+        used.add(which)
+    elif which not in found:
+        found[which] = Message("", "", "signal", name, which[1], record["value"], record["who"])

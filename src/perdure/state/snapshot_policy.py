@@ -1,0 +1,103 @@
+"""When a snapshot is taken along with a commit."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import force_setattr
+
+from perdure.core.arguments import exact_types
+from perdure.core.arguments.exact_types import is_a
+from perdure.core.arguments.names import shown, words_of
+
+WEIGHT_MIN = 64 * 1024
+WEIGHT_LONG = 96 * 1024
+"""Where the last snapshot holds twice as much, or more: replaying so much is little beside reading
+that, and longer leaves compress better."""
+
+RESTING = ("run-waiting", "run-finished")
+RESTING_WEIGHT_MIN = 8 * 1024
+"""When a run is unloaded the next thing to happen is that somebody reads the state, and waits."""
+
+
+class SnapshotPolicy(Struct, frozen=True):
+    """When to store a whole state, so that reading need not replay. Any reason suffices.
+
+    Snapshots are a cache: any policy, also none, gives the same states.
+
+    Attributes:
+        by_weight: when the deltas since the last one outweigh what it wrote, and half of what it
+            holds (`weight_min` at least, and at most 96 KiB of that half; 8 KiB where a run is
+            unloaded): the cost per commit stays O(change), the cost of reading O(state).
+        weight_min: bytes of deltas that are too few for one by weight. Fewer: what is small is read
+            faster by who opens the store for it, and written slower.
+        every_commits: after so many commits; None: not by count.
+        every_seconds: with the first commit after so much time; None: not by time.
+        on: with commits of these kinds or whose words are among these, e.g. ``{"checkpoint"}``.
+
+    Raises:
+        TypeError, ValueError: what cannot be, when the policy is made: a commit is too late for it.
+    """
+
+    by_weight: bool = True
+    every_commits: int | None = None
+    every_seconds: float | None = None
+    on: Collection[str] = ("checkpoint",)
+    weight_min: int = WEIGHT_MIN
+
+    def __post_init__(self) -> None:
+        # What was checked is what is asked at each commit, whatever the caller's says by then.
+        for name, kinds, least in (
+            ("weight_min", (int,), 1),
+            ("every_commits", (int,), 1),
+            ("every_seconds", (int, float), 0),
+        ):
+            given = getattr(self, name)
+            if given is None and name != "weight_min":
+                continue
+            force_setattr(self, name, _number(name, given, kinds, least=least))
+        if type(self.on) not in (tuple, frozenset) or not all(type(one) is str for one in self.on):
+            force_setattr(self, "on", _words("on", self.on))
+
+    def due(
+        self, weight: int, wrote: int, holds: int, commits: int, age_s: float, kind: str, what: str
+    ) -> bool:
+        """Whether the commit at hand shall carry a snapshot.
+
+        Args:
+            weight: bytes of deltas since the last snapshot.
+            wrote: bytes that the last snapshot wrote.
+            holds: bytes of it, those included that it shares with earlier ones.
+            commits, age_s: how many commits and seconds it is behind.
+        """
+        if kind in RESTING:
+            heavy = weight >= self.weight_min or weight >= RESTING_WEIGHT_MIN
+        else:
+            heavy = weight >= self.weight_min and weight >= min(holds // 2, WEIGHT_LONG)
+        return (
+            (heavy and self.by_weight and weight >= wrote)
+            or (self.every_commits is not None and commits >= self.every_commits)
+            or (self.every_seconds is not None and age_s >= self.every_seconds)
+            or kind in self.on
+            or what in self.on
+        )
+
+
+def _words(name: str, given: Any) -> tuple[str, ...]:
+    """One text has many texts in it: each of its parts would be taken for one that was meant."""
+    if not issubclass(type(given), Collection) or is_a(given, str) or is_a(given, bytes):
+        raise TypeError(
+            f"SnapshotPolicy: {name} is several words, e.g. {{{shown(given)}}}, not {shown(given)}"
+        )
+    return words_of(given, f"SnapshotPolicy: {name}")
+
+
+def _number(name: str, given: Any, kinds: tuple[type, ...], *, least: int) -> float:
+    if is_a(given, bool) or not issubclass(type(given), kinds):
+        raise TypeError(f"SnapshotPolicy: {name} is a number or None, not {shown(given)}")
+    said: float = exact_types.whole(given) if is_a(given, int) else float.__float__(given)
+    if not said >= least:
+        raise ValueError(f"SnapshotPolicy: {name} is {least} at least, not {shown(given)}")
+    return said

@@ -1,0 +1,31 @@
+"""Commits that say something, and leave the state as it is: nothing of it is read for them."""
+
+from __future__ import annotations
+
+from perdure.core.arguments.names import check_cause
+from perdure.core.format import chain
+from perdure.model import Cause, Commit
+from perdure.state.context import Context
+from perdure.storage.log.proposals import Committed, Extras, Proposal
+from perdure.storage.log.reader import LogReader
+
+
+def note(
+    context: Context, reader: LogReader, branch: str, head: Commit, cause: Cause, extras: Extras
+) -> Committed:
+    """Commit behind the branch's head, under the schema that it was written with, whatever that
+    is. Atomic.
+
+    Args:
+        head: as it was when it was decided what to say.
+
+    Raises:
+        Conflict: the head has moved since, or a living executor holds the branch.
+        NotFound: there is no such branch any more.
+    """
+    check_cause(cause)
+    draft = chain.Draft(
+        reader.name, reader.incarnation, branch, (head.seq,), head.schema_id, head.schema_version,
+        context.executor, 0, cause, chain.pack_payload([], extras.records),
+    )  # fmt: skip
+    return context.submit(Proposal(draft, reader.no, head.seq, extras))

@@ -1,0 +1,229 @@
+"""Rollback, adoption, undo and redo: new commits that bring earlier states back (I7)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from itertools import islice
+from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from perdure.core.arguments.checks import flag
+from perdure.core.format import chain
+from perdure.core.undo import undo_plan
+from perdure.core.values.ops import OpError
+from perdure.core.values.plain_values import Plain
+from perdure.errors import Conflict, Corrupt, NotFound
+from perdure.model import Cause, Commit, RunInfo
+from perdure.state.flow import Flow
+from perdure.state.jump_commits import committing_move, find_head
+from perdure.state.runs.family_messages import to_family
+from perdure.state.runs.run_rows import MOVED
+from perdure.state.runs.unused_signals import Unused
+from perdure.state.thread_rollback import refuse_inner, refuse_redo, refuse_thinned, refuse_undo
+from perdure.state.undo_conflicts import hindrance
+from perdure.state.working_copy import WorkingCopy
+from perdure.storage.log.proposals import HERE, Extras
+from perdure.storage.log.reader import LogReader
+from perdure.storage.log.refusals import UnreadError
+from perdure.visible import visible
+
+
+class Moved(Struct, frozen=True):
+    """What a rollback, adoption, undo or redo did.
+
+    Attributes:
+        commit: the commit that it made.
+        tool_calls: intents of commits that are no longer in the state: what they did to the world,
+            this did not take back there.
+        untold: whether some of those commits are damaged, or were removed by retention: nobody
+            knows of their calls.
+    """
+
+    commit: Commit
+    tool_calls: tuple[Mapping[str, Any], ...] = ()
+    untold: bool = False
+
+
+def moving(
+    working: WorkingCopy[Any], target: Callable[[], int], cause: Callable[[int], Cause], *,
+    cancel_run: bool,
+) -> Flow[Moved]:  # fmt: skip
+    """Make the state of `target` the branch's, as a new commit."""
+    flag(cancel_run, "cancel_run=")
+
+    def plan() -> tuple[int, int, Extras, list[Commit]]:
+        seq = target()
+        head = find_head(working)  # not its state: this is the way back from one that is damaged
+        refuse_inner(working)
+        refuse_thinned(working, seq)
+        reader = working.reader
+        cancelled = _cancelled(working, cancel_run)
+        left = [
+            commit for commit in _left_behind(reader, head, seq)
+            if commit.trimmed or commit.damaged or commit.records
+        ]  # fmt: skip
+        return head, seq, _extras(working, cancelled), left
+
+    while True:
+        head, seq, extras, left = yield plan
+        try:
+            made = yield from committing_move(working, head, seq, cause(seq), extras)
+        except UnreadError:
+            continue
+        _tell(working, extras)
+        untold = any(commit.trimmed or commit.damaged for commit in left)
+        return Moved(made.read(), _tool_calls(left), untold)
+
+
+def undoing(working: WorkingCopy[Any], *, cancel_run: bool) -> Flow[Moved]:
+    return _going_back(working, "undo", undo_plan.plan_undo, cancel_run)
+
+
+def redoing(working: WorkingCopy[Any], *, cancel_run: bool) -> Flow[Moved]:
+    return _going_back(working, "redo", undo_plan.plan_redo, cancel_run)
+
+
+def _going_back(
+    working: WorkingCopy[Any],
+    kind: str,
+    make_plan: Callable[..., undo_plan.Plan | None],
+    cancel_run: bool,
+) -> Flow[Moved]:
+    def prepare() -> tuple[undo_plan.Plan, Extras, tuple[Mapping[str, Any], ...]]:
+        working.refresh()
+        reader = working.reader
+        cancelled = _cancelled(working, cancel_run)
+        path = _Path(reader, working.seq)
+        if kind == "redo":
+            refuse_redo(working, path.since(working.seq))
+        _, (major, _) = working.schema_to_write()
+        plan = make_plan(path, partial(_state_before, working, kind), major)
+        if plan is None:
+            raise NotFound(f"there is nothing to {kind}", target=_target(working))
+        if (problem := hindrance(working, kind, plan)) is not None:
+            raise problem
+        if kind == "undo":
+            refuse_undo(working, plan.seqs[0], islice(path.since(plan.seqs[0]), 1, None))
+        undone = [reader.commit(seq) for seq in plan.seqs] if kind == "undo" else []
+        extras = _extras(working, cancelled)
+        if plan.record is not None:
+            extras = replace(extras, records=[*extras.records, plan.record])
+        return plan, extras, _tool_calls(undone)
+
+    flag(cancel_run, "cancel_run=")
+    while True:
+        try:
+            plan, extras, calls = yield prepare
+            cause = Cause(kind, refers=tuple(plan.seqs))
+            made = yield from working.committing_delta(plan.ops, cause, extras)
+        except UnreadError:
+            continue
+        except OpError as error:  # e.g. a log whose undo says that it took back what it did not
+            raise Corrupt(
+                f"what its log says of undos does not fit its state: {error}",
+                target=_target(working), hint=chain.HINT,
+            ) from error  # fmt: skip
+        _tell(working, extras)
+        return Moved(made.read(), calls)
+
+
+def _state_before(working: WorkingCopy[Any], kind: str, seq: int) -> Plain:
+    """A fresh copy of the state at the commit before what is to be taken back."""
+    try:
+        return working.reader.fold(seq).state if seq else None
+    except NotFound as error:
+        problem = f"cannot {kind} what came behind commit {seq}: {error.problem}"
+        raise NotFound(problem, target=_target(working), hint=error.hint) from error
+
+
+class _Path:
+    """The commits behind a state, those of which retention left the headers among them."""
+
+    def __init__(self, reader: LogReader, head: int) -> None:
+        self._reader = reader
+        self._head = head
+
+    def newest(self) -> Iterator[Commit]:
+        return self.since(self._head)
+
+    def since(self, seq: int, count: int | None = None) -> Iterator[Commit]:
+        return self._reader.ancestors(seq, chunk=count)
+
+
+def _left_behind(reader: LogReader, head: int, target: int) -> Iterator[Commit]:
+    """The commits behind one state and not behind another, newest first. Reads what is between:
+    two paths that meet are one from there on. Of a path that a damaged commit cuts off, what is
+    in front of that, and it."""
+    kept = reader.ancestors(target, damaged="all")
+    other = next(kept, None)
+    for commit in reader.ancestors(head, damaged="all"):
+        while other is not None and other.seq > commit.seq:
+            other = next(kept, None)
+        if other is not None and other.seq == commit.seq:
+            return
+        yield commit
+
+
+def unfinished_runs(working: WorkingCopy[Any], branch: str | None = None) -> list[RunInfo]:
+    """The runs of its branch, or of another one, that are not finished, oldest first."""
+    reader = working.reader_if_created()
+    if reader is None:
+        return []
+    runs = working.context.backend.runs(agent=working.name, unfinished=True)
+    branch = working.branch if branch is None else branch
+    return [run for run in runs if run.branch == branch and run.agent_no == reader.no]
+
+
+def _cancelled(working: WorkingCopy[Any], cancel_run: bool) -> list[RunInfo]:
+    """The rows of unfinished runs as cancelled.
+
+    Raises:
+        Conflict: there are any, and that was not asked for.
+    """
+    runs = unfinished_runs(working)
+    if runs and not cancel_run:
+        raise Conflict(
+            f"run {visible(runs[0].id)} is not finished ({runs[0].status})",
+            target=_target(working),
+            hint="let it finish, or say cancel_run=True",
+        )
+    return [
+        replace(run, status="cancelled", ended=HERE, problem=MOVED, wake_at=0, waits="")
+        for run in runs
+    ]
+
+
+def _extras(working: WorkingCopy[Any], cancelled: Sequence[RunInfo]) -> Extras:
+    unused = [Unused.read(working.context.backend, run.id) for run in cancelled]
+    return Extras(
+        records=[one.noted_in({"t": "run-cancelled", "run": one.run}) for one in unused],
+        runs=cancelled,
+        sends=[
+            message for run, one in zip(cancelled, unused, strict=True)
+            for message in to_family(
+                working.context.backend, run, working.reader, one.asked, cancelled
+            )
+        ],
+        consumed=[message.no for one in unused for message in (*one.asked, *one.cancels)],
+        read_to={run: no for one in unused for run, no in one.read_to.items()},
+    )  # fmt: skip
+
+
+def _tell(working: WorkingCopy[Any], extras: Extras) -> None:
+    """Those who wait for the end of the runs that were cancelled, and those who were sent word of
+    it."""
+    for run in {*(row.id for row in extras.runs), *(message.run for message in extras.sends)}:
+        working.context.backend.notify(run)
+
+
+def _tool_calls(commits: Iterable[Commit]) -> tuple[Mapping[str, Any], ...]:
+    return tuple(
+        record for commit in commits for record in commit.records if record.get("t") == "intent"
+    )
+
+
+def _target(working: WorkingCopy[Any]) -> str:
+    return f"agent {working.name!r}, branch {working.branch!r}"

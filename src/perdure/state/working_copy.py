@@ -1,0 +1,496 @@
+"""The working copy of one branch: its state in memory, typed and plain, and how it moves on.
+
+`plain` is what the log says; `typed` is the user's live object. Ops go into `plain` first, are
+checked, committed, and only then reach `typed`: a reader of the state sees committed values only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, Generic, TypeVar
+
+from perdure.core.arguments.names import check_cause
+from perdure.core.draft.draft import Recording, view
+from perdure.core.format import chain
+from perdure.core.live.drift import Drift
+from perdure.core.schema.schema import Schema, TypedPlan
+from perdure.core.values import ops
+from perdure.core.values.diff import diff
+from perdure.core.values.ops import Op
+from perdure.core.values.plain_values import Plain, copy
+from perdure.errors import PerdureError
+from perdure.model import MAIN, MISSING, AgentInfo, Cause, Commit
+from perdure.state import not_found, refused_calls
+from perdure.state.context import Context
+from perdure.state.flow import Flow, drive
+from perdure.state.incarnation import Incarnation
+from perdure.state.initial_state import initial_state
+from perdure.state.live_object import Live
+from perdure.state.others_commits import MOVES, advance_both, newer_commits
+from perdure.state.snapshot_age import SinceSnapshot
+from perdure.storage.log.proposals import NOTHING, Committed, Extras, Proposal
+from perdure.storage.log.reader import Folded, LogReader
+from perdure.storage.looks import Reads
+from perdure.storage.retention import STORES_OWN
+from perdure.system.locks import ReentrantLock
+
+T = TypeVar("T")
+
+
+class WorkingCopy(Generic[T]):
+    """One branch of one agent in memory. Not for two threads at once: `lock` is theirs to take."""
+
+    def __init__(
+        self, context: Context, name: str, schema: Schema[T], branch: str, initial: Any = MISSING,
+        incarnation: int | None = None, reads: Reads | None = None,
+    ) -> None:  # fmt: skip
+        self.context = context
+        self._reads: Reads = reads or context.backend
+        self.name = name
+        self.schema, self._own = schema, (schema.id, schema.version)
+        self.branch = branch
+        self.lock = ReentrantLock()
+        self.epoch: int | None = None
+        self.editing = False
+        self.edit_lost: Callable[[], bool] | None = None
+        """Tells whether the block that is open was left without its end."""
+        self._open: object = None
+        """Whose changes the plain state holds, uncommitted: a draft's, or a commit's under way. Set
+        before the first one, and unset behind the last. An exception may come in between: who
+        finds it set where nothing is under way reads the log anew."""
+        self._initial = initial
+        self._incarnation = Incarnation(self._reads, name, incarnation)
+        self._reader: LogReader | None = None
+        self._plain: Plain = MISSING
+        self._base: Plain = MISSING
+        self._live = Live(schema, name)
+        self._seq = 0
+        self._stored: tuple[str, tuple[int, int]] | None = None
+        self._since = SinceSnapshot()
+
+    # -- what is there ---------------------------------------------------------------------
+
+    @property
+    def seq(self) -> int:
+        """Seq of the commit whose state this is; 0 for an agent that is not created yet."""
+        if self._plain is MISSING:
+            with self.lock:  # else it may be missing for the moment in which a commit lands
+                self.load()
+        return self._seq
+
+    @property
+    def plain(self) -> Plain:
+        self.load()
+        return self._plain
+
+    @property
+    def typed(self) -> T:
+        if self._plain is MISSING:
+            self._load_anew()
+        return self._live.of(self._plain, self._seq)
+
+    seen = typed  # what the function of a run sees; see `run_view`
+
+    @property
+    def in_memory(self) -> bool:
+        """Whether `typed` can be had without reading or building anything."""
+        return self._live.value is not MISSING and self._plain is not MISSING
+
+    @property
+    def known(self) -> bool:
+        """`exists`, as last looked."""
+        return self._reader is not None
+
+    @property
+    def reader(self) -> LogReader:
+        """The agent's log.
+
+        Raises:
+            NotFound: the agent has no commit yet.
+        """
+        reader = self._reader or self.reader_if_created()
+        if reader is None:
+            raise not_found.not_created(self.name)
+        return reader
+
+    def reader_if_created(self) -> LogReader | None:
+        if self._reader is None:
+            info = self._incarnation.find()
+            if info is not None:
+                self._reader = LogReader(self._reads, info)
+        return self._reader
+
+    def settle(self) -> None:
+        """Be about the incarnation that is there now, or about the next one."""
+        info = self._incarnation.settle()
+        if info is not None:
+            self._reader = LogReader(self._reads, info)
+
+    # -- keeping in step -------------------------------------------------------------------
+
+    def load(self) -> None:
+        self._mend()
+        if self._plain is MISSING:
+            self._load_anew()
+
+    def _mend(self) -> None:
+        """Drop what is in memory where what changed it was left in the middle."""
+        if self._open is not None and not self.editing:
+            self.forget()
+
+    def refresh(self) -> None:
+        """Move on to the branch's head as it is now."""
+        if self.editing:
+            self.refuse_inside_edit()
+        self._mend()
+        if self._plain is MISSING or self._seq == 0:
+            self._load_anew()
+            return
+        ref = self._reads.ref(self.reader.no, self.branch)
+        if ref is None or ref.deleted:
+            raise not_found.deleted(self.name, self.branch)
+        if ref.seq == self._seq:
+            return
+        newer = self._newer(ref.seq)
+        if newer is None:
+            self._load_anew()
+        for commit in newer or ():
+            self.advance(commit, in_place=True)
+
+    def follow(self) -> list[Commit] | None:
+        """As `refresh`, in place, at a cost that depends on what others have committed: that, or
+        None where everything may be different now."""
+        self.refuse_inside_edit()
+        self._mend()
+        ref = self.in_memory and self._seq and self._reads.ref(self.reader.no, self.branch)
+        newer = self._newer(ref.seq) if ref and not ref.deleted else None
+        if newer is None or any(commit.cause.kind in MOVES for commit in newer):
+            self.refresh()
+            return None
+        for commit in newer:
+            self.advance(commit, in_place=True)
+        return newer
+
+    def _newer(self, head: int) -> list[Commit] | None:
+        own = self._own
+        return newer_commits(self.reader, self._seq, head, own) if self._stored == own else None
+
+    def refuse_inside_edit(self) -> None:
+        """An open draft stands on the head as it was; what moved the head would tear it loose.
+
+        Raises:
+            Conflict: a block of `edit` is open.
+        """
+        if self.editing and self.edit_lost is not None and self.edit_lost():
+            self.forget()
+            self.editing = False
+        if self.editing:
+            raise refused_calls.inside_edit(self.name)
+
+    def drift(self) -> list[Drift]:
+        """Where the live object is not what is committed; an open draft does not count."""
+        draft = self._open
+        plain = draft.before() if isinstance(draft, Recording) and self.editing else self.plain
+        return self.schema.drift(self.typed, plain)
+
+    def drop_drift(self) -> None:
+        """Forget what was changed in the live typed object outside `edit`. Costs O(state)."""
+        self._live.drop_drift(self._plain)
+
+    def reopen_if_created_meanwhile(self) -> None:
+        """After a conflict on creating the agent: look again who is there."""
+        with self.lock:
+            if self._seq == 0 and not self.editing:
+                self.forget()
+
+    def forget(self) -> None:
+        """Drop what is in memory; the next look rehydrates it from the log."""
+        self._plain = MISSING
+        self._live.drop()
+        self._open = None
+
+    def _load_anew(self) -> None:
+        reader = self.reader_if_created()
+        if reader is None:
+            if self.branch != MAIN:
+                raise not_found.no_first_branch(self.name, self.branch)
+            self._start_from_initial()
+            return
+        ref = reader.ref(self.branch)
+        if ref.kind != "branch":
+            raise not_found.no_branch(self.name, self.branch)
+        self._adopt(reader.fold(ref.seq))
+
+    def _start_from_initial(self) -> None:
+        plain = initial_state(self.schema, self._initial, self.name)
+        self._plain = MISSING
+        self._live.forget()
+        self._live.of(plain, 0)
+        self._seq = 0
+        self._plain = plain
+
+    def _adopt(self, folded: Folded) -> None:
+        if folded.schema_id != self.schema.id:
+            raise not_found.other_schema(self.name, folded.schema_id, self.schema)
+        plain = self.schema.migrate(folded.state, folded.schema_version)
+        self._plain = MISSING
+        self._stored = (folded.schema_id, folded.schema_version)
+        self._live.drop()
+        self._open = None
+        self._seq = folded.seq
+        self._since.begin(folded, migrated=self.migration_due)
+        self._plain = plain  # last: an exception before leaves none, which is read anew
+
+    @property
+    def migration_due(self) -> bool:
+        """Whether the log's state is of an older major version than the one in memory."""
+        stored = self._stored
+        return stored is not None and stored[1][0] < self._own[1][0]
+
+    def rewind(self, folded: Folded) -> None:
+        """Go back, in memory only, to an earlier state, now this copy's: where a replay begins."""
+        self._adopt(folded)
+        self._live.forget()  # a replay begins with what a first run would have
+
+    def advance(self, commit: Commit, *, in_place: bool = False) -> None:
+        """Go on, in memory only, over a commit of the branch that is in the log already.
+
+        Args:
+            in_place: change the live typed object, as committing here would have.
+        """
+        moved = commit.cause.kind in MOVES and commit.parent != self._seq
+        if self.migration_due or moved:  # not so on the path of a state, of which all is known
+            self._adopt(self.reader.fold(commit.seq))
+            return
+        # Until all is in step the plain state is not there: an exception leaves none to trust.
+        plain, self._plain = self._plain, MISSING
+        if not commit.delta:
+            pass  # only of a run's journal
+        elif in_place and self._live.value is not MISSING:
+            plain = advance_both(self.reader, plain, self._live, commit)
+        else:
+            plain = self.reader.apply(plain, commit)
+            self._live.drop()
+        self._since.note(commit.delta, commit.size)
+        self._seq = commit.seq
+        self._plain = plain
+
+    # -- moving on -------------------------------------------------------------------------
+
+    def commit_recording(
+        self, recording: Recording, cause: Cause, extras: Extras = NOTHING
+    ) -> Committed:
+        """Validate and commit what a draft recorded; on any failure all is as before it."""
+        return drive(self.context, self.committing_recording(recording, cause, extras))
+
+    def committing_recording(
+        self, recording: Recording, cause: Cause, extras: Extras = NOTHING
+    ) -> Flow[Committed]:
+        seq = self._seq
+        try:
+            recording.check_whole()
+            committed = yield from self._committing(
+                recording.plain, recording.ops, recording.inverses, cause, extras
+            )
+        except BaseException as error:
+            whole = isinstance(error, PerdureError) and not recording.torn
+            self._put_back(recording, recording.rollback if whole else None, seq)
+            raise
+        recording.apply_ephemeral(self._live.value)
+        return committed
+
+    def record(self) -> Recording:
+        """A draft of the state, which `commit_recording` or `restore` ends."""
+        self._mend()
+        typed = self.typed  # built from the plain state as it is before the draft changes it
+        self._keep_base()
+        self._open = recording = Recording(self.schema, self._plain, typed=typed)
+        return recording
+
+    def throwaway(self) -> Recording:
+        """A draft of which nothing will remain."""
+        return Recording(self.schema, copy(self.plain), typed=self.typed)
+
+    def restore(self, recording: Recording) -> None:
+        """Undo in memory what an abandoned draft did."""
+        if recording.torn:
+            self.forget()
+        elif self._open is recording:
+            self._plain, self._open = recording.rollback(), None
+
+    def commit_delta(
+        self, delta: Sequence[Op], cause: Cause, extras: Extras = NOTHING
+    ) -> Committed:
+        """Commit ops that come from elsewhere: a diff, an inverse. Nothing changes on failure."""
+        return drive(self.context, self.committing_delta(delta, cause, extras))
+
+    def committing_delta(
+        self, delta: Sequence[Op], cause: Cause, extras: Extras = NOTHING, *, whole: bool = False
+    ) -> Flow[Committed]:
+        """As `commit_delta`. `whole`: what they make is checked; the state before need not fit."""
+        if self.editing:
+            self.refuse_inside_edit()
+        if not delta and self.in_memory and self._seq and not self.migration_due:
+            check_cause(cause)  # the state stays, as with most of a run's: nothing to take back
+            return self._submitting([], cause, extras)
+        if not delta and not self.in_memory:
+            return self._committing_nothing(cause, extras)
+        return self._committing_ops(delta, cause, extras, whole)
+
+    def _committing_nothing(self, cause: Cause, extras: Extras) -> Flow[Committed]:
+        """No change is marked as under way: an edit opened meanwhile would drop what this moves."""
+        self._mend()
+        yield lambda: self.typed
+        return (yield from self.committing_delta([], cause, extras))
+
+    def _committing_ops(
+        self, delta: Sequence[Op], cause: Cause, extras: Extras, whole: bool
+    ) -> Flow[Committed]:
+        self._mend()
+        if not self.in_memory:
+            yield lambda: self._live.attempt(self.plain, self._seq) if whole else self.typed
+        self._keep_base()
+        seq, before = self._seq, self._plain
+        # Taking a deletion back would put the key last, and the order of keys counts.
+        spare = copy(before) if any(type(op) is ops.Delete for op in delta) else MISSING
+        root, inverses = before, []
+        self._open = token = object()
+        try:
+            for op in delta:
+                inverses.append(ops.invert(root, op))
+                root = ops.apply(root, ops.own(op))
+            return (yield from self._committing(root, list(delta), inverses, cause, extras, whole))
+        except BaseException as error:
+
+            def restore() -> Plain:
+                return spare if spare is not MISSING else ops.fold(root, reversed(inverses))
+
+            self._put_back(token, restore if isinstance(error, PerdureError) else None, seq)
+            raise
+
+    def _put_back(self, token: object, restore: Callable[[], Plain] | None, seq: int) -> None:
+        """After a failure: the state as before. If a commit landed, the log knows better; so it
+        does behind an exception that is none of ours, and may have come from in between."""
+        if self._open is not token:
+            return  # a thrown away generator's, late: others have read anew since
+        self._since.doubt()
+        if restore is not None and self._seq == seq and self._plain is not MISSING:
+            self._plain = restore()
+            self._open = None
+        else:
+            self.forget()
+
+    def _committing(
+        self, root: Plain, delta: list[Op], inverses: list[Op], cause: Cause, extras: Extras,
+        whole: bool = False,
+    ) -> Flow[Committed]:  # fmt: skip
+        check_cause(cause)
+        typed, plan = self._live.value if whole else self.typed, None
+        if delta and typed is not MISSING:
+            plan = self.schema.plan(typed, root, delta, inverses)
+            if plan.turned and isinstance(self._open, Recording):
+                plan.refuse_turned()
+        if delta and self.schema.invariants:
+            self.schema.check_invariants(typed, view(self.schema, root), [op.path for op in delta])
+        self._plain = root
+        if self._seq == 0 or self.migration_due:
+            yield from self._committing_base()
+        return (yield from self._submitting(delta, cause, extras, root=root, plan=plan))
+
+    def _keep_base(self) -> None:
+        """Where a base must be written first, it is the state before any change, to its order."""
+        if self._seq == 0 or self.migration_due:
+            self._base = copy(self._plain)
+
+    def _committing_base(self) -> Flow[None]:
+        """What must be in the log before a first commit: the agent, or its migrated state."""
+        base = self._base
+        change: list[Op]
+        if self._seq == 0:
+            self.schema.check_invariants(None, view(self.schema, base), [()])
+            cause, change = Cause("create"), [ops.Set((), base)]
+        else:
+            folded: Folded = yield partial(self.reader.fold, self._seq)
+            cause, change = Cause("migrate"), diff(folded.state, base)
+        yield from self._submitting(change, cause, NOTHING, snapshot=False)
+
+    def creating(self, along: Proposal | None = None) -> Flow[Committed | None]:
+        """Make sure that the agent is in the log; None if it was already. `along`: the commit
+        behind that, which is in along with it, or neither is."""
+        yield self.load
+        if self._seq:
+            return None
+        self.schema.check_invariants(None, view(self.schema, self._plain), [()])
+        created, cause = [ops.Set((), self._plain)], Cause("create")
+        return (yield from self._submitting(created, cause, NOTHING, along=along))
+
+    def _submitting(
+        self, delta: Sequence[Op], cause: Cause, extras: Extras, *, snapshot: bool = True,
+        along: Proposal | None = None, root: Plain = MISSING, plan: TypedPlan | None = None,
+    ) -> Flow[Committed]:  # fmt: skip
+        """One commit. `root` is the plain state behind it, where it changes that, and `plan` what
+        it does to the live object."""
+        first = self._seq == 0
+        payload = chain.pack_payload(delta, extras.records)
+        schema, reader = self.schema_to_write(), self._reader
+        incarnation: int = reader.incarnation if reader else (yield lambda: self.incarnation)
+        draft = chain.Draft(
+            self.name, incarnation, self.branch, () if first else (self._seq,),
+            *schema, self.context.executor, self.epoch or 0, cause, payload,
+        )  # fmt: skip
+        self._since.note(delta, len(payload.data))
+        proposal = self.propose(draft, None if first else self._seq, extras)
+        if first:
+            proposal.no = None  # created meanwhile, or not: the store says so
+            proposal.then = along
+        stored: Callable[[int], None] | None = None
+        state = self._plain if self._open is None else root
+        if snapshot and state is not MISSING and self._since.due(self.context, cause):
+            proposal.snapshot, stored = yield partial(
+                self._since.write, state, self.name, incarnation, self._seq
+            )
+        committed: Committed = yield proposal
+        if first:
+            self._reader = LogReader(
+                self._reads,
+                AgentInfo(self.name, committed.no, draft.incarnation, False, committed.seq),
+            )
+            self._since.begin_ageing(committed.at_micros)
+        if along is not None:
+            self._since.note((), len(along.draft.payload.data))
+        self._stored = schema
+        if root is MISSING:
+            self._seq = proposal.end.seq  # the state stays
+        else:
+            self._land(proposal.end.seq, root, plan)
+        if stored is not None:
+            self._since.wrote(proposal, stored, committed.at_micros)
+        return committed
+
+    def _land(self, seq: int, root: Plain, plan: TypedPlan | None) -> None:
+        """The commit is in: bring all in step with it, the plain state, which says so, last."""
+        self._plain = MISSING
+        self._seq = seq
+        if plan is not None:
+            self._live.value = plan.apply()
+        self._plain, self._open = root, None
+
+    def schema_to_write(self) -> tuple[str, tuple[int, int]]:
+        """A newer minor version in the log stays: unknown fields are kept, so is their version."""
+        own, stored = self._own, self._stored
+        if stored is not None and stored[1] > own[1] and stored[1][0] == own[1][0]:
+            return own[0], stored[1]
+        return own
+
+    @property
+    def incarnation(self) -> int:
+        """Of the agent that is there, or of the one that a first commit would create."""
+        reader = self.reader_if_created()
+        return reader.incarnation if reader is not None else self._incarnation.to_create()
+
+    def propose(self, draft: chain.Draft, expected: int | None, extras: Extras) -> Proposal:
+        if self.branch in STORES_OWN:  # whoever reads it relies on what the store says there
+            raise refused_calls.stores_own(self.name, self.branch)
+        no = self._reader.no if self._reader else None
+        return Proposal(draft, no, expected, extras, self.epoch)

@@ -1,0 +1,386 @@
+"""The commits of one agent's log, each checked before it is used (I11): its payload against its
+header, its header against the link to its neighbour.
+
+Of a commit that cannot be read the error names the way back; for those who do not go by what it
+says, there is what can be had of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Literal
+
+from msgspec.structs import replace
+
+from perdure.core.format import chain
+from perdure.core.format.salvage import salvage
+from perdure.errors import Corrupt, NotFound, PerdureError, UnsupportedFormat
+from perdure.model import MAIN, MICROS_MAX, AgentInfo, Commit
+from perdure.storage.log.way_back import with_way_back
+from perdure.storage.looks import Reads
+from perdure.storage.port import StoredCommit
+
+CHUNK_FIRST = 32
+CHUNK_MAX = 2048
+SEQ_END = 1 << 36
+
+UNREADABLE = (Corrupt, UnsupportedFormat)
+Salvaged = tuple[type[PerdureError], ...]
+"""The errors that are no reason to raise: what can be had of such a commit is given."""
+
+Damaged = Literal["refused", "foldable", "all"]
+"""Which damaged commits are given: none; those of which all is there that a state is made of."""
+
+
+def check_follows(commit: Commit, before: Commit | None) -> None:
+    """As `chain.check_link`; of one that is damaged, as far as its header can be read.
+
+    Raises:
+        Corrupt: it does not.
+    """
+    if commit.damaged:
+        if not commit.prev:
+            return  # the one behind it links to its bytes, whatever they are
+        if not commit.at_micros:
+            commit = replace(commit, at_micros=MICROS_MAX)
+    chain.check_link(commit, before)
+
+
+def _check_pair(older: Commit, newer: Commit) -> None:
+    try:
+        if newer.damaged:
+            check_follows(newer, older)
+        else:
+            chain.check_link(newer, older)
+    except Corrupt as error:  # which of the two it is, another one behind them would say
+        error.seq = older.seq
+        raise
+
+
+class CommitReader:
+    """Reads the commits of one incarnation of one agent.
+
+    Attributes:
+        chunk_first: how many commits a walk back reads at first.
+    """
+
+    chunk_first = CHUNK_FIRST
+
+    def __init__(self, backend: Reads, info: AgentInfo) -> None:
+        self._backend = backend
+        self.name = info.name
+        self.no = info.no
+        self.incarnation = info.incarnation
+        self._snapshotted: set[int] = set()
+        """Of the commits that were read, those at which there is a snapshot."""
+
+    def target(self, seq: int | None = None) -> str:
+        return f"agent {self.name!r}" + (f", commit {seq}" if seq is not None else "")
+
+    def waited_on(self, branch: str) -> bool:
+        """Whether a run on a branch is not finished; see `way_back`."""
+        rows = self._backend.runs(agent=self.name, unfinished=True)
+        return any((row.agent_no, row.branch) == (self.no, branch or MAIN) for row in rows)
+
+    # -- commits ---------------------------------------------------------------------------
+
+    def commit(self, seq: int) -> Commit:
+        """One commit.
+
+        Raises:
+            NotFound: the log has no such seq. Corrupt: it cannot be read; with the way back.
+        """
+        try:
+            return self._decode(self._row(seq))
+        except UNREADABLE as error:
+            raise with_way_back(self, error, seq) from error
+
+    def peek(self, seq: int) -> Commit:
+        """One commit, or what can be had of it where it is damaged: at least the branch and the
+        schema, if need be those of a commit before it.
+
+        Raises:
+            NotFound: the log has no such seq.
+        """
+        commit = self._salvaged(self._row(seq))
+        before = seq
+        while commit.damaged and not (commit.schema_id and commit.branch) and before > 1:
+            before -= 1
+            other = self._salvaged(self._row(before))
+            if other.schema_id and other.branch:
+                commit = replace(
+                    commit, branch=commit.branch or other.branch, schema_id=other.schema_id,
+                    schema_version=other.schema_version,
+                )  # fmt: skip
+        return commit
+
+    def _row(self, seq: int) -> StoredCommit:
+        stored = self._backend.read(self.no, seq, seq) if seq > 0 else []
+        if not stored:
+            raise self.absent(seq)
+        return stored[0]
+
+    def absent(self, seq: int) -> NotFound:
+        """What to raise of a commit that is not there.
+
+        Raises:
+            Corrupt: it was, as a branch or checkpoint says.
+        """
+        self.refuse_purged(seq)
+        named = max((ref.seq for ref in self._backend.refs(self.no)), default=0)
+        last = self.last_seq()  # behind it, and so not before it
+        if 0 < seq <= named and (last < named or not self._backend.read(self.no, seq, seq)):
+            raise Corrupt(
+                f"is not there, and a branch or checkpoint is at commit {named}",
+                target=self.target(seq), hint=chain.HINT, seq=seq,
+            )  # fmt: skip
+        return NotFound(
+            "there is no such commit", target=self.target(seq),
+            hint=f"its log goes from 1 to {last}",
+        )  # fmt: skip
+
+    def refuse_purged(self, seq: int) -> None:
+        """Of a commit that is not there: say so if it was purged.
+
+        Raises:
+            NotFound: it was.
+        """
+        info = self._backend.agent(self.name, self.incarnation)
+        if info is not None and info.purged and 0 < seq <= info.seq:
+            raise NotFound(
+                "is gone: the agent was deleted, and its log purged", target=self.target(seq),
+                hint=f"only commit {info.seq}, the deletion, is left; what was exported, or copied "
+                "to another store, before that is still there",
+            )  # fmt: skip
+
+    def commits(
+        self, first: int = 1, last: int = SEQ_END, *, newest_first: bool = False,
+        damaged_too: bool = False, newer_too: bool = True,
+    ) -> Iterator[Commit]:  # fmt: skip
+        """Commits of all branches in order, each checked against its neighbour.
+
+        Args:
+            damaged_too: what can be had of those that cannot be read, too, as `Commit.damaged`
+                says; and nothing is compared. For who does not go by what they say.
+            newer_too: with `damaged_too`, also of those that only a newer version can read. Without
+                it there is no such commit among them: for who would call them damaged.
+
+        Raises:
+            Corrupt: at the first that cannot be read, or does not follow; with the way back.
+            UnsupportedFormat: at the first that only a newer version can read.
+        """
+        salvaged: Salvaged = () if not damaged_too else (Corrupt,)
+        if damaged_too and newer_too:
+            salvaged = UNREADABLE
+        walk = self._commits(first, last, newest_first, salvaged)
+        while True:
+            try:
+                commit = next(walk, None)
+            except UNREADABLE as error:
+                if not error.seq:
+                    raise
+                raise with_way_back(self, error, error.seq) from error
+            if commit is None:
+                return
+            yield commit
+
+    def told(
+        self, first: int = 1, last: int = SEQ_END, *, newest_first: bool = False,
+        damaged_too: bool = False,
+    ) -> Iterator[Commit]:  # fmt: skip
+        """As `commits`; with `damaged_too` also, for each gap, one commit that stands for all that
+        are missing there, at the last of them. To be shown: nothing is known of them."""
+        if not damaged_too:
+            yield from self.commits(first, last, newest_first=newest_first)
+            return
+        step = -1 if newest_first else 1
+        due = first if not newest_first else last if last < SEQ_END else 0
+        for commit in self.commits(first, last, newest_first=newest_first, damaged_too=True):
+            if due and commit.seq != due:
+                yield self._missing(due, commit.seq - step)
+            yield commit
+            due = commit.seq + step
+        if due and (due >= first if newest_first else due <= last < SEQ_END):
+            yield self._missing(due, first if newest_first else last)
+
+    def _missing(self, one: int, other: int) -> Commit:
+        first, last = sorted((one, other))
+        self.refuse_purged(last)
+        many = f"commits {first}–{last} are" if first < last else "it is"
+        return salvage(self.name, self.incarnation, last, b"", b"", f"{many} missing from the log")
+
+    def _commits(
+        self, first: int, last: int, newest_first: bool, salvaged: Salvaged
+    ) -> Iterator[Commit]:
+        chunk = CHUNK_FIRST
+        before: Commit | None = None
+        while first <= last:
+            rows = self._backend.read(self.no, first, last, newest_first=newest_first, limit=chunk)
+            for row in rows:
+                commit = self._salvaged(row, salvaged)
+                if before is None and not newest_first and commit.seq > first:
+                    self._check_none(first, bool(salvaged))
+                if not salvaged:
+                    self._check_neighbour(before, commit, newest_first=newest_first)
+                yield commit
+                before = commit
+            if len(rows) < chunk:
+                if newest_first:
+                    self._check_reached(before, first, last, bool(salvaged))
+                elif (end := before.seq if before is not None else first - 1) < last:
+                    self._check_none(end + 1, bool(salvaged))
+                return
+            if newest_first:
+                last = rows[-1].seq - 1
+            else:
+                first = rows[-1].seq + 1
+            chunk = min(chunk * 4, CHUNK_MAX)
+
+    def _check_reached(self, before: Commit | None, first: int, last: int, salvaged: bool) -> None:
+        """That a walk back ended where the log begins: else what is there may be elsewhere."""
+        missing = before.seq - 1 if before is not None else last
+        if not max(first, 1) <= missing < SEQ_END:
+            return
+        self.refuse_purged(missing)
+        if not salvaged and (before is not None or missing <= self.last_seq()):
+            raise Corrupt(
+                "is missing from the log", target=self.target(missing), hint=chain.HINT, seq=missing
+            )
+        if not salvaged:
+            self.absent(missing)  # raises where a branch says that it was there
+
+    def _check_none(self, seq: int, salvaged: bool) -> None:
+        """That a commit which was not found is none that a branch or checkpoint speaks of."""
+        self.refuse_purged(seq)
+        if not salvaged:
+            self.absent(seq)
+
+    def _check_neighbour(
+        self, before: Commit | None, commit: Commit, *, newest_first: bool
+    ) -> None:
+        if before is None:
+            return
+        if abs(commit.seq - before.seq) != 1:
+            self.refuse_purged(min(commit.seq, before.seq) + 1)
+        if newest_first:
+            _check_pair(commit, before)
+        else:
+            _check_pair(before, commit)
+
+    def _decode(self, row: StoredCommit) -> Commit:
+        if row.snapshotted:
+            self._snapshotted.add(row.seq)
+        try:
+            return chain.read_commit(self.name, row.seq, row.header, row.payload)
+        except UNREADABLE as error:
+            raise self._judged(error, row) from error.__cause__
+
+    def _judged(self, error: Corrupt | UnsupportedFormat, row: StoredCommit) -> PerdureError:
+        """The same error, at its commit. What looks like a newer version's is damage, where the one
+        behind it follows another header: a hash needs no decoding."""
+        error.seq = row.seq
+        if not isinstance(error, UnsupportedFormat):
+            return error
+        try:
+            behind = self._backend.read(self.no, row.seq + 1, row.seq + 1)
+            if not behind or chain.follows(behind[0].header, row.header):
+                return error
+        except UNREADABLE:
+            return error
+        return Corrupt(
+            f"{error.problem}, and the commit behind it follows another one", target=error.target,
+            hint=chain.HINT, seq=row.seq,
+        )  # fmt: skip
+
+    def check(self, row: StoredCommit, before: Commit | None) -> Commit:
+        """A commit as it is stored, which follows another one.
+
+        Raises:
+            Corrupt: it does not, or cannot be read; with the way back.
+        """
+        try:
+            commit = self._decode(row)
+            if before is None:
+                check_follows(commit, None)
+            else:
+                self._check_neighbour(before, commit, newest_first=False)
+        except UNREADABLE as error:
+            raise with_way_back(self, error, error.seq or row.seq) from error
+        return commit
+
+    def _salvaged(self, row: StoredCommit, errors: Salvaged = UNREADABLE) -> Commit:
+        """The commit; or, where it raises one of these, what can be had of it."""
+        try:
+            return self._decode(row)
+        except errors as error:
+            commit = salvage(
+                self.name, self.incarnation, row.seq, row.header, row.payload, error.problem
+            )
+            if isinstance(error, UnsupportedFormat):  # what it all means, only that version knows
+                commit = replace(commit, newer=True, foldable=False)
+            return commit
+
+    def last_seq(self) -> int:
+        rows = self._backend.read(self.no, 0, SEQ_END, newest_first=True, limit=1)
+        return rows[0].seq if rows else 0
+
+    def ancestors(
+        self, seq: int, *, damaged: Damaged = "refused", chunk: int | None = None
+    ) -> Iterator[Commit]:  # fmt: skip
+        """The commits whose deltas make up the state at a commit, newest first.
+
+        Args:
+            damaged: which of those that cannot be read as they were written are given, too. Behind
+                one whose parent cannot be read there is nothing.
+            chunk: how many are read at first; by default `chunk_first`.
+
+        Raises:
+            Corrupt: at the first that is refused; with the way back.
+        """
+        try:
+            for commit, _ in self._ancestor_rows(seq, damaged, chunk):
+                yield commit
+        except UNREADABLE as error:
+            if not error.seq:
+                raise
+            raise with_way_back(self, error, error.seq) from error
+
+    def _ancestor_rows(
+        self, seq: int, damaged: Damaged, chunk: int | None = None
+    ) -> Iterator[tuple[Commit, StoredCommit]]:  # fmt: skip
+        """Follows first parents, reading neighbours in growing chunks."""
+        chunk = min(chunk or self.chunk_first, CHUNK_MAX)
+        rows: dict[int, StoredCommit] = {}
+        child: Commit | None = None
+        while seq > 0:
+            row = rows.get(seq)
+            if row is None:
+                rows = {row.seq: row for row in self._chunk(seq, chunk)}
+                chunk = min(chunk * 2, CHUNK_MAX)
+                if seq not in rows:
+                    self.refuse_purged(seq)
+                    raise Corrupt(
+                        "is missing from the log", target=self.target(seq), hint=chain.HINT, seq=seq
+                    )
+                row = rows[seq]
+            try:
+                commit = chain.read_commit(self.name, seq, row.header, row.payload)
+            except UNREADABLE as error:
+                commit = self._salvaged(row)
+                if damaged == "refused" or (damaged == "foldable" and not commit.foldable):
+                    raise self._judged(error, row) from error.__cause__
+            if child is not None and child.seq == seq + 1 and damaged != "all":
+                _check_pair(commit, child)
+            yield commit, row
+            child, seq = commit, commit.parents[0] if commit.parents else 0
+
+    def _chunk(self, seq: int, size: int) -> list[StoredCommit]:
+        """A commit and some before it; that one alone, where bytes of the others cannot be read."""
+        try:
+            return self._backend.read(self.no, max(1, seq - size + 1), seq, newest_first=True)
+        except Corrupt:
+            return self._backend.read(self.no, seq, seq)
+
+    def can_fold(self, seq: int) -> int:
+        """0: the state at a commit can be had. Else the commit that stands in the way."""
+        raise NotImplementedError

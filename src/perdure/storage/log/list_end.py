@@ -1,0 +1,114 @@
+"""The end of one long list of a state, read without what is in front of it.
+
+Who shows the last ten of thousands of messages would else read, prove and decode all of them.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple, Protocol
+
+from perdure.core.format import remains
+from perdure.core.values.ops import Append
+from perdure.core.values.plain_values import Plain
+from perdure.errors import Corrupt
+from perdure.model import Commit
+from perdure.storage.log import snapshots
+from perdure.storage.log.commits import CHUNK_FIRST
+from perdure.storage.log.reader import LogReader
+from perdure.storage.log.snapshots import ABSENT
+from perdure.storage.port import StoredSnapshot
+
+CHUNK_LEAST = 4
+
+
+class Parts(Protocol):
+    """What a backend may have beside `Backend`: the parts of a snapshot, one by one."""
+
+    def manifest(self, no: int, seq: int) -> StoredSnapshot | None:
+        """As `Backend.snapshot`, without the leaves."""
+        ...
+
+    def leaf(self, leaf_id: int) -> bytes | None:
+        """One leaf; None: retention has removed it."""
+        ...
+
+
+class End(NamedTuple):
+    """The last items of a list, or all where there are fewer, and the schema of their state."""
+
+    items: list[Plain]
+    schema_id: str
+    schema_version: tuple[int, int]
+
+
+class EndReader(LogReader):
+    """Reads the last `count` items of the list at one key of the state. What it does read is
+    checked as everywhere (I11)."""
+
+    def __init__(self, log: LogReader, key: str, count: int) -> None:
+        self._backend = log._backend
+        self.name, self.no, self.incarnation = log.name, log.no, log.incarnation
+        self._key, self._count = key, count
+        self.chunk_first = min(max(count, CHUNK_LEAST), CHUNK_FIRST)  # mostly each appends some
+
+    def end(self, branch: str) -> End | None:
+        """As a branch is now. None: only a `fold` can tell, or says why not."""
+        ref = self._backend.ref(self.no, branch)
+        if ref is None or ref.deleted or ref.kind != "branch":
+            return None
+        try:
+            return self._end(ref.seq)
+        except (Corrupt, LookupError, TypeError):  # an op goes into what was not read, or worse
+            return None
+
+    def _end(self, seq: int) -> End | None:
+        """From the newest commit on back, until they appended enough, or there is a state."""
+        pending: list[Commit] = []
+        appended: list[Plain] = []
+        only_appended = True
+        state: Plain = None
+        for commit, row in self._ancestor_rows(seq, "refused"):
+            if row.snapshotted:
+                state = self._snapshot(commit)
+                break
+            if row.payload.startswith(remains.MAGIC):
+                state = self._kept_state(row)
+                break
+            if commit.trimmed:
+                return None
+            pending.append(commit)
+            only_appended = only_appended and self._go_back(commit, appended)
+            if only_appended and len(appended) >= self._count:
+                return self._found(appended, pending[0])
+        newest = pending[0] if pending else commit
+        for commit in reversed(pending):
+            state = self.apply(state, commit)
+        return self._found(state[self._key], newest)
+
+    def _go_back(self, commit: Commit, appended: list[Plain]) -> bool:
+        """Put what a commit appended in front; False: it did something else to the list, too."""
+        for op in reversed(commit.delta):
+            if op.path and op.path[0] != self._key:
+                continue
+            if type(op) is not Append or op.path != (self._key,):
+                return False
+            appended[0:0] = op.values
+        return True
+
+    def _found(self, items: list[Plain], newest: Commit) -> End | None:
+        found = items[max(0, len(items) - self._count) :]
+        if type(found) is not list or any(item is ABSENT for item in found):
+            return None
+        return End(found, newest.schema_id, newest.schema_version)
+
+    def _snapshot(self, commit: Commit) -> Plain:
+        """The state of a snapshot, where the backend allows that without most of its items."""
+        target = f"agent {self.name!r}, snapshot at commit {commit.seq}"
+        manifest = getattr(self._backend, "manifest", None)
+        if manifest is None:
+            whole = self._read_snapshot(commit)
+            return None if whole is None else whole[0]
+        return snapshots.read_end(
+            manifest(self.no, commit.seq), self._backend.leaf, self._key,  # type: ignore[attr-defined]
+            self._count, target, self.name, self.incarnation, commit.parent,
+        )  # fmt: skip

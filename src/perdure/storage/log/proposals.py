@@ -1,0 +1,214 @@
+"""A commit on its way in: what it is made of, its place once it has one, and what became of it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from hashlib import sha256
+from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from perdure.core.format import chain
+from perdure.core.format.chain import START, Tail
+from perdure.core.format.rows import check_message, check_row
+from perdure.model import Checkpoint, Commit, Message, RunInfo
+from perdure.storage.log.refusals import explain
+from perdure.storage.port import Append, Refused, StoredSnapshot
+
+
+class Extras(Struct, frozen=True):
+    """What else goes into a commit, beside its ops. What `Append` says of its fields holds.
+
+    Attributes:
+        records: of a run's journal; they go into the payload.
+    """
+
+    records: Sequence[Mapping[str, Any]] = ()
+    holder: str | None = None
+    key: tuple[str, bytes] | None = None
+    checkpoint: Checkpoint | None = None
+    drop_branch: str | None = None
+    delete_agent: bool = False
+    runs: Sequence[RunInfo] = ()
+    consumed: Sequence[int] = ()
+    sends: Sequence[Message] = ()
+    release: bool = False
+    sync: bool = False
+    purge: bool = False
+    read_to: Mapping[str, int] = {}
+    trims: int | None = None
+
+
+NOTHING = Extras()
+
+
+def asked(*declared: object) -> bytes:
+    """A digest of what a caller asked for under an idempotency key, by its declared arguments."""
+    return sha256("\0".join(map(repr, declared)).encode("utf-8", "surrogatepass")).digest()[:16]
+
+
+class Proposal(Struct, eq=False):
+    """A commit that wants in. It is linked, and so gets its place, at the end.
+
+    Attributes:
+        no: the agent's number; None: it is not there yet.
+        expected: the head of its branch; None: it begins one.
+        then: of one that creates its agent: another one, that is in along with it, or none is.
+        end: the log's end, once it is in, with what comes along.
+        withdrawn: nobody wants it any more; whoever leads leaves it out.
+    """
+
+    draft: chain.Draft
+    no: int | None
+    expected: int | None
+    extras: Extras = NOTHING
+    epoch: int | None = None
+    snapshot: StoredSnapshot | None = None
+    then: Proposal | None = None
+    linked: Append | None = None
+    tail: Tail = START
+    end: Tail = START
+    committed: Committed | None = None
+    refused: Refused | None = None
+    error: BaseException | None = None
+    withdrawn: bool = False
+    _gate: threading.Lock | None = None
+    _done: Callable[[], None] | None = None
+
+    @property
+    def waited_for(self) -> bool:
+        """True if a thread is blocked on this proposal; such a thread can become the leader."""
+        return self._gate is not None
+
+    @property
+    def settled(self) -> bool:
+        return bool(self.committed or self.refused or self.error)
+
+    def outcome(self) -> Committed:
+        """What became of it, once it is settled. Whoever waited for it asks: nobody is to be woken
+        any more, and no circle is left behind.
+
+        Raises:
+            As `Committer.submit`.
+        """
+        self._done = None
+        if self.committed is not None:
+            return self.committed
+        if self.refused is not None:
+            raise explain(self, self.refused)
+        assert self.error is not None
+        raise self.error
+
+    def landed(self, no: int) -> None:
+        """It is in the log of the agent of that number, at the place that it was linked to."""
+        tail, linked = self.tail, self.linked
+        assert linked is not None
+        if self.then is not None:
+            self.then.landed(no)
+        self.committed = Committed(no, tail.seq, tail.id, tail.at, linked)
+
+    def link(self, tail: Tail, now: int) -> Append:
+        """Take the place behind `tail`; may be done again behind another one."""
+        draft, extras = self.draft, self.extras
+        header, place = chain.link(draft, tail, now)
+        seq = place.seq
+        runs = [_with_seq(run, place) for run in extras.runs] if extras.runs else ()
+        # I11: as with header and records, what the readers of these would refuse is not written.
+        for row in runs:
+            check_row(row)
+        for message in extras.sends:
+            check_message(message)
+        linked = Append(
+            draft.agent, self.no, draft.incarnation, seq, header, draft.payload.data,
+            draft.branch, self.expected, self.epoch, extras.holder, extras.key, self.snapshot,
+            extras.checkpoint and _at(extras.checkpoint, seq), extras.drop_branch,
+            extras.delete_agent,
+            runs, extras.release, extras.sync, prev=tail.id, before=tail.header, id=place.id,
+            consumed=extras.consumed, sends=extras.sends, purge=extras.purge,
+            read_to=extras.read_to, trims=extras.trims, awaited=self._done is None,
+        )  # fmt: skip
+        end = place
+        if self.then is not None:
+            follower = self.then.link(place, now)
+            linked.then, linked.sync = (follower,), linked.sync or follower.sync
+            end = self.then.end
+        self.linked = None  # an exception in between leaves none that is out of step
+        self.tail, self.end = place, end
+        self.linked = linked
+        return linked
+
+    def wait(self, seconds: float) -> bool:
+        """Wait to be woken; whether it was."""
+        assert self._gate is not None
+        return self._gate.acquire(timeout=seconds)
+
+    def anew(self) -> None:
+        """It was refused, and is to be submitted once more: nobody waits for it yet."""
+        self.refused = self.linked = None
+        self._gate = None
+
+    def prepare_to_wait(self) -> None:
+        gate = threading.Lock()
+        gate.acquire()
+        self._gate = gate
+
+    def call_when_settled(self, done: Callable[[], None]) -> None:
+        self._gate, self._done = None, done
+
+    def wake(self) -> None:
+        """Once more does no harm: where a leader is interrupted, the next one does it again."""
+        # Whoever is woken may submit it anew, at once, while this one is still here: from then on
+        # what is noted is his, and not to be touched.
+        done = self._done
+        if self._gate is not None:
+            if self._gate.locked():
+                with suppress(RuntimeError):
+                    self._gate.release()
+        elif done is not None:
+            try:
+                done()
+            except Exception:
+                with suppress(Exception):  # who asked must not hurt the rest of the batch
+                    done()
+
+
+HERE = -1
+"""Stands for the proposal's own seq, in a checkpoint or a run's row, until it is linked; in
+`RunInfo.started_at`, for its time."""
+
+
+def _at(checkpoint: Checkpoint, seq: int) -> Checkpoint:
+    return replace(checkpoint, seq=seq) if checkpoint.seq == HERE else checkpoint
+
+
+def _with_seq(run: RunInfo, tail: Tail) -> RunInfo:
+    waits = run.status == "waiting"
+    finished = run.ended > 0  # before: then this commit tells it once more, and changes nothing
+    return replace(
+        run,
+        started=tail.seq if run.started == HERE else run.started,
+        ended=tail.seq if run.ended == HERE else run.ended,
+        turn_at=tail.seq if run.turn_at == HERE else run.turn_at,
+        started_at=tail.at if run.started_at == HERE else run.started_at,
+        changed_at=run.changed_at if finished else tail.at,
+        wake_at=run.wake_at if waits else 0,
+        waits=run.waits if waits else "",
+    )
+
+
+class Committed(Struct, frozen=True):
+    """Where a commit landed, and as what; its time in microseconds since 1970."""
+
+    no: int
+    seq: int
+    id: bytes
+    at_micros: int
+    linked: Append
+
+    def read(self) -> Commit:
+        """The commit, from the bytes that were stored."""
+        linked = self.linked
+        return chain.read_commit(linked.agent, linked.seq, linked.header, linked.payload)

@@ -1,0 +1,479 @@
+"""The reading side of one agent's log: commits, heads, and states folded from the nearest snapshot.
+
+Everything read is checked before it is used (I11): each payload against its header, each header
+against the link to its neighbour, each snapshot against the commit it belongs to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import datetime
+
+from msgspec import Struct
+
+from perdure.core.format import chain, remains
+from perdure.core.values import ops
+from perdure.core.values.ops import Op, OpError
+from perdure.core.values.plain_values import Plain, copy
+from perdure.errors import Corrupt, NotFound, PerdureError
+from perdure.model import Commit, to_micros
+from perdure.storage.log import snapshots
+from perdure.storage.log.commits import CHUNK_MAX as CHUNK_MAX
+from perdure.storage.log.commits import SEQ_END as SEQ_END
+from perdure.storage.log.commits import UNREADABLE, CommitReader
+from perdure.storage.log.snapshots import Leaves
+from perdure.storage.log.way_back import with_way_back
+from perdure.storage.port import Ref, StoredCommit
+from perdure.storage.retention import RETENTION, Trim, last_standing
+from perdure.system import logs
+
+_log = logs.logger("perdure.log")
+
+COMMIT_WEIGHT = 200
+"""What replaying a commit costs beside its bytes, in bytes."""
+
+JOURNAL_WEIGHT = 1000
+"""The same of one that changes no state: it is only in the way, and runs write thousands."""
+
+
+def weight(delta: Sequence[Op], size: int) -> int:
+    """What a commit of so many bytes adds to the reasons for a snapshot."""
+    return size + (COMMIT_WEIGHT if delta else JOURNAL_WEIGHT)
+
+
+CHUNK_NEAR = 16
+"""How many commits are read at first where a state that is known is not far."""
+
+FOLDS = 5
+"""Times that a state is folded while retention is at work beside that."""
+
+
+class Folded(Struct):
+    """A state as the log says it, and what its next snapshot needs to know.
+
+    Attributes:
+        schema_id, schema_version: under which the state was written.
+        leaves: the sealed leaves that hold its lists' items.
+        weight: bytes of deltas since the nearest snapshot, and what reading them costs beside.
+        commits: commits since it.
+        snapshot_at: micros of that snapshot's commit; without one, of the first commit.
+        snapshot_size: bytes of that snapshot and all of its leaves; 0 without one.
+    """
+
+    seq: int
+    state: Plain
+    schema_id: str
+    schema_version: tuple[int, int]
+    leaves: Leaves
+    weight: int
+    commits: int
+    snapshot_at: int
+    snapshot_size: int
+
+
+class LogReader(CommitReader):
+    """Reads the log of one incarnation of one agent."""
+
+    # -- what is gone ----------------------------------------------------------------------
+
+    def trim(self, until: int | None = None) -> Trim | None:
+        """What retention has removed of the log, or is about to: the last word on it that stands.
+        None: there is none.
+
+        Args:
+            until: as of this commit.
+        """
+        word = self.last_word() if until is None else self._word_before(until + 1)
+        while word:
+            try:
+                return last_standing(word, self._word, self._between)
+            except Corrupt:
+                word = self._word_before(word)
+        return None
+
+    def _word(self, seq: int) -> Commit:
+        # What only a newer version says of retention, nobody may go on without.
+        return self._salvaged(self._row(seq), (Corrupt,))
+
+    def _between(self, first: int, last: int) -> Iterator[Commit]:
+        return self.commits(first, last, damaged_too=True)
+
+    def _word_before(self, seq: int) -> int:
+        """The word before one that cannot be read, and so names none."""
+        for commit in self.commits(1, seq - 1, newest_first=True, damaged_too=True):
+            if commit.branch == RETENTION:
+                return commit.seq
+        return 0
+
+    def last_word(self) -> int:
+        """Seq of the last word on what is gone, whether it stands or not; 0: there is none."""
+        ref = self._backend.ref(self.no, RETENTION)
+        return 0 if ref is None else ref.seq
+
+    def kept(self, seq: int) -> int:
+        """As `last_word`, if the state of a commit is not gone by then.
+
+        Raises:
+            NotFound: it is.
+        """
+        last = self.last_word()
+        trim = self.trim() if last else None
+        if trim is not None and not (trim.keeps_state(seq) or self._stays_by(seq, trim)):
+            raise self.trimmed(seq, trim)
+        if last and (trim is None or trim.at != last) and self._is_gone(seq):
+            raise self.trimmed(seq, trim)  # by a word that cannot be read
+        return last
+
+    def _stays_by(self, seq: int, trim: Trim) -> bool:
+        """Whether nothing that a state is made of was to go, though the state is not said to stay:
+        as before a commit that cannot be read."""
+        for commit, row in self._ancestor_rows(seq, "all"):
+            if commit.trimmed or trim.has_removed(commit.seq):
+                return False
+            if row.payload.startswith(remains.MAGIC):
+                return True
+        return True
+
+    def _is_gone(self, seq: int) -> bool:
+        try:
+            return self._fold(seq, True, None) is None
+        except UNREADABLE:
+            return False
+
+    def trimmed(self, seq: int, trim: Trim | None = None) -> NotFound:
+        """The error for a commit whose state retention removed."""
+        trim = trim or self.trim()
+        hint = "a copy of the store, or an export, from before that has it"
+        if trim is not None:
+            more = ", ".join(map(str, sorted(trim.bases)[-5:]))
+            hint = f"there are the states from commit {trim.before} on, and of {more}; {hint}"
+        return NotFound(
+            "its state was removed by retention", target=self.target(seq), hint=hint
+        )  # fmt: skip
+
+    # -- names -----------------------------------------------------------------------------
+
+    def ref(self, name: str) -> Ref:
+        """A branch or checkpoint that is not deleted.
+
+        Raises:
+            NotFound: naming those that there are.
+        """
+        ref = self._backend.ref(self.no, name)
+        if ref is None or ref.deleted:
+            if (info := self._backend.agent(self.name, self.incarnation)) and info.deleted:
+                raise NotFound(
+                    "was deleted" + (", and its log purged" if info.purged else ""),
+                    target=self.target(),
+                    hint="a late write cannot bring it back; open the agent anew for another one",
+                )  # fmt: skip
+            names = [other.name for other in self._backend.refs(self.no) if not other.deleted]
+            raise NotFound(
+                f"has no branch or checkpoint {name!r}" + (", it was deleted" if ref else ""),
+                target=self.target(), hint=f"there are: {', '.join(names) or 'none'}",
+            )  # fmt: skip
+        return ref
+
+    def last_of(self, branch: str) -> int:
+        """Seq of a branch's head; of one that was deleted, which it was.
+
+        Raises:
+            NotFound: there never was one.
+        """
+        ref = self._backend.ref(self.no, branch)
+        return ref.seq if ref is not None else self.ref(branch).seq
+
+    def at_time(self, branch: str, moment: datetime) -> int:
+        """Seq of the branch's head at a moment; before it was forked, of what it was forked from:
+        the last commit up to the moment that `history` tells of.
+
+        Raises:
+            NotFound: the agent did not exist yet, or its log was purged.
+            ValueError: the datetime is naive.
+        """
+        low, name = self.last_at(moment), branch
+        until = _Firsts(self.commits(1, low, newest_first=True, damaged_too=True))
+        since = _Firsts(self.commits(low + 1, damaged_too=True))
+        while low:
+            if (last := until.of(name)) is not None:
+                return last.seq
+            forked = since.of(name)
+            if forked is None or not forked.parent:
+                break
+            if forked.parent <= low:
+                return forked.parent
+            name = self.peek(forked.parent).branch
+        raise NotFound(
+            f"branch {branch!r} did not exist at {moment.isoformat()}, nor what it was forked from",
+            target=self.target(),
+        )
+
+    def last_at(self, moment: datetime) -> int:
+        """Seq of the last commit, of whatever branch, up to a moment; 0: there was none yet.
+
+        Raises:
+            NotFound: the log was purged. ValueError: the datetime is naive.
+        """
+        if moment.tzinfo is None:
+            raise ValueError(
+                f"a naive datetime, {moment!r}, names no moment; give it a time zone, "
+                "e.g. datetime(..., tzinfo=UTC)"
+            )
+        micros = to_micros(moment)
+        low, high = 0, self.last_seq()
+        while low < high:  # times grow along the log
+            middle = (low + high + 1) // 2
+            known = middle
+            while not (at := self._at(known)) and known > low + 1:
+                known -= 1  # of one whose header cannot be read: it was later than this
+            if at <= micros:
+                low = middle
+            else:
+                high = known - 1
+        return low
+
+    def _at(self, seq: int) -> int:
+        """Micros of a commit; 0: its header cannot be read, or is missing.
+
+        Raises:
+            NotFound: it was purged.
+        """
+        rows = self._backend.read(self.no, seq, seq)
+        if not rows:
+            self.refuse_purged(seq)
+            return 0
+        try:
+            return chain.tail_of(rows[0].header, self.target(seq)).at
+        except UNREADABLE:
+            return self.peek(seq).at_micros
+
+    def history(
+        self, head: int, branch: str, *, damaged_too: bool = False
+    ) -> Iterator[Commit]:  # fmt: skip
+        """What happened to a branch up to a commit, newest first.
+
+        Its own commits, those rolled back from included, then, from where it was forked, those of
+        the branch it came from.
+
+        Args:
+            damaged_too: as `told`; one whose branch cannot be read is on any.
+        """
+        name, last = branch, head
+        while last >= 1:
+            origin = 0
+            for commit in self.told(1, last, newest_first=True, damaged_too=damaged_too):
+                if commit.branch != name and (commit.branch or not commit.damaged):
+                    continue
+                yield commit
+                if commit.cause.kind in ("fork", "create"):
+                    origin = commit.parent
+                    break
+            if origin == 0:
+                return
+            name, last = self.peek(origin).branch, origin
+
+    # -- states ----------------------------------------------------------------------------
+
+    def fold(self, seq: int, *, snapshots_too: bool = True, known: Folded | None = None) -> Folded:
+        """The state at a commit: the nearest snapshot on its path, and the deltas since (I6).
+
+        Args:
+            known: a state that is good, too, to begin with; it is copied.
+
+        Raises:
+            NotFound: there is no such commit, or retention removed what its state was made of.
+            Corrupt: a commit on its path cannot be read, or does not fit; with the way back.
+            UnsupportedFormat: only a newer version can read it; the same.
+        """
+        for _ in range(FOLDS):
+            try:
+                folded = self._fold(seq, snapshots_too, known)
+            except UNREADABLE as error:
+                if isinstance(error, Corrupt) and seq > self.last_seq():
+                    raise self.absent(seq) from error
+                if not error.seq:
+                    raise
+                raise with_way_back(self, error, error.seq, self._branch(seq)) from error
+            if folded is not None:
+                return folded
+            trim = self.trim()
+            if trim is None or not trim.keeps_state(seq):
+                raise self.trimmed(seq, trim)
+        raise Corrupt(
+            "what its state is made of is not all there", target=self.target(seq), hint=chain.HINT
+        )
+
+    def fold_if_there(self, seq: int, known: Folded | None) -> Folded | None:
+        """As `fold`, by the log alone. None: something of what it is made of is gone or damaged."""
+        try:
+            return self._fold(seq, False, known)
+        except UNREADABLE:
+            return None
+
+    def _branch(self, seq: int) -> str:
+        try:
+            return self.peek(seq).branch
+        except (NotFound, Corrupt):
+            return ""
+
+    def can_fold(self, seq: int) -> int:
+        """0: the state at a commit can be had. Else the commit that stands in the way."""
+        try:
+            return 0 if self._fold(seq, True, None) is not None else seq
+        except UNREADABLE as error:
+            return error.seq or seq
+
+    def is_behind(self, seq: int, weights: float, commits: float) -> bool:
+        """Whether there is so much weight, or so many commits, between a commit and the nearest
+        whole state on its path. Reads no further."""
+        weighed = count = 0
+        for commit, row in self._ancestor_rows(seq, "all", CHUNK_NEAR):
+            if row.snapshotted or row.payload.startswith(remains.MAGIC):
+                return False
+            weighed, count = weighed + weight(commit.delta, commit.size), count + 1
+            if weighed >= weights or count >= commits:
+                return True
+        return False
+
+    def _fold(self, seq: int, snapshots_too: bool, known: Folded | None) -> Folded | None:
+        """As `fold`; None where something on the way is gone: retention may be at work just now,
+        and have put a state elsewhere meanwhile."""
+        pending: list[Commit] = []
+        state: Plain = None
+        leaves = Leaves()
+        snapshot_at, size = None, 0
+        newest: Commit | None = None
+        broken: PerdureError | None = None
+        chunk = None if known is None else CHUNK_NEAR
+        for commit, row in self._ancestor_rows(seq, "foldable", chunk):
+            newest = newest or commit
+            if known is not None and commit.seq == known.seq:
+                state, snapshot_at = copy(known.state), commit.at_micros
+                break
+            if row.snapshotted and snapshots_too:
+                try:
+                    stored = self._read_snapshot(commit)
+                except UNREADABLE as error:
+                    # a cache: what it was made of is in front of it
+                    _log.warning("%s: %s: passed over; %s", error.target, error.problem, error.hint)
+                    broken = error
+                else:
+                    if stored is None:
+                        return None
+                    state, leaves, size = stored
+                    snapshot_at = commit.at_micros
+                    break
+            if commit.trimmed:
+                if broken is not None:  # and nothing is left of that
+                    raise broken
+                return None
+            if row.payload.startswith(remains.MAGIC):
+                state, size = self._kept_state(row), commit.size
+                snapshot_at = commit.at_micros
+                break
+            pending.append(commit)
+        if newest is None:
+            raise self.absent(seq)
+        if snapshot_at is None:
+            snapshot_at = pending[-1].at_micros
+        weighed = 0
+        for commit in reversed(pending):
+            state = self.apply(state, commit)
+            leaves.note(commit.delta)
+            weighed += weight(commit.delta, commit.size)
+        return Folded(
+            seq, state, newest.schema_id, newest.schema_version, leaves, weighed, len(pending),
+            snapshot_at, size,
+        )  # fmt: skip
+
+    def fold_read(self, commits: Sequence[Commit]) -> Folded | None:
+        """As `fold`, of commits that were read here, and checked, before: all that lead to the last
+        of them, from the first of the log on. They stay as they are: what they add is copied. None
+        where there is a snapshot among them, to begin with."""
+        if not self._snapshotted.isdisjoint(commit.seq for commit in commits):
+            return None
+        state: Plain = None
+        leaves, weighed = Leaves(), 0
+        for commit in commits:
+            state = self._go_over(state, map(ops.own, commit.delta), commit.seq)
+            leaves.note(commit.delta)
+            weighed += weight(commit.delta, commit.size)
+        first, last = commits[0], commits[-1]
+        return Folded(
+            last.seq, state, last.schema_id, last.schema_version, leaves, weighed, len(commits),
+            first.at_micros, 0,
+        )  # fmt: skip
+
+    def origins(self, last: int) -> dict[int, int]:
+        """Of each commit up to one, by its header alone, the commit that its state goes on from; 0
+        where it is there whole, is gone or goes on from none, and where that cannot be read."""
+        found: dict[int, int] = {}
+        first = 1
+        while rows := self._backend.read(self.no, first, last, limit=CHUNK_MAX):
+            for row in rows:
+                found[row.seq] = self._origin(row)
+            first = rows[-1].seq + 1
+        return found
+
+    def _origin(self, row: StoredCommit) -> int:
+        if row.payload.startswith(remains.MAGIC):
+            return 0
+        try:
+            parents = chain.parents_of(row.header, self.target(row.seq))
+        except UNREADABLE:
+            return 0
+        return parents[0] if parents and parents[0] < row.seq else 0
+
+    def _kept_state(self, row: StoredCommit) -> Plain:
+        try:
+            return remains.state_of(row.payload, self.target(row.seq))
+        except Corrupt as error:
+            error.seq = row.seq
+            raise
+
+    def apply(self, state: Plain, commit: Commit) -> Plain:
+        """Fold one commit's delta into a state, in place.
+
+        Raises:
+            NotFound: retention removed it. Corrupt: it does not fit.
+        """
+        if commit.trimmed:
+            raise self.trimmed(commit.seq)
+        return self._go_over(state, commit.delta, commit.seq)
+
+    def _go_over(self, state: Plain, delta: Iterable[Op], seq: int) -> Plain:
+        try:
+            return ops.fold(state, delta)
+        except OpError as error:
+            raise Corrupt(str(error), target=self.target(seq), hint=chain.HINT, seq=seq) from error
+
+    def _read_snapshot(self, commit: Commit) -> tuple[Plain, Leaves, int] | None:
+        """A snapshot's state, its leaves, and the bytes of all; None: it is gone."""
+        stored = self._backend.snapshot(self.no, commit.seq)
+        target = f"agent {self.name!r}, snapshot at commit {commit.seq}"
+        if stored is None:
+            return None
+        state, leaves = snapshots.read(stored, target, self.name, self.incarnation, commit.parent)
+        return state, leaves, len(stored.manifest) + sum(map(len, stored.leaves.values()))
+
+    def snapshot_seqs(self) -> list[int]:
+        """Where snapshots are stored."""
+        seqs: list[int] = []
+        first = 1
+        while rows := self._backend.read(self.no, first, SEQ_END, limit=CHUNK_MAX):
+            seqs += [row.seq for row in rows if row.snapshotted]
+            first = rows[-1].seq + 1
+        return seqs
+
+
+class _Firsts:
+    """The first commit of each branch among some, which are read only as far as is asked."""
+
+    def __init__(self, commits: Iterator[Commit]) -> None:
+        self._commits = commits
+        self._found: dict[str, Commit] = {}
+
+    def of(self, branch: str) -> Commit | None:
+        while branch not in self._found and (commit := next(self._commits, None)) is not None:
+            self._found.setdefault(commit.branch, commit)
+        return self._found.get(branch)

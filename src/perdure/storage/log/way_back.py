@@ -1,0 +1,126 @@
+"""The way back from a commit that cannot be read: to the last one before it that can be.
+
+Only who has met such a commit pays for looking: each state that is tried is folded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Protocol, TypeVar
+
+from perdure.errors import Corrupt, NotFound, PerdureError, UnsupportedFormat
+from perdure.model import MAIN, Commit
+from perdure.system import shell
+
+TRIED_MAX = 40
+"""States that are tried before giving up; each that cannot be had skips all behind what it met."""
+
+PUT_BACK = (
+    "Where there is none, `perdure repair --take-incomplete` puts back what an agent's own log "
+    "has, and keeps the file as it is beside it"
+)
+"""The way back of rows beside a log that were lost."""
+
+
+class Readable(Protocol):
+    """The part of `LogReader` that is needed here."""
+
+    name: str
+
+    def waited_on(self, branch: str) -> bool:
+        """Whether a run on the branch is not finished: a rollback has to end it."""
+        ...
+
+    def can_fold(self, seq: int) -> int:
+        """0: the state at a commit can be had. Else the commit that stands in the way."""
+        ...
+
+    def peek(self, seq: int) -> Commit: ...
+    def commits(
+        self, first: int = 1, last: int = ..., *, newest_first: bool = False,
+        damaged_too: bool = False,
+    ) -> Iterator[Commit]: ...  # fmt: skip
+
+
+Unreadable = TypeVar("Unreadable", bound=Corrupt | UnsupportedFormat)
+
+
+def with_way_back(reader: Readable, error: Unreadable, seq: int, branch: str = "") -> Unreadable:
+    """The same error, with the way back; always a new one, which can be raised from it.
+
+    Args:
+        seq: the commit that cannot be read, or does not fit.
+        branch: which state was wanted; empty: the one of that commit's branch.
+    """
+    try:
+        branch = branch or _branch_of(reader, seq)
+        before = _last_readable(reader, seq, branch)
+        if isinstance(error, UnsupportedFormat):
+            hint = error.hint + _hint_beside(reader, branch, seq, before)
+        else:
+            hint = hint_for(reader, branch, seq, before)
+    except PerdureError:  # the store itself fails: that is found by whoever goes back
+        hint, before = error.hint, 0
+    made = type(error)(error.problem, target=error.target, hint=hint, seq=seq, before=before)
+    made.__cause__ = error.__cause__
+    return made
+
+
+def _hint_beside(reader: Readable, branch: str, seq: int, before: int) -> str:
+    """How to go on without what only a newer version can read, and without undoing it."""
+    if not before:
+        return ""
+    place = {} if branch in ("", MAIN) else {"branch": branch}
+    fork = shell.perdure("fork", reader.name, f"before-{seq}", at=before, **place)
+    state = shell.perdure("state", reader.name, at=before, **place)
+    return (
+        f"; or go on beside it from commit {before}, the last before it that this version can "
+        f"read: `{fork}`; `{state}` shows it"
+    )
+
+
+def hint_for(reader: Readable, branch: str, seq: int, before: int) -> str:
+    """What to do about a commit that cannot be read: commands to paste."""
+    agent = reader.name
+    verify = f"`{shell.perdure('verify', agent)}` says which commits are affected"
+    if not before:
+        return f"no commit before it can be read: restore the agent from a copy; {verify}"
+    place = {} if branch in ("", MAIN) else {"branch": branch}
+    ending = {"cancel_run": True} if reader.waited_on(branch) else {}
+    back = shell.perdure("rollback", agent, str(before), **place, **ending)
+    fork = shell.perdure("fork", agent, f"before-{seq}", at=before, **place)
+    state = shell.perdure("state", agent, at=before, **place)
+    return (
+        f"go back to commit {before}, the last before it that can be read: `{back}`, or "
+        f"`{fork}`; `{state}` shows it, `{shell.perdure('export', agent, until=before)}` writes "
+        f"out what there was until then; {verify}"
+    )
+
+
+def _branch_of(reader: Readable, seq: int) -> str:
+    """The branch of a commit; where that one cannot be read, of the one before it."""
+    for at in range(seq, max(0, seq - TRIED_MAX), -1):
+        try:
+            if branch := reader.peek(at).branch:
+                return branch
+        except (Corrupt, UnsupportedFormat, NotFound):
+            continue
+    return MAIN
+
+
+def _last_readable(reader: Readable, seq: int, branch: str) -> int:
+    """The last commit of a branch, or of what it was forked from, before one, whose state can be
+    had; else of any branch; 0: of none."""
+    for own in (True, False):
+        below, tried = seq, 0
+        for commit in reader.commits(1, seq - 1, newest_first=True, damaged_too=True):
+            elsewhere = commit.branch != branch if own else commit.branch.startswith("@")
+            if commit.seq >= below or commit.damaged or elsewhere:
+                continue
+            met = reader.can_fold(commit.seq)
+            if not met:
+                return commit.seq
+            below, tried = min(below, met), tried + 1
+            if tried == TRIED_MAX:
+                break
+    return 0

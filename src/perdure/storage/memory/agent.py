@@ -1,0 +1,188 @@
+"""One incarnation of an agent in the memory backend, and what is left of it when it is purged."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from msgspec import Struct, field
+from msgspec.structs import replace
+
+from perdure.errors import Conflict
+from perdure.model import AgentInfo
+from perdure.storage.answers import Sizes
+from perdure.storage.memory.run_table import RunTable
+from perdure.storage.memory.undoing import Undo
+from perdure.storage.port import Append, Ref, Refused, StoredCommit, StoredSnapshot
+from perdure.storage.retention import RETENTION
+
+
+class Agent(Struct):
+    """`commits` has None in place of those that were purged."""
+
+    name: str
+    no: int
+    incarnation: int
+    deleted: bool = False
+    purge: bool = False
+    purged: bool = False
+    commits: list[tuple[bytes, bytes] | None] = field(default_factory=list)
+    refs: dict[str, Ref] = field(default_factory=dict)
+    keys: dict[str, tuple[int, bytes]] = field(default_factory=dict)
+    snapshots: dict[int, StoredSnapshot] = field(default_factory=dict)
+
+    @staticmethod
+    def following(latest: Agent | None) -> int:
+        """The number of the first incarnation that is not deleted, behind the latest one."""
+        return 1 if latest is None else latest.incarnation + latest.deleted
+
+    def info(self) -> AgentInfo:
+        return AgentInfo(
+            self.name, self.no, self.incarnation, self.deleted, len(self.commits), self.purged
+        )
+
+    def last_header(self) -> bytes:
+        """Empty, where there is no commit yet. The last one is never purged."""
+        last = self.commits[-1] if self.commits else None
+        return last[0] if last is not None else b""
+
+    def stored(self, seq: int) -> StoredCommit | None:
+        found = self.commits[seq - 1]
+        return None if found is None else StoredCommit(seq, *found, seq in self.snapshots)
+
+    def rows(self) -> Iterator[tuple[bytes, bytes]]:
+        """Headers and payloads that are there."""
+        return (commit for commit in self.commits if commit is not None)
+
+    def move(self, item: Append) -> None:
+        """The branch's head to a commit, which may take the lease."""
+        ref = replace(self.refs[item.branch], seq=item.seq)
+        if item.holder is not None and item.epoch is not None:
+            ref = replace(ref, epoch=item.epoch, held=item.epoch, holder=item.holder)
+        self.refs[item.branch] = ref
+
+    def end(self, *, purge: bool) -> None:
+        self.deleted = True
+        self.purge = purge
+        for name, ref in self.refs.items():
+            self.refs[name] = replace(ref, deleted=True, held=None, holder=None)
+
+
+def note(undo: Undo, agent: Agent) -> None:
+    """Before anything may become of an agent; takes as long as its log is."""
+    for items in (agent.commits, agent.refs, agent.keys, agent.snapshots):
+        undo.whole(items)
+    for name in ("deleted", "purge", "purged"):
+        undo.field(agent, name)
+
+
+def refusal(
+    agent: Agent, item: Append, runs: RunTable, leaves: Mapping[int, bytes]
+) -> Refused | None:
+    """Why a commit of a log that is there, or begins with it, does not get in."""
+    if item.consumed and not runs.has_all(item.consumed):
+        return Refused("consumed")
+    begun = [row.id for row in item.runs if item.holder]
+    if runs.has_unread(item.read_to, begun, item.consumed):
+        return Refused("unread")
+    if item.key is not None and item.key[0] in agent.keys:
+        seq, asked = agent.keys[item.key[0]]
+        return Refused("key", seq=seq, asked=asked)
+    taken = item.branch if item.expected is None else None
+    for name in (taken, item.checkpoint.name if item.checkpoint else None):
+        if name is not None and name in agent.refs:
+            return Refused("exists", agent.refs[name])
+    if item.drop_branch is not None:
+        ref = agent.refs.get(item.drop_branch)
+        if ref is None or ref.deleted or ref.kind != "branch":
+            return Refused("gone", ref)
+        if ref.held is not None:
+            return Refused("held", ref)
+    if agent.deleted:
+        return Refused("gone")
+    if item.trims is not None and item.trims != _head(agent, RETENTION):
+        return Refused("trimmed", agent.refs.get(RETENTION))
+    if item.snapshot is not None and any(
+        leaf not in leaves and leaf not in item.snapshot.leaves for leaf in item.snapshot.leaf_ids
+    ):
+        return Refused("leaves")
+    if item.expected is None:
+        return None
+    ref = agent.refs.get(item.branch)
+    if ref is None or ref.deleted or ref.kind != "branch":
+        return Refused("gone", ref)
+    if item.holder is not None:
+        if ref.held is not None or ref.epoch + 1 != item.epoch:
+            return Refused("fenced" if ref.held is None else "held", ref)
+    elif ref.held != item.epoch:
+        return Refused("held" if item.epoch is None else "fenced", ref)
+    if ref.seq != item.expected:
+        return Refused("moved", ref)
+    return None
+
+
+def _head(agent: Agent, branch: str) -> int:
+    ref = agent.refs.get(branch)
+    return 0 if ref is None else ref.seq
+
+
+def trim(
+    agent: Agent, word: int, remains: Mapping[int, bytes], snapshots: Sequence[int],
+    leaves: dict[int, bytes],
+) -> bool:  # fmt: skip
+    """As `Backend.trim`."""
+    if _head(agent, RETENTION) != word:
+        return False
+    for seq, data in remains.items():
+        commit = agent.commits[seq - 1]
+        if commit is not None:
+            agent.commits[seq - 1] = commit[0], data
+    gone = {leaf for seq in snapshots if seq in agent.snapshots
+            for leaf in agent.snapshots.pop(seq).leaf_ids}  # fmt: skip
+    for leaf in gone.difference(*(one.leaf_ids for one in agent.snapshots.values())):
+        leaves.pop(leaf, None)
+    return True
+
+
+def purge(agent: Agent, limit: int, leaves: dict[int, bytes], runs: RunTable) -> bool:
+    """As `Backend.purge`."""
+    if not agent.deleted:
+        raise Conflict("is not deleted", target=f"agent {agent.name!r}")
+    agent.purge = agent.purged = True
+    there = [at for at, commit in enumerate(agent.commits[:-1]) if commit is not None]
+    for at in there[:limit]:
+        agent.commits[at] = None
+        for leaf in agent.snapshots.pop(at + 1, StoredSnapshot(b"")).leaf_ids:
+            leaves.pop(leaf, None)
+    if len(there) > limit:
+        return True
+    agent.snapshots.clear()
+    agent.keys.clear()
+    agent.refs.clear()
+    runs.drop(agent.name, agent.no)
+    agent.purge = False
+    return False
+
+
+def bury(agent: Agent, item: Append, runs: RunTable) -> bool:
+    """As `Shipment.graves`; whether it was not there."""
+    if len(agent.commits) >= item.seq:
+        return False
+    agent.commits += [None] * (item.seq - 1 - len(agent.commits))
+    agent.commits.append((item.header, item.payload))
+    agent.end(purge=True)
+    agent.purged = True
+    runs.drop(agent.name, agent.no)
+    runs.end_agent(agent.name)
+    return True
+
+
+def sizes_of(agents: Sequence[Agent], leaves: Mapping[int, bytes]) -> Sizes:
+    """As `Backend.maintain`."""
+    commits = [commit for agent in agents for commit in agent.rows()]
+    snapshots = [snap for agent in agents for snap in agent.snapshots.values()]
+    ids = {i for snap in snapshots for i in snap.leaf_ids}
+    return Sizes(
+        len(commits), sum(len(h) for h, _ in commits), sum(len(p) for _, p in commits),
+        len(snapshots), sum(len(s.manifest) for s in snapshots),
+        len(ids), sum(len(leaves[i]) for i in ids),
+    )  # fmt: skip

@@ -1,0 +1,81 @@
+"""Things of the memory backend by what they are looked for, each shelf in the order of its keys.
+
+A look at one run must not go over what there is of all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, Generic, TypeVar
+
+from perdure.storage.memory.undoing import Undo
+
+K = TypeVar("K", int, str)
+V = TypeVar("V")
+
+
+class Shelves(Generic[K, V]):
+    """See the module. Not thread-safe; `undo` notes what `put` and `take` change.
+
+    Args:
+        labels: of a thing: the shelves that it is on, beside the one of all.
+    """
+
+    __slots__ = ("_labels", "_shelves", "_undo", "all")
+
+    def __init__(self, undo: Undo, labels: Callable[[V], Iterable[Any]]) -> None:
+        self._undo = undo
+        self._labels = labels
+        self._shelves: dict[Any, dict[K, V]] = {}
+        self.all: dict[K, V] = {}
+
+    def of(self, label: Any) -> dict[K, V]:
+        """What is on a shelf; not to be changed."""
+        return self._shelves.get(label, {})
+
+    def put(self, key: K, value: V) -> None:
+        """Behind all, or in the place of what has the same key and labels."""
+        self._undo.item(self.all, key)
+        self.all[key] = value
+        for label in self._labels(value):
+            shelf = self._shelves.get(label)
+            if shelf is None:
+                shelf = {}
+                self._undo.item(self._shelves, label)
+                self._shelves[label] = shelf
+            self._undo.item(shelf, key)
+            shelf[key] = value
+
+    def take(self, key: K) -> None:
+        """Take it out, if it is there."""
+        if key not in self.all:
+            return
+        value = self.all[key]
+        self._undo.item(self.all, key)
+        del self.all[key]
+        for label in self._labels(value):
+            shelf = self._shelves[label]
+            self._undo.item(shelf, key)
+            del shelf[key]
+            if not shelf:
+                self._undo.item(self._shelves, label)
+                del self._shelves[label]
+
+    def note(self) -> None:
+        """Before anything may become of it, `in_order` too."""
+        for name in ("all", "_shelves"):
+            self._undo.field(self, name)
+        self.all = self.all.copy()
+        self._shelves = {label: shelf.copy() for label, shelf in self._shelves.items()}
+
+    def in_order(self) -> None:
+        """By keys: behind a `put` of one that is not the last, or a `take` that was taken back."""
+        self.all = _in_order(self.all)
+        self._shelves = {label: _in_order(shelf) for label, shelf in self._shelves.items()}
+
+    def __iter__(self) -> Iterator[V]:
+        return iter(self.all.values())
+
+
+def _in_order(shelf: dict[K, V]) -> dict[K, V]:
+    return dict(sorted(shelf.items()))

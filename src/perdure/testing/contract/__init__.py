@@ -1,0 +1,1 @@
+"""The contract of the storage port, as tests: `perdure.testing.BackendContract` is all of it."""

@@ -1,0 +1,1 @@
+"""Logs from store to store: followers, moves, restores, exported files."""

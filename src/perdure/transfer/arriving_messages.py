@@ -1,0 +1,157 @@
+"""Messages on their way into a follower: which it has then, in whatever order things happened.
+
+A message is in no log until a commit takes it out, so it has no place among the commits. What holds
+in any order: one that the source still has, read after these commits were there, is had; one that a
+commit took out, or that went with its run's end, is not, and does not come back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from typing import Any
+
+from msgspec.structs import replace
+
+from perdure.core.arguments.bounds import message_key
+from perdure.model import FINISHED, MISSING, Commit, Message, RunInfo
+from perdure.storage.log.reader import LogReader
+from perdure.storage.port import Backend
+
+PAGE = 1000
+
+
+class Arriving:
+    """The messages of one shipment.
+
+    Args:
+        messages: what came to inboxes since the last look.
+        commits: those of the shipment, in their order.
+        ended: runs that they end, and so take all out of whose inboxes was there then.
+        deleted: agents that they delete, and so all that was in inboxes of theirs.
+        until: messages later than this are left out, in microseconds since 1970, and those that
+            were taken out, of which nobody knows here when that was; 0: none.
+
+    Attributes:
+        messages: what the target has to take in.
+        taken: numbers of those that must not be there afterwards.
+    """
+
+    def __init__(
+        self, source: Backend, target: Backend, messages: Sequence[Message],
+        commits: Sequence[Commit], ended: Collection[str], deleted: Collection[str],
+        until: int = 0,
+    ) -> None:  # fmt: skip
+        self._target = target
+        self._runs: dict[str, list[Message]] = {}
+        fresh = _still_there(source, set(ended), set(deleted))
+        by_number = {
+            message.no: message if message.agent not in deleted and message.run not in ended
+            else replace(message, value=MISSING)
+            for message in messages if message.agent not in deleted or message.no in fresh
+        }  # fmt: skip
+        by_number |= fresh
+        self.messages = [
+            _storable(by_number[no]) for no in sorted(by_number)
+            if not until or (by_number[no].at <= until and by_number[no].value is not MISSING)
+        ]  # fmt: skip
+        self._arriving: dict[str, list[Message]] = {}
+        for message in self.messages:
+            if message.value is not MISSING:
+                self._arriving.setdefault(message.run, []).append(message)
+        self.taken = list(self._taken_by(commits))
+
+    def _taken_by(self, commits: Sequence[Commit]) -> Iterator[int]:
+        """Their records say which messages commits took out."""
+        for commit in commits:
+            for record in commit.records:
+                yield from self._taken(record)
+
+    def _taken(self, record: Any) -> list[int]:
+        match record:
+            case {"t": "run-started", "run": str(run)}:
+                return self._take(run, lambda message: message.kind == "start")
+            case {"t": "wait-ended" | "message-refused", "run": str(run), "key": key, "at": at}:
+                said = (message_key(str(key)), at, record.get("who"))
+                return self._take(run, lambda one: (message_key(one.key), one.at, one.who) == said)
+        return []
+
+    def _take(self, run: str, wanted: Any) -> list[int]:
+        there = self._there(run)
+        found = [message for message in there if wanted(message)][:1]
+        for message in found:
+            there.remove(message)
+        return [message.no for message in found]
+
+    def _there(self, run: str) -> list[Message]:
+        if run not in self._runs:
+            there = {message.no: message for message in self._target.inbox(run)}
+            there |= {message.no: message for message in self._arriving.get(run, ())}
+            self._runs[run] = list(there.values())
+        return self._runs[run]
+
+
+def _storable(message: Message) -> Message:
+    """As every backend can keep it: an older version put long keys in as they were."""
+    key = message_key(message.key)
+    return message if key is message.key else replace(message, key=key)
+
+
+def _still_there(source: Backend, ended: set[str], deleted: set[str]) -> dict[int, Message]:
+    """What the source has for these runs and agents now, by number: it came after the ends of
+    them that are shipped. Of names that live again, also what was taken out since."""
+    found = [message for run in ended for message in source.inbox(run)]
+    if deleted:
+        starts = [one for one in source.inbox(kind="start") if one.agent in deleted]
+        found += [message for start in starts for message in source.inbox(start.run)]
+    again = {name for name in deleted if _lives(source, name)}
+    if again:
+        found += [message for message in all_mail(source) if message.agent in again]
+    return {message.no: message for message in found}
+
+
+def _lives(source: Backend, name: str) -> bool:
+    info = source.agent(name)
+    return info is not None and not info.deleted
+
+
+def taken_by_then(source: Backend, target: Backend, until: int) -> Iterator[Message]:
+    """Messages that runs had taken out by a moment to which a target was restored, without their
+    values: whoever sends one of them again is to hear that it is known. What was taken out later
+    is not among them; it is to be sent again."""
+    by_run: dict[str, list[Message]] = {}
+    for message in all_mail(source):
+        if message.value is MISSING and message.at <= until:
+            by_run.setdefault(message.run, []).append(message)
+    for run, messages in by_run.items():
+        rows = target.runs(run_id=run)
+        if not rows:
+            continue  # it had not begun
+        took = None if rows[0].status in FINISHED else _took(target, rows[0])
+        for message in messages:
+            said = message_key(message.key), message.at, message.who
+            if took is None or message.kind == "start" or said in took:
+                yield _storable(message)
+
+
+def _took(target: Backend, run: RunInfo) -> set[tuple[str, int, str]]:
+    """What the log says that a run took out, by key, time and sender."""
+    info = target.agent(run.agent)
+    if info is None or info.no != run.agent_no:
+        return set()
+    records = [
+        one for commit in LogReader(target, info).commits(run.started, damaged_too=True)
+        for record in commit.records if record.get("run") == run.id
+        for one in (record, *record.get("left", ()))
+    ]  # fmt: skip
+    return {
+        (message_key(str(one["key"])), int(one["at"]), str(one["who"]))
+        for one in records if "key" in one and "at" in one and "who" in one
+    }  # fmt: skip
+
+
+def all_mail(source: Backend) -> Iterable[Message]:
+    """All messages that a store has, those that were taken out without their values."""
+    cursor = ""
+    while (part := source.mail(cursor, limit=PAGE)).messages:
+        yield from part.messages
+        cursor = part.cursor

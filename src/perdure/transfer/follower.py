@@ -1,0 +1,422 @@
+"""A store that follows another: kept up to date from its feed.
+
+What a follower is, where it is, and that nobody else writes to it, is said in the follower itself,
+in the same transaction as what came (`Standing`): so it may be killed and started anew anywhere.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from contextlib import suppress
+from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from perdure.core.arguments.bounds import NAME_MAX
+from perdure.core.format import chain
+from perdure.errors import Conflict, Corrupt, NotFound, UnsupportedFormat
+from perdure.model import MISSING, AgentInfo, Message, from_micros
+from perdure.storage.answers import Standing
+from perdure.storage.port import Backend, Sent
+from perdure.storage.standing import Aside, ClosedError, Kind, OvertakenError, Why, read_why
+from perdure.system import shell
+from perdure.system.urls import same_store
+from perdure.transfer.divergence import NAMED_MAX, PAGE, DivergedError, compare, diverged
+from perdure.transfer.given_tokens import living
+from perdure.transfer.preconditions import SHOWN_MAX, check_able, misfits
+from perdure.transfer.shipping import FEED, Shipper
+
+PART = 1000
+"""Commits that are read from the source at a time."""
+
+TRIES = 20
+"""Times that a look is repeated because somebody else shipped meanwhile."""
+
+RETRY_S = 10.0
+"""How long what is set aside is left alone, while others are followed."""
+
+
+class DoneBeforeError(Conflict):
+    """What is asked for was done by an earlier call, all of it; nothing was left to do. It is here
+    because a command that was ended in its last moment is called again."""
+
+
+class IncompleteError(Conflict):
+    """A store lacks what it cannot take of some agents of its source; `found` names them."""
+
+    retry = False
+
+    def __init__(self, problem: str, *, target: str, hint: str, found: tuple[Aside, ...]) -> None:
+        super().__init__(problem, target=target, hint=hint)
+        self.found = found
+
+
+def incomplete(found: Iterable[Aside], done: str) -> IncompleteError:
+    """The error for agents that are not here as far as their source has them.
+
+    Args:
+        done: what is so now, in words.
+    """
+    all_of_them = tuple(found)
+    first, *others = all_of_them
+    names = ", ".join(repr(one.agent) for one in others[:NAMED_MAX])
+    if len(others) > NAMED_MAX:
+        names += f" and {len(others) - NAMED_MAX} more"
+    also = f"; so are {names}" if names else ""
+    target = f"agent {first.agent[:NAME_MAX]!r}" if first.agent else "the source's feed"
+    return IncompleteError(
+        f"is incomplete, from commit {first.seq} on: {first.problem}{also}", target=target,
+        hint=f"{done}; mend them at the source and call this again, or go on without what cannot "
+        "be taken: take_incomplete=True (--take-incomplete)",
+        found=all_of_them,
+    )  # fmt: skip
+
+
+def unfit(found: Iterable[Aside]) -> IncompleteError:
+    """The error for agents of which no target can take all, before anything was moved."""
+    all_of_them = tuple(found)
+    first, *others = all_of_them
+    names = ", ".join(repr(one.agent[:SHOWN_MAX]) for one in others[:NAMED_MAX])
+    if len(others) > NAMED_MAX:
+        names += f" and {len(others) - NAMED_MAX} more"
+    return IncompleteError(
+        first.problem + (f"; nor does all of {names}" if names else ""),
+        target=f"agent {first.agent[:SHOWN_MAX]!r}",
+        hint="nothing was moved; mend it, or go on with as much of it as can be taken: "
+        "take_incomplete=True (--take-incomplete)",
+        found=all_of_them,
+    )  # fmt: skip
+
+
+class Lag(Struct, frozen=True):
+    """How far a follower is behind.
+
+    Attributes:
+        commits: those of living agents that it does not have yet.
+        seconds: how long ago the first commit that it did not have was made, when it was last
+            looked; 0.0: it had all.
+    """
+
+    commits: int
+    seconds: float
+
+
+class Step(Struct, frozen=True):
+    """What one look at the source brought.
+
+    Attributes:
+        more: there was as much as is taken at a time: there is likely more.
+        aside: the agents that are set aside after it.
+    """
+
+    commits: int
+    messages: int
+    more: bool
+    aside: tuple[Aside, ...] = ()
+
+
+class Follower:
+    """Ships what a source commits into a target, step by step. One thread at a time.
+
+    Several may ship into one target by mistake: each transaction goes on from what is there, so
+    nothing comes twice; they only hold each other up.
+
+    Args:
+        until: for a restore: leave out what is later, in microseconds since 1970.
+    """
+
+    def __init__(
+        self, source: Backend, target: Backend, *, kind: Kind = "follows", until: int = 0
+    ) -> None:
+        self.source = source
+        self.target = target
+        self.shipper = Shipper(source, target, until)
+        self.why = Why(kind, source.url, until=until)
+        self._retry_at = 0.0
+
+    @property
+    def aside(self) -> tuple[Aside, ...]:
+        """The agents whose commits the target cannot take: what others have goes on coming. They
+        are tried again now and then, and at each beginning."""
+        return tuple(one for _, one in sorted(self.shipper.aside.items()))
+
+    def begin(self, *, resync: bool = False) -> None:
+        """Make the target a follower, or go on where it was.
+
+        Args:
+            resync: take a store that has agents already, once each of their logs is found to be
+                a beginning of the source's; or one that followed another source.
+
+        Raises:
+            DivergedError: it has commits that the source does not have.
+            Conflict: it is not empty, follows another store, or was promoted; or the source
+                follows one itself.
+        """
+        check_able(self.target)
+        standing = self.target.standing()
+        before = read_why(standing)
+        if same_store(self.source.url, self.target.url):
+            raise Conflict("is the source itself", target=f"store {self.target.url}")
+        if self.why.kind == "follows":
+            self._check_source(before)
+        if before is not None and self._goes_on(before):
+            self._go_on(standing, replace(before, kind=self.why.kind, url=self.why.url))
+            self.shipper.tidy()
+            return
+        if before is not None and before.kind == "promoted" and not resync:
+            self._refuse_promoted()
+        if before is not None and not resync:
+            raise Conflict(
+                standing_words(before), target=f"store {self.target.url}",
+                hint=self._way_on(before),
+            )  # fmt: skip
+        empty = not self.target.feed("", limit=1).entries
+        if not (empty or resync):
+            raise Conflict(
+                "has agents of its own", target=f"store {self.target.url}",
+                hint=self._way_on(None),
+            )  # fmt: skip
+        self.target.stand(self.why.standing())  # from here on nobody else writes
+        self._go_on(self.why.standing(), self.why)
+        if found := tuple(compare(self.target, self.source)):
+            self.target.stand(standing)
+            raise diverged(found, self.source.url)
+        if self.why.kind == "follows":
+            for one in misfits(self.source, living(self.source)):
+                self.shipper.aside[one.agent] = one
+                self._retry_at = time.monotonic() + RETRY_S
+
+    def _way_on(self, before: Why | None) -> str:
+        """What to do about a target that is not free; `before`: what it is. Only a follower can be
+        made of a store that has agents."""
+        if self.why.kind == "follows" and before is None:
+            return (
+                "replicate into a new store; resync=True (--resync) takes one whose logs are all "
+                "beginnings of the source's, e.g. an old primary"
+            )
+        if self.why.kind == "follows":
+            return (
+                "resync=True (--resync) makes it a follower of this source instead, if its logs "
+                "are all beginnings of the source's"
+            )
+        target = self.target.url
+        if before is not None and before.kind == "restoring":
+            moment = from_micros(before.until).isoformat()
+            order = shell.perdure("restore", before.url, target, at=moment)
+        elif before is not None and before.kind == "moving-in":
+            order = shell.perdure("migrate", before.url, target)
+        else:
+            return "take another store, a new one"
+        return f"`{order}` goes on with that, and ends it; or take another store, a new one"
+
+    def _goes_on(self, before: Why) -> bool:
+        mine = self.why
+        same = (before.kind, before.until) == (mine.kind, mine.until)
+        return same and same_store(before.url, mine.url)
+
+    def _check_source(self, before: Why | None) -> None:
+        """I8: of stores that follow each other none takes a write, and none can hand over.
+
+        Args:
+            before: what the target is by now.
+        """
+        source, target = self.source.url, self.target.url
+        why = read_why(self.source.standing())
+        if why is None or why.kind != "follows":
+            return
+        promote = f"`{shell.perdure('promote', source)}` first, if it is to take that one's place"
+        resync = {"resync": True} if before is not None else {}
+        follow = shell.perdure("replicate", why.url, target, **resync)
+        hint = f"follow that one, `{follow}`; or {promote}"
+        if same_store(why.url, target):
+            order = shell.perdure("replicate", target, source)
+            hint = f"it is a copy of this very target: say `{order}`, or {promote}"
+            if before is not None and before.kind == "follows" and same_store(before.url, source):
+                alone = shell.perdure("promote", target, source_is_lost=True)
+                hint = f"they follow each other, and have the same: `{alone}`"
+        raise Conflict(f"is no primary: it follows {why.url}", target=f"store {source}", hint=hint)
+
+    def _refuse_promoted(self) -> None:
+        found = tuple(compare(self.source, self.target))
+        if found:
+            raise diverged(found, self.target.url)
+        raise Conflict(
+            "was promoted: it is a store of its own, and takes commits from nobody",
+            target=f"store {self.target.url}",
+            hint="it has all that the source has; replicate from it, into the source "
+            "(`--resync`) or into a new store",
+        )  # fmt: skip
+
+    def _go_on(self, standing: Standing | None, why: Why) -> None:
+        self.why = why
+        self.shipper.go_on_from(standing, why)
+
+    def step(self, limit: int = PART) -> Step:
+        """Ship what is new, at most about `limit` commits.
+
+        An agent whose commits are damaged, or that the target refuses, is set aside: see `aside`.
+
+        Raises:
+            DivergedError: the target has other commits than the source.
+            Corrupt: the source cannot be read at all.
+            NotFound: the source was restored from an older copy: `begin` with resync.
+            StoreUnavailable: make the call again: it goes on from what is there.
+        """
+        overtaken = 0
+        self.shipper.isolating = False
+        while True:
+            try:
+                return self._step(limit)
+            except OvertakenError:
+                self.shipper.forget()
+                overtaken += 1
+                if overtaken == TRIES:
+                    raise
+                self._read_again()
+            except (DivergedError, ClosedError, NotFound):
+                raise
+            except Exception:
+                # Read anew it may go; if it does not, one agent's part of it may be the reason.
+                self.shipper.forget()
+                if self.shipper.isolating:
+                    raise
+                self.shipper.isolating = True
+                self._read_again()
+
+    def _step(self, limit: int) -> Step:
+        before = self.aside
+        retried = self._retry()
+        shipped, entries, cursor = 0, [], self.why.feed
+        try:
+            feed = self.source.feed(cursor, limit=limit)
+            entries, cursor = feed.entries, feed.cursor
+            self.shipper.aside.pop(FEED, None)
+        except Corrupt as error:
+            shipped += self._logs_apart(error)
+        # After the feed: what a commit sent, or took out, is then among what is read here.
+        messages, mail = self._mail()
+        if not entries and not messages and not retried and not shipped and self.aside == before:
+            return Step(0, 0, False, self.aside)
+        why = replace(self.why, feed=cursor, mail=mail)
+        shipped += self._deliver(entries, messages, why)
+        self.why = replace(why, at=max(why.at, self.shipper.latest))
+        return Step(retried + shipped, len(messages), len(entries) >= limit, self.aside)
+
+    def _retry(self) -> int:
+        """Try those again that are set aside, now and then; how many commits came."""
+        if not self.shipper.aside or time.monotonic() < self._retry_at:
+            return 0
+        shipped = self.shipper.retry()
+        self._retry_at = time.monotonic() + RETRY_S
+        return shipped
+
+    def _logs_apart(self, error: Corrupt) -> int:
+        """Where the feed cannot be read: each log by itself; how many commits came."""
+        self.shipper.set_feed_aside(error)
+        shipped = 0
+        for info in living(self.source):
+            there = self.target.agent(info.name, info.incarnation)
+            if info.name in self.shipper.aside or (there is not None and there.seq >= info.seq):
+                continue
+            shipped += self.shipper.ship(self.shipper.rest_of(info.name, info.incarnation), of=info)
+        return shipped
+
+    def _deliver(self, entries: Any, messages: list[Message], why: Why) -> int:
+        return self.shipper.ship(entries, messages, why)
+
+    def _mail(self) -> tuple[list[Message], str]:
+        messages: list[Message] = []
+        cursor = self.why.mail
+        while (part := self.source.mail(cursor, limit=PAGE)).messages:
+            messages += part.messages
+            cursor = part.cursor
+        return messages, cursor
+
+    def _read_again(self) -> None:
+        """Somebody else ships, too, or has ended this."""
+        standing = self.target.standing()
+        now = read_why(standing)
+        if now is None or not self._goes_on(now):
+            raise Conflict(
+                "does not follow this source any more", target=f"store {self.target.url}",
+                hint="it was promoted, or made to follow another one, meanwhile",
+            )  # fmt: skip
+        self._go_on(standing, now)
+
+    def drain(self) -> tuple[int, int]:
+        """Ship until nothing is new; how many commits and messages."""
+        commits = messages = 0
+        while True:
+            step = self.step()
+            commits, messages = commits + step.commits, messages + step.messages
+            if not (step.commits or step.messages or step.more):
+                return commits, messages
+
+    def catch_up(self) -> tuple[int, int]:
+        """As `drain`, beside those who write to the source: until little is new."""
+        commits = messages = 0
+        while True:
+            step = self.step()
+            commits, messages = commits + step.commits, messages + step.messages
+            if not step.more:
+                return commits, messages
+
+    def check_complete(self, done: str) -> None:
+        """Raises: IncompleteError: agents are set aside. `done` as in `incomplete`."""
+        if self.aside:
+            raise incomplete(self.aside, done)
+
+    def complete(self) -> tuple[int, int]:
+        """Once the source is closed: all of it, also what its feed holds back because somebody's
+        transaction, who is no writer of ours, has not ended; how many commits and messages."""
+        self._retry_at = 0.0
+        commits, messages = self.drain()
+        for info in [*living(self.source), *living(self.target)]:
+            if info.name not in self.shipper.aside:
+                rest = self.shipper.rest_of(info.name, info.incarnation)
+                commits += self.shipper.ship(rest, of=info)
+        known = {message.no for message in self.target.inbox()}
+        left = [message for message in self.source.inbox() if message.no not in known]
+        self._deliver([], left, self.why)
+        return commits, messages + len(left)
+
+    def lag(self) -> Lag:
+        """How far the target is behind now. Costs a look-up per living agent."""
+        commits, oldest = 0, 0
+        for info in living(self.source):
+            there = self.target.agent(info.name, info.incarnation)
+            have = there.seq if there is not None else 0
+            if info.seq > have:
+                commits += info.seq - have
+                with suppress(Corrupt, UnsupportedFormat):  # of one that is set aside
+                    at = first_time(self.source, info, have + 1)
+                    oldest = min(oldest or at, at)
+        seconds = max(self.source.now() - oldest, 0) / 1e6 if oldest else 0.0
+        return Lag(commits, seconds)
+
+
+def standing_words(why: Why) -> str:
+    match why.kind:
+        case "follows":
+            return f"follows {why.url}, and nobody else"
+        case "moved":
+            return f"was moved to {why.url}"
+        case "promoted":
+            return "was promoted: it is a store of its own"
+    return f"is not free: {why.kind} {why.url}".rstrip()
+
+
+def first_time(backend: Backend, info: AgentInfo, seq: int) -> int:
+    """Of a commit, in microseconds since 1970; of what was retained away, now."""
+    rows = backend.read(info.no, seq, seq)
+    return chain.tail_of(rows[0].header, f"agent {info.name!r}").at if rows else backend.now()
+
+
+def forward(target: Backend, message: Message) -> bool:
+    """Put a message in as if it had been sent here; False: it was, or nobody waits for it."""
+    if message.value is MISSING:
+        return False
+    sent = target.send(message)
+    return isinstance(sent, Sent) and sent.fresh

@@ -1,0 +1,66 @@
+"""What a store has given, and must not give again where another one goes on in its place (I4)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from perdure.model import AgentInfo
+from perdure.storage.port import Backend, Ref, Shipment
+from perdure.transfer.divergence import PAGE
+
+NUMBERS_APART = 1 << 40
+EPOCHS_APART = 1 << 20
+"""How far numbers of messages, and fencing tokens, begin above those that are known to have been
+given: the other store may have given more, of which nobody here heard."""
+
+
+def living(backend: Backend) -> Iterator[AgentInfo]:
+    """All agents that are not deleted."""
+    after = ""
+    while page := backend.agents(after=after, limit=PAGE):
+        yield from page
+        after = page[-1].name
+
+
+def raise_tokens(target: Backend, source: Backend | None) -> None:
+    """Let fencing tokens and the numbers of messages go on above those of the source (I4).
+
+    Args:
+        source: it is closed, so what it gave is known; None: a good deal above what is known.
+    """
+    numbers = [last_number(target), *(run.seen for run in target.runs(unfinished=True))]
+    if source is not None:
+        numbers.append(last_number(source))
+    target.ship(Shipment(number_min=max(numbers) + NUMBERS_APART))
+    epochs: list[tuple[str, int, str, int]] = []
+    for info in living(target):
+        epochs += epochs_of(target, info, source)
+        if len(epochs) >= PAGE:
+            target.ship(Shipment(epochs=epochs))
+            epochs = []
+    target.ship(Shipment(epochs=epochs))
+
+
+def last_number(backend: Backend) -> int:
+    """No message of a store has a greater number, as far as is known. It may have been raised
+    before: a store that was promoted, or moved to, gives numbers far above those that came."""
+    last, cursor = 0, ""
+    while True:
+        part = backend.mail(cursor, limit=PAGE)
+        last = max([last, part.last, *(message.no for message in part.messages)])
+        if part.last or not part.messages:
+            return last
+        cursor = part.cursor
+
+
+def epochs_of(
+    target: Backend, info: AgentInfo, source: Backend | None
+) -> list[tuple[str, int, str, int]]:
+    """What the epochs of an agent of the target are to be at least."""
+    there = source.agent(info.name, info.incarnation) if source is not None else None
+    refs: list[Ref] = source.refs(there.no) if source and there else target.refs(info.no)
+    more = 0 if there is not None else EPOCHS_APART
+    return [
+        (info.name, info.incarnation, ref.name, ref.epoch + more)
+        for ref in refs if ref.kind == "branch" and not ref.deleted
+    ]  # fmt: skip

@@ -1,0 +1,86 @@
+"""One agent's log on its way into a store: commit by commit, with the views that each brings along.
+
+Nothing is decided here that the log does not say: branches, keys, checkpoints and runs are
+rebuilt from it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from perdure.core.arguments.bounds import index_key
+from perdure.core.arguments.names import check_name
+from perdure.core.format import chain
+from perdure.errors import Corrupt
+from perdure.model import Commit
+from perdure.state.checkpoints import recorded
+from perdure.state.runs.run_rows import FindRow, RunRows
+from perdure.storage.log.proposals import asked
+from perdure.storage.port import Append
+
+
+class Line:
+    """See the module. `last` is the last commit that went in, None at the log's begin."""
+
+    def __init__(
+        self, last: Commit | None = None, heads: dict[str, int] | None = None,
+        find_row: FindRow | None = None,
+    ) -> None:  # fmt: skip
+        self.last = last
+        self.heads = heads if heads is not None else {}
+        self.runs = RunRows(find_row)
+        self.lacks = False
+        """Whether retention removed one of the commits that went in since this was made."""
+
+    @property
+    def seq(self) -> int:
+        return self.last.seq if self.last is not None else 0
+
+    def append(self, commit: Commit, header: bytes, payload: bytes, digest: bytes | None) -> Append:
+        """What writes the next commit.
+
+        Args:
+            commit: what header and payload say.
+            digest: what its key was used for; None: made anew from its cause's words.
+
+        Raises:
+            Corrupt: it does not follow.
+        """
+        chain.check_link(commit, self.last)
+        if commit.branch not in self.heads:
+            _check_names(commit)
+        key = commit.cause.key
+        digest = digest if digest is not None else asked(commit.cause.what)
+        item = Append(
+            commit.agent, None, commit.incarnation, commit.seq, header, payload,
+            commit.branch, self.heads.get(commit.branch),
+            key=(index_key(key), digest) if key is not None else None,
+            epoch_min=commit.epoch, prev=commit.prev, runs=self.runs.after(commit),
+        )  # fmt: skip
+        for record in commit.records:
+            _note(record, commit, item)
+        self.heads[commit.branch] = commit.seq
+        self.lacks = self.lacks or commit.trimmed
+        self.last = commit
+        return item
+
+
+def _check_names(commit: Commit) -> None:
+    """Whoever could not be asked for by name would be there, and could not be deleted."""
+    try:
+        check_name(commit.agent, "an agent")
+        check_name(commit.branch, "a branch")
+    except ValueError as error:
+        raise Corrupt(
+            str(error), target=f"agent {commit.agent!r:.60}, commit {commit.seq}", hint=chain.HINT
+        ) from error
+
+
+def _note(record: Any, commit: Commit, item: Append) -> None:
+    match record:
+        case {"t": "checkpoint", "name": str()}:
+            item.checkpoint = recorded(record, commit)
+        case {"t": "branch-deleted", "name": str(name)}:
+            item.drop_branch = name
+        case {"t": "agent-deleted"}:
+            item.delete_agent, item.purge = True, record.get("purge") is True

@@ -1,0 +1,199 @@
+"""Moving a store's agents to another store while they run, each with a pause of its own.
+
+An agent is closed at the source before the last of it is shipped, and opened at the target after:
+at no moment can both take its commits (I4), whenever this is killed.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from perdure.errors import Conflict
+from perdure.model import AgentInfo, Message
+from perdure.storage.port import Backend, Shipment
+from perdure.storage.standing import Why, read_why
+from perdure.system.urls import same_store
+from perdure.transfer.follower import PART, DoneBeforeError, Follower, forward, unfit
+from perdure.transfer.given_tokens import (
+    NUMBERS_APART,
+    epochs_of,
+    last_number,
+    living,
+    raise_tokens,
+)
+from perdure.transfer.preconditions import check_able, misfits
+
+
+class Moved(Struct, frozen=True):
+    """An agent that arrived. `pause_s`: how long neither store took its commits."""
+
+    agent: str
+    incarnation: int
+    pause_s: float
+
+
+class Migration(Follower):
+    """Moves all agents of a source into an empty target. One thread at a time.
+
+    Args:
+        take_incomplete: move also those of which the target cannot take all: each goes on there
+            from the last commit of it that came.
+    """
+
+    def __init__(self, source: Backend, target: Backend, *, take_incomplete: bool = False) -> None:
+        super().__init__(source, target, kind="moving-in")
+        self._arrived: set[str] = set()
+        self._take_incomplete = take_incomplete
+
+    def begin(self, *, resync: bool = False) -> None:
+        """Close the target to all but what comes from the source; or go on.
+
+        Raises:
+            DoneBeforeError: all was moved to this target before.
+            Conflict: the target has agents of its own; the source was moved elsewhere, or is a
+                follower.
+        """
+        there = read_why(self.source.standing())
+        if there is not None and there.closed:
+            if there.kind != "moved" or not same_store(there.url, self.target.url):
+                raise Conflict(
+                    f"its agents are not here to be moved ({there.kind} {there.url})",
+                    target=f"store {self.source.url}", hint="name the store that they are in",
+                )  # fmt: skip
+            if self.target.standing() is None:
+                raise (DoneBeforeError if self._all_there() else Conflict)(
+                    "was moved there already", target=f"store {self.source.url}",
+                    hint=f"its agents go on at {self.target.url}",
+                )  # fmt: skip
+        super().begin()
+        # Above all that the source gave, and will have given before this is over.
+        self.target.ship(Shipment(number_min=last_number(self.source) + NUMBERS_APART))
+        for info in living(self.target):
+            if self.target.standing(info.no) is not None:
+                self._arrived.add(info.name)
+
+    def _all_there(self) -> bool:
+        """Whether the target is the store that they went to, and no new one in its place."""
+        return all(
+            self.target.agent(info.name, info.incarnation) is not None
+            for info in living(self.source)
+        )
+
+    def _deliver(self, entries: Any, messages: list[Message], why: Why) -> int:
+        """What came for an agent that has arrived is put in as if it had been sent there."""
+        for message in messages:
+            if message.agent in self._arrived:
+                forward(self.target, message)
+        rest = [message for message in messages if message.agent not in self._arrived]
+        return self.shipper.ship(entries, rest, why)
+
+    def move(self, info: AgentInfo) -> Moved | None:
+        """Move one agent: a pause of a few transactions, whatever its size, once `step` has
+        brought what it had. None: the target cannot take all of it, and it stays at the source."""
+        began = time.monotonic()
+        self.source.stand(Why("moved", self.target.url).standing(), info.no)
+        rest = self.shipper.rest_of(info.name, info.incarnation)
+        messages, mail = self._mail()
+        self.why = replace(self.why, mail=mail)
+        epochs = epochs_of(self.source, info, self.source)
+        for message in messages:
+            if message.agent in self._arrived:
+                forward(self.target, message)
+        mine = [message for message in messages if message.agent not in self._arrived]
+        self.shipper.isolating = True
+        self.shipper.ship(rest, mine, self.why, epochs, of=info)
+        there = self.target.agent(info.name, info.incarnation)
+        if info.name in self.shipper.aside and not self._take_incomplete:
+            self.source.stand(None, info.no)  # it goes on there, until it can be moved
+            return None
+        if there is None or there.deleted:  # of an incomplete one
+            return None
+        self.target.stand(Why("here", self.source.url).standing(), there.no)
+        self._arrived.add(info.name)
+        return Moved(info.name, info.incarnation, time.monotonic() - began)
+
+    def run(
+        self, on_moved: Callable[[Moved], None] = lambda moved: None,
+        on_step: Callable[[int], None] = lambda commits: None,
+    ) -> list[Moved]:  # fmt: skip
+        """All of it: copies while the agents run, moves one after the other, then closes the
+        source for good and opens the target. May be killed at any moment, and called again.
+
+        Raises:
+            IncompleteError: nothing has moved, as the target cannot take all of these agents; or,
+                where that was found on the way, the others have, and these are open at the source.
+            As `begin` and `step`.
+        """
+        if self.target.standing() is None and not self._take_incomplete:
+            check_able(self.target)
+            if unable := misfits(self.source, living(self.source)):
+                raise unfit(unable)
+        self.begin()
+        moved: list[Moved] = []
+
+        def move(info: AgentInfo) -> None:
+            done = self.move(info)
+            if done is not None:
+                moved.append(done)
+                on_moved(done)
+
+        for info in self._between():
+            move(info)
+        tried: set[tuple[str, int]] = set()
+        self._catch_up(on_step)
+        while left := [info for info in living(self.source) if self._is_left(info, tried)]:
+            for info in left:
+                tried.add((info.name, info.no))
+                found = self.source.agent(info.name)
+                if found is None or found.deleted:
+                    continue
+                self._bring(found, on_step)
+                if found.name not in self.shipper.aside or self._take_incomplete:
+                    move(found)
+            self._catch_up(on_step)
+        if not self._take_incomplete:
+            self.check_complete("the others have moved, and these are open at the source")
+        self.finish()
+        return moved
+
+    def _is_left(self, info: AgentInfo, tried: set[tuple[str, int]]) -> bool:
+        return info.name not in self._arrived and (info.name, info.no) not in tried
+
+    def _between(self) -> list[AgentInfo]:
+        """Agents that neither store takes commits of, since this was ended: they come first."""
+        return [
+            info for info in living(self.source)
+            if info.name not in self._arrived and self.source.standing(info.no) is not None
+        ]  # fmt: skip
+
+    def _bring(self, info: AgentInfo, on_step: Callable[[int], None]) -> None:
+        """What one agent has committed by now, so that little is left for its pause. A look at the
+        feed would do, too, and costs as much as there are agents: for each of them."""
+        self.shipper.isolating = True
+        shipped = PART
+        while shipped >= PART:
+            rest = self.shipper.rest_of(info.name, info.incarnation)
+            shipped = self.shipper.ship(rest, of=info)
+            on_step(shipped)
+
+    def _catch_up(self, on_step: Callable[[int], None]) -> None:
+        while True:
+            step = self.step()
+            on_step(step.commits)
+            if not step.more:
+                return
+
+    def finish(self) -> None:
+        """Close the source, ship what is left (deleted agents, and runs that were asked for on
+        agents that are still to be), and open the target."""
+        self.source.stand(Why("moved", self.target.url).standing())
+        self.complete()
+        if not self._take_incomplete:
+            self.check_complete("the source is closed, and the target does not open yet")
+        raise_tokens(self.target, self.source)
+        self.target.stand(None)

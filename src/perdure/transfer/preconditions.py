@@ -1,0 +1,108 @@
+"""Whether a store can take what is to be moved there, and all of it is there to be moved: asked
+before anything is moved.
+
+What one backend takes, all take, within `core.bounds`. Two things may still not fit: names that are
+longer, of stores that were filled before there were bounds; and a backend of somebody else's may
+lack a part of what a move needs. Both were found in the middle of a move, when half of the agents
+were elsewhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Literal
+
+from perdure.core.arguments.bounds import (
+    KEY_BYTES_MAX,
+    NAME_MAX,
+    RUN_ID_BYTES_MAX,
+    SUFFIX_BYTES_MAX,
+    message_key,
+)  # fmt: skip
+from perdure.errors import Conflict
+from perdure.model import AgentInfo, Message
+from perdure.storage.port import Backend
+from perdure.storage.standing import Aside
+from perdure.transfer.arriving_messages import all_mail
+
+NEEDED = (
+    "agent", "agents", "append", "feed", "inbox", "key", "lease", "mail", "read", "ref", "refs",
+    "runs", "send", "ship", "snapshot", "stand", "standing", "trim",
+)  # fmt: skip
+"""What of `Backend` a move calls of its target."""
+
+SHOWN_MAX = 60
+
+Kind = Literal["agent", "branch", "checkpoint", "run", "function or signal", "message key"]
+
+
+def check_able(target: Backend) -> None:
+    """Raises: Conflict: the backend lacks what its side of a move needs."""
+    lacks = [name for name in NEEDED if not callable(getattr(target, name, None))]
+    if lacks:
+        raise Conflict(
+            f"cannot be moved to: its backend lacks {', '.join(lacks)}",
+            target=f"store {target.url}",
+            hint="nothing was moved; `perdure.testing` has the contract that a backend keeps",
+        )
+
+
+def misfits(source: Backend, agents: Iterable[AgentInfo]) -> list[Aside]:
+    """Those of the agents of which no store can take all, and why. Costs what they have of names,
+    runs and messages, whatever the length of their logs."""
+    mail: dict[str, list[Message]] = {}
+    for message in all_mail(source):
+        mail.setdefault(message.agent, []).append(message)
+    found = []
+    for info in agents:
+        problem = next(_problems(source, info, mail.get(info.name, [])), "")
+        if problem:
+            found.append(Aside(info.name, info.incarnation, 1, problem, source.now()))
+    return found
+
+
+def _problems(source: Backend, info: AgentInfo, mail: Iterable[Message]) -> Iterator[str]:
+    yield from problems("agent", info.name)
+    refs = source.refs(info.no)
+    for ref in refs:
+        yield from problems(ref.kind, ref.name)
+    yield from lost_end(source, info, max((ref.seq for ref in refs), default=0))
+    for run in source.runs(agent=info.name):
+        yield from problems("run", run.id)
+    for message in mail:
+        yield from problems("run", message.run)
+        yield from problems("function or signal", message.name)
+        yield from problems("message key", message_key(message.key))
+
+
+def lost_end(source: Backend, info: AgentInfo, named: int) -> Iterator[str]:
+    """What is wrong with a log that ends before the commit that its branches and checkpoints name:
+    a copy of what is left of it would look whole.
+
+    Args:
+        named: the latest of these, as it was before the call.
+    """
+    if not named or source.read(info.no, named, named):
+        return
+    now = source.agent(info.name, info.incarnation)
+    if now is None or now.purged:
+        return
+    last = source.read(info.no, 0, named, newest_first=True, limit=1)
+    end = last[0].seq if last else 0
+    yield f"its log ends at commit {end}, and a branch or checkpoint is at {named}"
+
+
+def problems(kind: Kind, name: str) -> Iterator[str]:
+    """What is wrong with a name, in words; nothing: every backend takes it."""
+    size = len(name.encode("utf-8", "surrogatepass"))
+    match kind:
+        case "run":
+            fits, bound = size <= RUN_ID_BYTES_MAX, f"{RUN_ID_BYTES_MAX} bytes"
+        case "message key":
+            most = KEY_BYTES_MAX + SUFFIX_BYTES_MAX
+            fits, bound = size <= most, f"{most} bytes"
+        case _:
+            fits, bound = len(name) <= NAME_MAX, f"{NAME_MAX} characters"
+    if not fits:
+        cut = name if len(name) <= SHOWN_MAX else f"{name[:SHOWN_MAX]}…"
+        yield f"the {kind} {cut!r} does not fit: a store takes {bound}, and it has {len(name)}"

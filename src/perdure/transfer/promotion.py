@@ -1,0 +1,99 @@
+"""The end of following: a follower is made a store of its own, in the place of the other."""
+
+from __future__ import annotations
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from perdure.errors import Conflict
+from perdure.storage.port import Backend, Shipment
+from perdure.storage.standing import Aside, Why, read_why
+from perdure.system import shell
+from perdure.system.urls import same_store
+from perdure.transfer.follower import DoneBeforeError, Follower, incomplete, standing_words
+from perdure.transfer.given_tokens import raise_tokens
+
+
+class Promoted(Struct, frozen=True):
+    """How a follower became a store of its own.
+
+    Attributes:
+        lossless: its source was closed first, and all of it shipped. Else what the source
+            acknowledged after `latest` is not here.
+        commits, messages: what was shipped at the end.
+        latest: time of the latest commit that came from the source, in microseconds since 1970.
+        incomplete: agents of which it lacks what could not be taken.
+    """
+
+    source: str
+    lossless: bool
+    commits: int
+    messages: int
+    latest: int
+    incomplete: tuple[Aside, ...] = ()
+
+
+def promote(target: Backend, source: Backend | None, *, take_incomplete: bool = False) -> Promoted:
+    """Make a follower a store of its own, whose fencing tokens are above all that the source gave.
+
+    Args:
+        source: it is closed first: its writers are told where it went. Then the rest is shipped,
+            so nothing acknowledged is lost. None: it is lost; what did not come yet is, too.
+        take_incomplete: go on although some agents are set aside: each goes on from the last commit
+            of it that is here.
+
+    Raises:
+        DoneBeforeError: it was promoted before.
+        Conflict: it follows nobody; or another store than `source`.
+        IncompleteError: agents are set aside. The source is as open as it was, unless what was
+            shipped last is the reason.
+        DivergedError: the source has other commits than it.
+        StoreUnavailable: it may be done half; make the call again.
+    """
+    why = read_why(target.standing())
+    if why is None or why.kind != "follows":
+        words = standing_words(why) if why is not None else "follows nobody"
+        done = why is not None and why.kind == "promoted"
+        raise (DoneBeforeError if done else Conflict)(
+            words, target=f"store {target.url}",
+            hint="only a follower, made by `perdure replicate`, is promoted",
+        )  # fmt: skip
+    commits = messages = 0
+    aside = why.aside
+    if source is not None:
+        follower = Follower(source, target)
+        if not same_store(follower.why.url, why.url):
+            raise Conflict(
+                f"follows {why.url}, not {source.url}", target=f"store {target.url}",
+                hint="name the store that it follows",
+            )  # fmt: skip
+        follower.begin()
+        if not take_incomplete:
+            commits, messages = follower.catch_up()
+            follower.check_complete("the source is open still, and nothing was promoted")
+        _close_for_good(source, target.url)
+        more = follower.complete()
+        commits, messages, why = commits + more[0], messages + more[1], follower.why
+        aside = follower.aside
+        if not take_incomplete:
+            follower.check_complete("the source is closed, and nothing was promoted")
+    elif aside and not take_incomplete:
+        raise incomplete(aside, "nothing was promoted")
+    raise_tokens(target, source)
+    own = replace(why, kind="promoted", feed="", mail="", aside=(), untidy=())
+    target.ship(Shipment(standing=own.standing()))
+    return Promoted(why.url, source is not None, commits, messages, why.at, aside)
+
+
+def _close_for_good(source: Backend, to: str) -> None:
+    before = read_why(source.standing())
+    if before is not None and before.closed and (before.kind, before.url) != ("moved", to):
+        hint = (
+            "a source that is not a primary cannot hand over; promote without it, as if it were "
+            "lost, or promote it first"
+        )
+        if before.kind == "moved":  # there is a primary: another one beside it would be two
+            follow = shell.perdure("replicate", before.url, to, resync=True)
+            hint = f"it goes on as {before.url}: follow that one, `{follow}`, then promote this one"
+        raise Conflict(standing_words(before), target=f"store {source.url}", hint=hint)
+    source.stand(Why("moved", to).standing())

@@ -1,0 +1,215 @@
+"""Filling a store with what another had at a moment, also where retention came to that later.
+
+What retention removed since the moment is missing in the restored logs, too, earlier words of
+retention among it: so each of these logs gets a word of its own, with what the source's last one
+says of the commits that it has. Nobody reads the log before that is there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from itertools import islice
+
+from perdure.core.format import chain
+from perdure.errors import Conflict, Corrupt, PerdureError
+from perdure.model import MISSING, UNFINISHED, AgentInfo, Cause, from_micros
+from perdure.retention.trimming import carry_out
+from perdure.state.runs.run_rows import RunRows
+from perdure.storage.log.reader import LogReader
+from perdure.storage.port import Append, Backend, Shipment
+from perdure.storage.retention import RETENTION, Trim, stretches
+from perdure.storage.standing import Aside
+from perdure.transfer.arriving_messages import PAGE, all_mail, taken_by_then
+from perdure.transfer.follower import Follower, unfit
+from perdure.transfer.given_tokens import living, raise_tokens
+from perdure.transfer.preconditions import check_able, misfits
+from perdure.transfer.retold_messages import retell
+
+WHO = "restore"
+"""Stands in the place of an executor in the words of retention that restored logs get."""
+
+
+def restore(
+    follower: Follower, *, take_incomplete: bool = False
+) -> tuple[int, int, tuple[Aside, ...]]:
+    """Fill an empty target with the logs of a source as they were at a moment, and open it.
+
+    Args:
+        follower: of kind "restoring", with its `until`.
+        take_incomplete: leave agents out of whose state of that moment retention removed
+            something, and take those that are damaged as far as they go.
+
+    Returns:
+        How many commits and unread messages the target has then; and the agents that are left out,
+        or incomplete.
+
+    Raises:
+        Conflict: of the states of that moment, retention removed some.
+        IncompleteError: agents are damaged at the source; or the target cannot take all of them,
+            and nothing was written.
+        As `Follower.begin` and `Follower.step`.
+    """
+    source, target, until = follower.source, follower.target, follower.why.until
+    left_out: list[Aside] = []
+    logs = [*_logs(source)]
+    any_purged = any(info.purged for info in logs)
+    later = _first_later(source, logs, until) if any_purged else None
+    for info in logs:
+        try:
+            if info.purged:
+                _refuse_purged(source, info, until, later)
+            _trimmed_since(source, info, until)
+        except Conflict as error:
+            if not take_incomplete:
+                raise
+            left_out.append(Aside(info.name, info.incarnation, 1, error.problem, source.now()))
+    if target.standing() is None and not take_incomplete:
+        check_able(target)
+        if unable := misfits(source, iter(logs)):
+            raise unfit(unable)
+    follower.shipper.left_out = {one.agent for one in left_out}
+    follower.begin()
+    follower.drain()
+    if not take_incomplete:
+        follower.check_complete("the target does not open yet")
+    for info in living(target):
+        _say_what_is_gone(source, target, info, until)
+    taken = taken_by_then(source, target, until)
+    while part := [*islice(taken, PAGE)]:
+        target.ship(Shipment(messages=part))
+    raise_tokens(target, None)
+    retell(source, target, until)
+    came = (target.agent(info.name, info.incarnation) for info in logs)
+    commits = sum(info.seq for info in came if info is not None and not info.purged)
+    unread = sum(message.value is not MISSING for message in all_mail(target))
+    target.stand(None)
+    return commits, unread, (*left_out, *follower.aside)
+
+
+def _logs(source: Backend) -> Iterator[AgentInfo]:
+    """All that there are, deleted ones too: at the moment they may have lived."""
+    there: set[tuple[str, int]] = set()
+    cursor = ""
+    try:
+        while (part := source.feed(cursor)).entries:
+            there |= {(fed.agent, fed.incarnation) for fed in part.entries}
+            cursor = part.cursor
+    except Corrupt:  # who is damaged, the follower finds out
+        there |= {(info.name, info.incarnation) for info in living(source)}
+    for name, incarnation in sorted(there):
+        if (info := source.agent(name, incarnation)) is not None:
+            yield info
+
+
+def _say_what_is_gone(source: Backend, target: Backend, info: AgentInfo, until: int) -> None:
+    there = source.agent(info.name, info.incarnation)
+    said = _trimmed_since(source, there, until) if there is not None else None
+    if said is None:
+        return
+    reader = LogReader(target, info)
+    (row,) = target.read(info.no, info.seq, info.seq)
+    tail = chain.tail_of(row.header, reader.target(info.seq))
+    if tail.at <= until:  # else it was said before this was ended, and began again
+        target.ship(Shipment([_word(target, reader, said, tail)]))
+    carry_out(target, reader)
+
+
+def _word(target: Backend, reader: LogReader, said: Trim, tail: chain.Tail) -> Append:
+    """The commit that says of a restored log what its source says."""
+    first, previous = reader.commit(1), reader.last_word()
+    word = Trim(
+        0, tail.seq, previous, said.before,
+        stretches(seq for seq in said.seqs() if seq <= tail.seq),
+        {seq: digest for seq, digest in said.bases.items() if seq <= tail.seq},
+    )  # fmt: skip
+    cause = Cause("trim", f"what was before commit {said.before} removed", refers=(said.before,))
+    draft = chain.Draft(
+        reader.name, reader.incarnation, RETENTION, (1,), first.schema_id, first.schema_version,
+        WHO, 0, cause, chain.pack_payload((), [word.record()]),
+    )  # fmt: skip
+    header, end = chain.link(draft, tail, target.now())
+    return Append(
+        reader.name, None, reader.incarnation, end.seq, header, draft.payload.data, RETENTION,
+        previous or None, prev=tail.id,
+    )  # fmt: skip
+
+
+def _trimmed_since(source: Backend, info: AgentInfo, until: int) -> Trim | None:
+    """What retention removed of a log since a moment; None: nothing, or there was no log yet.
+
+    Raises:
+        Conflict: something of it is needed at that moment.
+    """
+    if info.purged:
+        return None
+    reader = LogReader(source, info)
+    said = reader.trim()
+    if said is None or reader.commit(said.at).at_micros <= until:
+        return None
+    if reader.commit(1).at_micros > until:
+        return None
+    first = reader.commit(said.before)
+    if first.at_micros > until:
+        raise _removed(source, info, until, f"what was before {first.at.isoformat()}")
+    for seq, what in _needed(reader, reader.last_at(from_micros(until))):
+        if not said.keeps_state(seq):
+            raise _removed(source, info, until, f"the state of commit {seq}, {what} then")
+    for seq, run in _turns(reader, reader.last_at(from_micros(until))):
+        if seq < said.before:
+            raise _removed(source, info, until, f"a part of what run {run} had done by then")
+    return said
+
+
+def _first_later(source: Backend, logs: Iterable[AgentInfo], until: int) -> int | None:
+    """The lowest number of an agent that is known to have begun after a moment; None: of none that
+    is known. Those that are numbered behind it began later, too."""
+    numbers: list[int] = []
+    for info in logs:
+        with suppress(PerdureError):  # who is damaged, the follower finds out
+            if not info.purged and LogReader(source, info).commit(1).at_micros > until:
+                numbers.append(info.no)
+    return min(numbers, default=None)
+
+
+def _refuse_purged(source: Backend, info: AgentInfo, until: int, later: int | None) -> None:
+    """Of a log that was purged its deletion is left, and that there was something before.
+
+    Raises:
+        Conflict: it was deleted after that moment, and may have been there then.
+    """
+    deleted = LogReader(source, info).commit(info.seq)
+    if deleted.at_micros > until and (later is None or info.no < later):
+        raise _removed(source, info, until, "all of it, if it was there then: it was purged")
+
+
+def _removed(source: Backend, info: AgentInfo, until: int, what: str) -> Conflict:
+    return Conflict(
+        f"retention removed {what}", target=f"agent {info.name!r} of {source.url}",
+        hint=f"restore a moment from then on, {from_micros(until).isoformat()} is before; or leave "
+        "such agents out: take_incomplete=True (--take-incomplete)",
+    )  # fmt: skip
+
+
+def _needed(reader: LogReader, last: int) -> Iterator[tuple[int, str]]:
+    """Commits whose states were named after one commit, and what named them."""
+    names: dict[str, tuple[int, str]] = {}
+    for commit in reader.commits(1, last):
+        names[commit.branch] = commit.seq, f"the head of branch {commit.branch!r}"
+        for record in commit.records:
+            match record:
+                case {"t": "checkpoint", "name": str(name)}:
+                    at = int(record.get("seq") or commit.seq)
+                    names[name] = at, f"checkpoint {name!r}"
+                case {"t": "branch-deleted", "name": str(name)}:
+                    names.pop(name, None)
+    names.pop(RETENTION, None)
+    yield from names.values()
+
+
+def _turns(reader: LogReader, last: int) -> Iterator[tuple[int, str]]:
+    """Where the current turns of the runs began that were unfinished after a commit."""
+    rows = RunRows()
+    for commit in reader.commits(1, last):
+        rows.after(commit)
+    yield from ((row.turn_at, row.id) for row in rows.rows.values() if row.status in UNFINISHED)

@@ -1,0 +1,294 @@
+"""What runs told each other, told again in a store that was filled from logs.
+
+A message is in no log until it is taken out. One that was there at the moment to which a store is
+restored, or at which a log was exported, and was taken out later, or stayed behind, is not in the
+new store. What people and programs sent they can send again; a run cannot. But what it told follows
+from the logs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import islice
+from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from perdure.core.arguments.bounds import index_key
+from perdure.core.arguments.names import incarnation_of
+from perdure.core.values.plain_values import Plain
+from perdure.model import FINISHED, UNFINISHED, Commit, Message, RunInfo
+from perdure.state.runs.family_messages import (
+    CHILD,
+    Having,
+    agent_of,
+    begin_of,
+    end_told,
+    to_end_with,
+)
+from perdure.state.runs.parentage import Origin, args_of_start
+from perdure.state.runs.run_rows import args_digest
+from perdure.storage.log.reader import LogReader
+from perdure.storage.port import Backend, Shipment
+from perdure.transfer.arriving_messages import PAGE
+from perdure.transfer.given_tokens import last_number, living
+
+_NO_ORDER = "t", "run"
+"""What the record of a run's begin has beside its order."""
+
+
+class Started(Struct, frozen=True):
+    """A run that another one, `by`, asked for. `lives`: also when that one is cancelled. `args`:
+    one digest of its arguments."""
+
+    by: str
+    agent: str
+    lives: bool
+    args: str
+
+
+class Ties:
+    """What a log says of its runs and of those that they know, fed with its commits in order. Some
+    of it may be in a history that a run left.
+
+    Attributes:
+        started: by their ids; not those that were taken over from a history which was left.
+        cancelled: runs that were, once at least.
+        origins: of its own runs.
+        said: what persons said that calls gave, which may be ids of runs.
+        having: its runs that have the same ones.
+    """
+
+    def __init__(self) -> None:
+        self.started: dict[str, Started] = {}
+        self.cancelled: set[str] = set()
+        self.origins: dict[str, Origin] = {}
+        self.said: set[str] = set()
+        self.having = Having()
+        self._by_place: dict[tuple[str, str], list[str]] = {}
+
+    def note(self, commit: Commit) -> None:
+        self.having.note(commit)
+        for record in commit.records:
+            place = str(record.get("run", "")), str(record.get("place", ""))
+            if record["t"] == "wait-began":
+                self._by_place[place] = [
+                    str(branch["name"]).removeprefix(CHILD)
+                    for branch in record["branches"] if branch["kind"] == "child"
+                ]  # fmt: skip
+            elif record["t"] == "wait-ended":
+                self._by_place.pop(place, None)
+            elif record["t"] == "run-cancelled":
+                self.cancelled.add(place[0])
+            elif record["t"] == "run-started":
+                self.origins[place[0]] = Origin.of(record)
+            elif record["t"] == "outcome" and record.get("by") == "person":
+                if type(record.get("value")) is str:
+                    self.said.add(record["value"])
+            elif record["t"] == "step" and "child" in record:
+                child = record["child"]
+                if record.get("made") != child["run"] or not child["let_live"]:
+                    args = args_digest(args_of_start(record))
+                    self.started[str(child["run"])] = Started(
+                        place[0], str(child["agent"]), bool(child["let_live"]), args
+                    )
+
+    @property
+    def awaited(self) -> Iterator[tuple[str, str]]:
+        """A run that waits, and one that it waits for."""
+        for (run, _), children in self._by_place.items():
+            yield from ((run, child) for child in children)
+
+    def knows(self, run: str, child: RunInfo) -> bool:
+        """Whether a run may hear of the end of one for which it waits: it, or the one that it was
+        forked from, started that, or a person named it."""
+        start = self.started.get(child.id)
+        if start is not None and child.parent == start.by:
+            return True
+        return child.parent == run or child.id in self.said
+
+
+def ties_of(backend: Backend, run: str) -> Ties:
+    """What the log says that a run is of; nothing: it is not there."""
+    ties = Ties()
+    info = backend.agent(agent_of(run), incarnation_of(run))
+    if info is not None and not info.purged:
+        for commit in LogReader(backend, info).commits(1, damaged_too=True):
+            ties.note(commit)
+    return ties
+
+
+def retell(source: Backend, target: Backend, until: int) -> None:
+    """For a store that was restored as another was at a moment, before it opens, and once the
+    numbers that its own messages get are known. May be done again."""
+    last = last_number(target)
+    told = _untold(source, target, until)
+    while part := [*islice(told, PAGE)]:
+        now = target.now()
+        numbered = [replace(one, no=last + n, at=now) for n, one in enumerate(part, 1)]
+        target.ship(Shipment(messages=numbered))
+        last += len(numbered)
+
+
+def _untold(source: Backend, target: Backend, until: int) -> Iterator[Message]:
+    for info in living(target):
+        if not target.runs(agent=info.name, limit=1):
+            continue
+        ties = Ties()
+        for commit in LogReader(target, info).commits(1, damaged_too=True):
+            ties.note(commit)
+        yield from ends_for(target, {}, ties)
+        for run, start in ties.started.items():
+            starter = _row(target, {}, start.by)
+            if starter is None:
+                continue
+            if _is_to_end(target, {}, ties, run):
+                yield from _cancel_untold(target, {}, ties, run, start.by)
+            else:
+                yield from _order_untold(source, target, run, start, until)
+
+
+def _order_untold(
+    source: Backend, target: Backend, run: str, start: Started, until: int
+) -> Iterator[Message]:  # fmt: skip
+    """What asks for a run that another had asked for by then, and that began later: that its
+    source says of its begin."""
+    if _row(target, {}, run) is not None or target.inbox(run, kind="start", limit=1):
+        return
+    agent, by, number = start.agent, start.by, incarnation_of(run)
+    was, there = target.agent(agent, number), source.agent(agent, number)
+    if there is None or there.purged or (was is not None and was.deleted):
+        return
+    for commit in LogReader(source, there).commits(1, damaged_too=True):
+        if (began := begin_of(commit, run)) is None:
+            continue
+        # If it began by then, its agent is left out here, or cut off.
+        if began.get("parent") == by and commit.at_micros > until:
+            order = {key: value for key, value in began.items() if key not in _NO_ORDER}
+            yield Message(run, agent, "start", str(order["function"]), "", order)
+        return
+
+
+def _is_to_end(backend: Backend, rows: Mapping[str, RunInfo], ties: Ties, run: str) -> bool:
+    """Whether one that another started is to end with it; see `to_children`.
+
+    Args:
+        rows: of runs of logs that the backend is about to have.
+        ties: of the other's log.
+    """
+    start = ties.started.get(run)
+    if start is None or start.lives:
+        return False
+    starter = _row(backend, rows, start.by)
+    others = (_row(backend, rows, one) for one in ties.having.since[run])
+    going_on = any(one is not None and one.status in UNFINISHED for one in others)
+    return starter is not None and starter.status == "cancelled" and not going_on
+
+
+def _cancel_untold(
+    backend: Backend, rows: Mapping[str, RunInfo], ties: Ties, run: str, by: str
+) -> Iterator[Message]:  # fmt: skip
+    """What asks a run to end along with the one that started it; not one that did, and was gone on
+    with since.
+
+    Args:
+        rows, ties: of a log that the backend is about to have.
+    """
+    row = _row(backend, rows, run)
+    if row is None or row.parent != by or row.status in FINISHED:
+        return
+    if backend.inbox(run, kind="cancel", limit=1):
+        return
+    if run not in rows:
+        ties = ties_of(backend, run)
+    if run not in ties.cancelled:
+        yield to_end_with(by, run, row.agent, once=index_key(by))
+
+
+# -- of a log that is taken in ---------------------------------------------------------------------
+
+
+def untold_by(
+    backend: Backend, rows: Mapping[str, RunInfo], ties: Ties, orders: Mapping[str, Plain]
+) -> Iterator[Message]:  # fmt: skip
+    """What its runs and those that are there already are to hear of each other.
+
+    Args:
+        rows: of its runs.
+        orders: what came along with it, by the runs that they ask for.
+    """
+    yield from ends_for(backend, rows, ties)
+    yield from ends_of(backend, rows, ties)
+    for run, start in ties.started.items():
+        starter = _row(backend, rows, start.by)
+        if starter is None:
+            continue
+        if _is_to_end(backend, rows, ties, run):
+            yield from _cancel_untold(backend, rows, ties, run, start.by)
+        elif run in orders and _row(backend, rows, run) is None and _may_begin(backend, run, start):
+            order: Any = orders[run]
+            yield Message(run, start.agent, "start", str(order["function"]), "", order)
+    for row in rows.values():
+        if row.status in FINISHED or not row.parent or row.parent in rows:
+            continue
+        starter = _row(backend, rows, row.parent)
+        if starter is not None and _is_to_end(backend, rows, ties_of(backend, starter.id), row.id):
+            yield from _cancel_untold(backend, rows, ties, row.id, starter.id)
+
+
+def _may_begin(backend: Backend, run: str, start: Started) -> bool:
+    """Whether nobody asks for it yet, and its agent is such that it is that run which begins."""
+    if backend.inbox(run, kind="start", limit=1):
+        return False
+    info = backend.agent(start.agent)
+    number = 1 if info is None else info.incarnation + bool(info.deleted)
+    return number == incarnation_of(run)
+
+
+def begun_by(backend: Backend, rows: Mapping[str, RunInfo]) -> list[int]:
+    """The numbers of messages that ask for runs of a log which is taken in: they have begun."""
+    return [one.no for run in rows for one in backend.inbox(run, kind="start")]
+
+
+def ends_for(
+    backend: Backend, rows: Mapping[str, RunInfo], ties: Ties
+) -> Iterator[Message]:  # fmt: skip
+    """What tells runs that wait of ends that they have not heard of.
+
+    Args:
+        rows: of the runs of a log that the backend is about to have; others are there.
+    """
+    for run, child in dict.fromkeys(ties.awaited):
+        ended = _row(backend, rows, child)
+        if ended is not None and ended.status in FINISHED and ties.knows(run, ended):
+            yield from _unless_told(backend, rows, ended, run)
+
+
+def ends_of(
+    backend: Backend, rows: Mapping[str, RunInfo], ties: Ties
+) -> Iterator[Message]:  # fmt: skip
+    """What tells runs that are there already of the ends of these, whose log is taken in."""
+    for row in rows.values():
+        if not row.parent or row.status not in FINISHED:
+            continue
+        if row.parent in rows or ties.origins[row.id].is_of(backend):
+            yield from _unless_told(backend, rows, row, row.parent)
+
+
+def _unless_told(
+    backend: Backend, rows: Mapping[str, RunInfo], ended: RunInfo, run: str
+) -> Iterable[Message]:  # fmt: skip
+    waiting = _row(backend, rows, run)
+    if waiting is None or waiting.status != "waiting":
+        return []  # one that is gone on with sees it by itself
+    name = CHILD + ended.id
+    told = any(one.name == name for one in backend.inbox(run, kind="signal", name=name))
+    return [] if told else [end_told(ended, run)]
+
+
+def _row(backend: Backend, rows: Mapping[str, RunInfo], run: str) -> RunInfo | None:
+    if run in rows:
+        return rows[run]
+    found = backend.runs(run_id=run)
+    return found[0] if found else None

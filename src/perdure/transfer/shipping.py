@@ -1,0 +1,476 @@
+"""From one store's feed into another store: each commit checked, linked, and written as it is.
+
+Where it goes on is always what the target has: so whoever ships may be killed at any moment.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator, Sequence
+
+from msgspec.structs import replace
+
+from perdure.core.format import chain
+from perdure.errors import Corrupt, PerdureError, StoreUnavailable
+from perdure.model import FINISHED, AgentInfo, Message, RunInfo
+from perdure.retention.purging import sweep
+from perdure.retention.trimming import carry_out
+from perdure.storage.answers import Standing
+from perdure.storage.keys import find_key
+from perdure.storage.log.reader import CHUNK_MAX, LogReader
+from perdure.storage.port import (  # fmt: skip
+    Append,
+    Backend,
+    Fed,
+    Shipment,
+    StoredCommit,
+    StoredSnapshot,
+)
+from perdure.storage.retention import RETENTION
+from perdure.storage.standing import Aside, ClosedError, OvertakenError, Why
+from perdure.system import logs
+from perdure.transfer.arriving_messages import Arriving, all_mail
+from perdure.transfer.divergence import DivergedError, Divergence, diverged, first_difference
+from perdure.transfer.incoming_log import Line
+from perdure.transfer.preconditions import lost_end
+from perdure.transfer.shipping_order import Load
+
+_log = logs.logger("perdure.replication")
+
+FEED = ""
+"""Stands among those that are set aside for the source's feed, if it cannot be read."""
+
+PROBLEM_MAX = 300
+LINES_MAX = 10_000
+SHIPMENT_BYTES = 16_000_000
+"""About as much goes into one transaction, but always one commit at least."""
+
+
+class Shipper:
+    """See the module. Not safe between threads.
+
+    An agent whose commits cannot be taken, for whatever reason that is its own, is set aside: what
+    others have goes on coming. It is tried again by `retry`, from where its log ends here.
+
+    Args:
+        until: commits and messages later than this, in microseconds since 1970, are left out;
+            0: none.
+
+    Attributes:
+        latest: time of the latest commit that was shipped, in microseconds since 1970.
+        aside: the agents that are set aside, by name.
+        isolating: a shipment that is refused is taken apart, to find the agent that is the cause.
+            Without it the error is raised: often it goes if the whole is read anew.
+        left_out: names of agents that are not to come.
+    """
+
+    def __init__(self, source: Backend, target: Backend, until: int = 0) -> None:
+        self.source = source
+        self.target = target
+        self._until = until
+        self._lines: OrderedDict[tuple[str, int], Line] = OrderedDict()
+        self._standing: Standing | None = None
+        self._said: Why | None = None
+        self.latest = 0
+        self.aside: dict[str, Aside] = {}
+        self._untidy: set[str] = set()
+        self.isolating = False
+        self.left_out: set[str] = set()
+
+    def go_on_from(self, standing: Standing | None, why: Why | None) -> None:
+        """How the target stands: it must do so still at the next shipment."""
+        self._standing, self._said = standing, why
+        self.aside = {one.agent: one for one in (why.aside if why is not None else ())}
+        self._untidy = set(why.untidy if why is not None else ())
+        self._lines.clear()
+
+    def ship(
+        self, entries: Iterable[Fed], messages: Sequence[Message] = (),
+        why: Why | None = None, epochs: Sequence[tuple[str, int, str, int]] = (),
+        of: AgentInfo | None = None,
+    ) -> int:  # fmt: skip
+        """Ship what the target does not have yet, in a few transactions; how many commits.
+
+        Args:
+            why: what the target is, said along with the last of them.
+            of: whose all the entries are: it is set aside, too, if they cannot be read.
+
+        Raises:
+            DivergedError: the target has another commit at the place of one of these.
+            OvertakenError: somebody else ships into it.
+        """
+        try:
+            shipped, load = 0, Load()
+            if self.left_out:
+                messages = [one for one in messages if one.agent not in self.left_out]
+            for fed in self._readable(entries, of):
+                if fed.agent in self.aside or fed.agent in self.left_out:
+                    continue
+                try:
+                    self._load(fed, load)
+                except (StoreUnavailable, DivergedError, MemoryError):
+                    raise
+                except Exception as error:
+                    loaded = [one.seq for one in load.appends if one.agent == fed.agent]
+                    self._set_aside(fed.agent, error, have=max(loaded, default=0))
+                if load.size >= SHIPMENT_BYTES:
+                    shipped += self._send(load, messages)
+                    load, messages = Load(), ()
+            if load.appends or load.graves or messages or epochs or why is not None:
+                shipped += self._send(load, messages, why, epochs)
+            return shipped
+        except BaseException:
+            self._lines.clear()  # they may be ahead of what got in
+            raise
+
+    def _readable(self, entries: Iterable[Fed], of: AgentInfo | None) -> Iterator[Fed]:
+        try:
+            yield from entries
+        except (StoreUnavailable, GeneratorExit, MemoryError):
+            raise
+        except Exception as error:
+            if of is None:
+                raise
+            self._set_aside(of.name, error)
+
+    # -- who is set aside ------------------------------------------------------------------------
+
+    def _set_aside(
+        self, agent: str, error: Exception, *, mail: bool = False, have: int = 0
+    ) -> None:
+        """`have`: what is about to be there; 0: nothing more than is."""
+        for key in [key for key in self._lines if key[0] == agent]:
+            del self._lines[key]
+        before = self.aside.get(agent)
+        there = self.target.agent(agent) if agent else None
+        incarnation, seq = (there.incarnation, there.seq) if there is not None else (1, 0)
+        problem = f"{type(error).__name__}: {error}".splitlines()[0][:PROBLEM_MAX]
+        since = before.since if before is not None else self.source.now()
+        mail = mail or (before is not None and before.mail)
+        self.aside[agent] = Aside(agent, incarnation, (have or seq) + 1, problem, since, mail)
+        _log.warning("agent %r is set aside in %s: %s", agent, self.target.url, problem)
+
+    def set_feed_aside(self, error: Exception) -> None:
+        """The source's feed cannot be read: its agents' logs are, one by one."""
+        self._set_aside(FEED, error)
+
+    def retry(self) -> int:
+        """Ship what was set aside, as far as it can be; how many commits. Who cannot be taken still
+        is set aside again."""
+        shipped = 0
+        for name, before in sorted(self.aside.items()):
+            if name == FEED:
+                continue
+            del self.aside[name]
+            try:
+                shipped += self._retry(name, before)
+            except BaseException:
+                self.aside[name] = before
+                raise
+            if name in self.aside:
+                self.aside[name] = replace(self.aside[name], since=before.since)
+        return shipped
+
+    def _retry(self, name: str, before: Aside) -> int:
+        info = self.source.agent(name)
+        if info is None:
+            self.aside[name] = before
+            return 0
+        messages: list[Message] = []
+        if before.mail:
+            messages = [one for one in all_mail(self.source) if one.agent == name]
+        isolating, self.isolating = self.isolating, True
+        try:
+            return self.ship(self.rest_of(name, info.incarnation), messages, of=info)
+        finally:
+            self.isolating = isolating
+
+    def forget(self) -> None:
+        """What is known of the target: somebody else may have shipped into it."""
+        self._lines.clear()
+
+    def rest_of(self, agent: str, incarnation: int) -> Iterator[Fed]:
+        """What the target lacks of one log, read from the source."""
+        info = self.source.agent(agent, incarnation)
+        if info is None:
+            return
+        named = max((ref.seq for ref in self.source.refs(info.no)), default=0)
+        first = self._line(agent, incarnation).seq + 1
+        while rows := self.source.read(info.no, first, info.seq, limit=CHUNK_MAX):
+            for row in rows:
+                yield Fed(info.no, agent, incarnation, row)
+            first = rows[-1].seq + 1
+        for problem in lost_end(self.source, info, named):
+            raise Corrupt(problem, target=f"agent {agent!r}", hint=chain.HINT)
+
+    # -- one commit ------------------------------------------------------------------------------
+
+    def _load(self, fed: Fed, load: Load) -> None:
+        if self._until and self._time_of(fed) > self._until:
+            return
+        line = self._line(fed.agent, fed.incarnation)
+        if fed.commit.seq <= line.seq:
+            self._check_same(fed, load)
+            return
+        if not line.seq and fed.incarnation > 1:
+            self._finish(fed.agent, fed.incarnation - 1, load)
+        if fed.commit.seq > line.seq + 1:  # the target lost its end, or a cursor is too new
+            between = self.source.read(fed.no, line.seq + 1, fed.commit.seq - 1)
+            if len(between) < fed.commit.seq - 1 - line.seq and self._is_purged(fed):
+                self._bury(fed, load)
+                return
+            for row in between:
+                self._add(line, Fed(fed.no, fed.agent, fed.incarnation, row), load)
+        self._add(line, fed, load)
+        if line.lacks and not self._until:
+            self._add_word(line, fed, load)
+
+    def _add_word(self, line: Line, fed: Fed, load: Load) -> None:
+        """What retention removed comes along with the word that says so: a follower that lost its
+        source before that came would have a log with holes."""
+        while (word := self.source.ref(fed.no, RETENTION)) is not None and word.seq > line.seq:
+            rows = self.source.read(fed.no, line.seq + 1, word.seq, limit=CHUNK_MAX)
+            if not rows or rows[0].seq != line.seq + 1:
+                return  # it is being purged: its deletion comes
+            for row in rows:
+                self._add(line, Fed(fed.no, fed.agent, fed.incarnation, row), load)
+
+    def _is_purged(self, fed: Fed) -> bool:
+        info = self.source.agent(fed.agent, fed.incarnation)
+        return info is not None and info.purged
+
+    def _bury(self, fed: Fed, load: Load) -> None:
+        """What is left of a log that was purged before the target had all of it."""
+        row = fed.commit
+        commit = chain.read_commit(fed.agent, row.seq, row.header, row.payload)
+        if commit.cause.kind != "delete":
+            return  # its last one comes in a moment
+        gone = fed.agent, fed.incarnation
+        self._lines.pop(gone, None)
+        load.appends = [one for one in load.appends if (one.agent, one.incarnation) != gone]
+        load.commits = [
+            (one, item) for one, item in load.commits if (one.agent, one.incarnation) != gone
+        ]
+        load.snapshots.pop(gone, None)
+        load.deleted.append(fed.agent)
+        load.graves.append(
+            Append(
+                commit.agent, None, commit.incarnation, commit.seq, row.header, row.payload,
+                commit.branch, None, prev=commit.prev,
+            )
+        )  # fmt: skip
+
+    def _time_of(self, fed: Fed) -> int:
+        return chain.tail_of(fed.commit.header, f"agent {fed.agent!r}, commit {fed.commit.seq}").at
+
+    def _finish(self, agent: str, incarnation: int, load: Load) -> None:
+        """A name's next incarnation begins only where the one before has ended."""
+        for fed in self.rest_of(agent, incarnation):
+            self._load(fed, load)
+
+    def _add(self, line: Line, fed: Fed, load: Load) -> None:
+        row = fed.commit
+        commit = chain.read_commit(fed.agent, row.seq, row.header, row.payload)
+        if commit.incarnation != fed.incarnation:
+            raise Corrupt(
+                "belongs to another incarnation",
+                target=f"agent {fed.agent!r}, commit {row.seq}", hint=chain.HINT,
+            )  # fmt: skip
+        if line.last is not None and commit.prev != line.last.id and commit.seq == line.seq + 1:
+            self._refuse(fed)
+        key = commit.cause.key
+        noted = find_key(self.source, fed.no, key) if key is not None else None
+        digest = noted[1] if noted is not None and noted[0] == commit.seq else None
+        item = line.append(commit, row.header, row.payload, digest)
+        if row.snapshotted:
+            load.snapshots[fed.agent, fed.incarnation] = (fed.no, item)
+        load.ended += [(item.agent, run.id) for run in item.runs if run.status in FINISHED]
+        if item.delete_agent:
+            load.deleted.append(fed.agent)
+        load.appends.append(item)
+        load.commits.append((commit, item))
+        load.size += commit.size
+
+    def _check_same(self, fed: Fed, load: Load) -> None:
+        """Of a commit that comes once more."""
+        pending = next(
+            (a.header for a in reversed(load.appends)
+             if (a.agent, a.incarnation, a.seq) == (fed.agent, fed.incarnation, fed.commit.seq)),
+            None,
+        )  # fmt: skip
+        info = self.target.agent(fed.agent, fed.incarnation)
+        rows: list[StoredCommit] = []
+        if pending is None and info is not None:
+            rows = self.target.read(info.no, fed.commit.seq, fed.commit.seq)
+            if info.purged and not rows:
+                return
+        if fed.commit.header not in (pending, *(row.header for row in rows)):
+            self._refuse(fed)
+        self.latest = max(self.latest, self._time_of(fed))
+
+    def _refuse(self, fed: Fed) -> None:
+        """Say where the logs part; where they do not, the source's own chain is broken.
+
+        Raises:
+            DivergedError, Corrupt: one of the two.
+        """
+        info = self.source.agent(fed.agent, fed.incarnation)
+        found = info and first_difference(self.source, info, self.target)
+        if isinstance(found, Divergence) and not found.behind:
+            raise diverged((found,), self.target.url)
+        raise Corrupt(
+            "does not follow the one before it", hint=chain.HINT,
+            target=f"agent {fed.agent!r}, commit {fed.commit.seq} of {self.source.url}",
+        )  # fmt: skip
+
+    def _line(self, agent: str, incarnation: int) -> Line:
+        """Where the target's log of an agent goes on."""
+        line = self._lines.pop((agent, incarnation), None)
+        if line is None:
+            line = self._read_line(agent, incarnation)
+        self._lines[agent, incarnation] = line
+        if len(self._lines) > LINES_MAX:
+            self._lines.popitem(last=False)
+        return line
+
+    def _read_line(self, agent: str, incarnation: int) -> Line:
+        target = self.target
+
+        def find_row(run: str) -> RunInfo | None:
+            return next(iter(target.runs(run_id=run)), None)
+
+        info = target.agent(agent, incarnation)
+        if info is None:
+            return Line(find_row=find_row)
+        row = target.read(info.no, info.seq, info.seq)[0]
+        last = chain.read_commit(agent, row.seq, row.header, row.payload)
+        heads = {ref.name: ref.seq for ref in target.refs(info.no) if ref.kind == "branch"}
+        return Line(last, heads, find_row)
+
+    # -- all of a shipment -----------------------------------------------------------------------
+
+    def _send(
+        self, load: Load, messages: Sequence[Message], why: Why | None = None,
+        epochs: Sequence[tuple[str, int, str, int]] = (),
+    ) -> int:  # fmt: skip
+        *before, load = load.in_order()
+        shipped = 0
+        for part in before:
+            shipped += self._send_part(part, messages)
+            messages = ()
+        return shipped + self._send_part(load, messages, why, epochs)
+
+    def _send_part(
+        self, load: Load, messages: Sequence[Message], why: Why | None = None,
+        epochs: Sequence[tuple[str, int, str, int]] = (),
+    ) -> int:  # fmt: skip
+        try:
+            return self._send_whole(load, messages, why, epochs)
+        except (OvertakenError, ClosedError, MemoryError):
+            raise
+        except Exception as error:
+            if not self.isolating or getattr(error, "outcome", "not_done") != "not_done":
+                raise
+            # If it takes nothing at all, nobody's commits are the reason.
+            self.target.ship(Shipment(after=self._standing))
+        shipped = 0
+        for agent in sorted(load.agents() | {message.agent for message in messages}):
+            shipped += self._send_one(agent, load, messages)
+        epochs = [one for one in epochs if one[0] not in self.aside]
+        return shipped + self._send_whole(Load(), (), why, epochs)
+
+    def _send_one(self, agent: str, load: Load, messages: Sequence[Message]) -> int:
+        shipped, mail = 0, [message for message in messages if message.agent == agent]
+        try:
+            if mail:
+                self._send_whole(Load(), mail)
+                mail = []
+            for part in load.of(agent):
+                shipped += self._send_whole(part, ())
+        except (OvertakenError, ClosedError, MemoryError):
+            raise
+        except Exception as error:
+            if getattr(error, "outcome", "not_done") != "not_done":
+                raise
+            self._set_aside(agent, error, mail=bool(mail))
+        return shipped
+
+    def _send_whole(
+        self, load: Load, messages: Sequence[Message], why: Why | None = None,
+        epochs: Sequence[tuple[str, int, str, int]] = (),
+    ) -> int:  # fmt: skip
+        for no, item in load.snapshots.values():
+            item.snapshot = self._snapshot(no, item)
+        ended = [run for _, run in load.ended]
+        commits = [commit for commit, _ in load.commits]
+        mail = Arriving(
+            self.source, self.target, messages, commits, ended, load.deleted, self._until
+        )
+        self.latest = max([self.latest, *(commit.at_micros for commit in commits)])
+        untidy = {item.agent for item in load.appends if item.branch == RETENTION}
+        said = self._now_said(why, self._untidy | untidy)
+        standing = said.standing() if said is not None and said != self._said else None
+        self.target.ship(
+            Shipment(
+                load.appends, mail.messages, 0, epochs, standing, load.graves, mail.taken,
+                self._standing,
+            )
+        )  # fmt: skip
+        self._said = said
+        if standing is not None:
+            self._standing = standing
+        if load.graves or any(item.purge for item in load.appends):
+            self._purge()
+        self._untidy |= untidy
+        self._tidy(untidy)
+        for agent, incarnation in {(item.agent, item.incarnation) for item in load.appends}:
+            if line := self._lines.get((agent, incarnation)):
+                line.runs.forget_finished()
+        return len(load.appends) + len(load.graves)
+
+    def _now_said(self, why: Why | None, untidy: set[str]) -> Why | None:
+        """What the target is from this shipment on. Without cursors that are further, those of the
+        one before."""
+        if why is None and self._said is None:
+            return None
+        base = why or self._said
+        assert base is not None
+        aside = tuple(one for _, one in sorted(self.aside.items()))
+        at = max(base.at, self.latest) if why is not None else base.at
+        return replace(base, at=at, aside=aside, untidy=tuple(sorted(untidy)))
+
+    def _snapshot(self, no: int, item: Append) -> StoredSnapshot | None:
+        """A snapshot is a cache: one that is not all there does not come along."""
+        try:
+            found = self.source.snapshot(no, item.seq)
+        except Corrupt as error:
+            _log.warning("a snapshot of agent %r stays behind: %s", item.agent, error)
+            return None
+        whole = found is not None and set(found.leaf_ids) <= found.leaves.keys()
+        return found if whole else None
+
+    def tidy(self) -> None:
+        """What a follower that was ended before left to be removed."""
+        self._purge()
+        self._tidy(self._untidy)
+
+    def _purge(self) -> None:
+        """What was deleted to be purged at the source is no longer wanted here either."""
+        try:
+            sweep(self.target)
+        except PerdureError as error:  # it stays to be purged
+            _log.warning("cannot purge in %s: %s", self.target.url, error)
+
+    def _tidy(self, agents: Iterable[str]) -> None:
+        """What retention removed at the source goes here, too. In a store that is restored, the
+        word of retention that counts is yet to come."""
+        for agent in sorted(agents) if not self._until else ():
+            try:
+                latest = self.target.agent(agent)
+                for incarnation in range(1, latest.incarnation + 1 if latest is not None else 1):
+                    info = self.target.agent(agent, incarnation)
+                    if info is not None and not info.purged:
+                        carry_out(self.target, LogReader(self.target, info))
+                self._untidy.discard(agent)
+            except PerdureError as error:  # it stays, until it is tried again
+                _log.warning("cannot remove what is to go in %s: %s", self.target.url, error)

@@ -1,0 +1,383 @@
+"""A whole log out of one store and into another, as the exact bytes that its chain was made of.
+
+So every commit id, and the root that somebody keeps elsewhere, holds at the destination too. What
+stands beside the log (branches, checkpoints, keys, runs) is rebuilt from it on the way in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import islice
+from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from perdure.core.arguments.checks import iterable
+from perdure.core.arguments.exact_types import is_a
+from perdure.core.arguments.names import shown
+from perdure.core.format import chain, remains
+from perdure.core.values import codec
+from perdure.core.values.plain_values import Plain
+from perdure.errors import Conflict, Corrupt, NotFound
+from perdure.model import MAIN, MISSING, Cause, Commit, Message, RunInfo, Verified, id_text
+from perdure.state.commit_lookup import resolve
+from perdure.state.context import Context
+from perdure.state.runs.parentage import args_of_start
+from perdure.state.runs.taken_signals import Taken
+from perdure.storage.keys import find_key
+from perdure.storage.log import snapshots
+from perdure.storage.log.proposals import Proposal
+from perdure.storage.log.reader import CHUNK_MAX, LogReader
+from perdure.storage.log.snapshots import Leaves
+from perdure.storage.port import Append, Backend, Shipment
+from perdure.storage.retention import RETENTION
+from perdure.transfer import incoming_states
+from perdure.transfer.arriving_messages import PAGE
+from perdure.transfer.given_tokens import last_number
+from perdure.transfer.incoming_log import Line
+from perdure.transfer.retold_messages import Ties, begun_by, untold_by
+from perdure.transfer.unrelated_runs import refuse_strangers
+
+Progress = Callable[[int, int], None]
+
+NUMBERS_AHEAD = 1 << 20
+TRIES_MAX = 20
+
+
+class LogEntry(Struct, frozen=True):
+    """One commit as it is stored.
+
+    Attributes:
+        header, payload: the exact bytes; the chain's hashes are made of them.
+        asked: what its idempotency key was used for, as a digest; None without a key. It is kept
+            beside the log, not in the chain.
+        orders: of runs that it asked for, and that had not begun when this was read: what they were
+            asked, by their ids. That is in no log before they begin; None: there are none.
+    """
+
+    header: bytes
+    payload: bytes
+    asked: bytes | None = None
+    orders: bytes | None = None
+
+    @property
+    def commit(self) -> Commit:
+        """Decoded, and checked against itself.
+
+        Raises:
+            Corrupt: header and payload do not belong together, or are malformed.
+        """
+        fields = chain.read_header(self.header, "a commit of the export")
+        if len(fields) < 4 or type(fields[1]) is not str or type(fields[3]) is not int:
+            raise Corrupt("its header is malformed", target="a commit of the export", hint=HINT)
+        return chain.read_commit(fields[1], fields[3], self.header, self.payload)
+
+
+HINT = "the file was damaged on its way: export again"
+
+
+def export_log(
+    backend: Backend, reader: LogReader, until: int | None = None
+) -> Iterator[LogEntry]:  # fmt: skip
+    """The log as it is now, oldest first, each link checked; later commits are not in it.
+
+    Args:
+        until: the last commit that is wanted; None: all that there are.
+
+    Raises:
+        NotFound: retention removed something of it since.
+    """
+    last = reader.last_seq()
+    reader.absent(last + 1)  # that no branch speaks of one behind it
+    if until is not None:
+        last = resolve(reader, MAIN, until)
+        _refuse_trimmed_since(reader, last)
+    if last and not backend.read(reader.no, 1, 1):
+        reader.refuse_purged(1)
+    before: Commit | None = None
+    first = 1
+    while first <= last:
+        rows = backend.read(reader.no, first, last, limit=CHUNK_MAX)
+        for row in rows:
+            commit = reader.check(row, before)
+            key = commit.cause.key
+            found = find_key(backend, reader.no, key) if key is not None else None
+            held = found[1] if found is not None and found[0] == row.seq else None
+            yield LogEntry(row.header, row.payload, held, _orders_of(backend, commit))
+            before = commit
+        first = rows[-1].seq + 1 if rows else last + 1
+
+
+_ORDER: Mapping[str, type] = {
+    "function": str, "key": str, "args": dict, "preview": str, "version": str, "queue": str,
+    "digests": int, "deadline": int, "input": list,
+}  # fmt: skip
+"""The kinds of what an order holds."""
+
+
+def _orders_of(backend: Backend, commit: Commit) -> bytes | None:
+    orders: dict[str, Plain] = {}
+    for record in commit.records:
+        if "child" in record:
+            run = str(record["child"]["run"])
+            for message in backend.inbox(run, kind="start"):
+                order: Any = message.value
+                if _fits(order, record) and not backend.runs(run_id=run):
+                    orders[run] = order
+    return codec.encode(orders) if orders else None
+
+
+def _read_orders(entry: LogEntry, commit: Commit) -> dict[str, Plain]:
+    """Raises Corrupt: they are no orders, or none that this commit gave."""
+    if entry.orders is None:
+        return {}
+    given = {str(one["child"]["run"]): one for one in commit.records if "child" in one}
+    try:
+        orders: Any = codec.decode(entry.orders)
+        if all(run in given and _fits(order, given[run]) for run, order in orders.items()):
+            return dict(orders)
+    except (AttributeError, LookupError, TypeError, ValueError, codec.UndecodableError):
+        pass
+    raise Corrupt(
+        "the orders beside it are none of its own",
+        target=f"agent {commit.agent!r}, commit {commit.seq}", hint=HINT,
+    )  # fmt: skip
+
+
+def _fits(order: Any, record: Mapping[str, Any]) -> bool:
+    """Whether an order is the one that this record of a start gave: with the same arguments."""
+    if type(order) is not dict or order.get("parent") != record["run"]:
+        return False
+    if not all(type(order.get(name, kind())) is kind for name, kind in _ORDER.items()):
+        return False
+    given = order.get("input", [[], {}])
+    if [type(one) for one in given] != [list, dict] or not {"function", "key"} <= {*order}:
+        return False
+    at = order.get("origin", [0, b""])
+    if [type(part) for part in at] != [int, bytes] or at[0] not in range(2**62):
+        return False
+    names = [*given[1], *order]
+    return all(type(name) is str for name in names) and order["args"] == args_of_start(record)
+
+
+def _refuse_trimmed_since(reader: LogReader, last: int) -> None:
+    """What retention removed is said behind that commit: without that word it would be damage."""
+    said = reader.trim()
+    if said is None or said.at <= last:
+        return
+    word = reader.trim(last)
+    gone = (seq for seq in said.seqs() if seq <= last)
+    unsaid = not all(word is not None and word.has_removed(seq) for seq in gone)
+    if unsaid or (word is not None and not all(map(said.keeps_state, word.bases))):
+        raise NotFound(
+            f"retention removed since what was before commit {said.before}",
+            target=reader.target(last),
+            hint=f"commit {said.at} says so: what is until there, or all of it, can be exported",
+        )  # fmt: skip
+
+
+def import_log(
+    context: Context, entries: Iterable[LogEntry], *, root: str | None = None,
+    progress: Progress | None = None, total: int = 0,
+) -> Verified:  # fmt: skip
+    """Write a log that was exported, in one transaction: all of it, or nothing.
+
+    Every link, digest and state, on every branch, is checked before anything is written. The log is
+    held in memory.
+
+    Args:
+        root: the id that the last commit must have; only it shows that none is missing at the end.
+
+    Raises:
+        Corrupt: the entries are no whole log, naming the first that does not follow.
+        Conflict: the store has an agent of that name; or a run that is not to be taken for another.
+    """
+    plan = _Plan()
+    for entry in iterable(entries, "entries"):
+        _check_entry(entry)
+        plan.add(entry)
+        if progress is not None:
+            progress(plan.seq, total)
+    last = plan.last
+    if last is None:
+        raise Corrupt("there is no commit in it", target="the export", hint=HINT)
+    if root is not None and id_text(last.id) != root:
+        raise Corrupt(
+            f"its last commit is {id_text(last.id)}, and should be {root}",
+            target=f"agent {last.agent!r}", hint=HINT,
+        )  # fmt: skip
+    _refuse_existing(context.backend, last)
+    plan.check_states()
+    refuse_strangers(context.backend, plan.rows, plan.ties, plan.find_id)
+    # What a run that waits had looked at has a number there; new messages must have later ones.
+    context.backend.ship(Shipment(number_min=plan.seen))
+    _say_what_was_taken(context.backend, plan)
+    # Nor are messages from run to run in any log.
+    rows, backend = plan.rows, context.backend
+    plan.appends[-1].sends = [*untold_by(backend, rows, plan.ties, plan.orders)]
+    plan.appends[-1].consumed = begun_by(backend, rows)
+    context.submit(_Whole.of(plan, last))
+    _tell_of_others(context, plan)
+    return Verified(last.agent, last.seq, 1, last.id)
+
+
+def _say_what_was_taken(backend: Backend, plan: _Plan) -> None:
+    """I5: the same signal, sent again to a run that has taken it, is not taken twice. Said before
+    the runs are there: nobody can send them one in between."""
+    standing = backend.standing()
+    if standing is not None and standing.closed:
+        return  # it will refuse the log, and what it has follows another store
+    taken = plan.taken.messages(plan.parents)
+    while part := [*islice(taken, PAGE)]:
+        _take_in(backend, part)
+
+
+def _take_in(backend: Backend, messages: Sequence[Message]) -> None:
+    for left in reversed(range(TRIES_MAX)):
+        # Far above those that others are being given at this moment.
+        first = last_number(backend) + NUMBERS_AHEAD
+        numbered = [replace(one, no=no) for no, one in enumerate(messages, first)]
+        try:
+            backend.ship(Shipment(messages=numbered))
+            return
+        except Conflict:  # somebody takes in another log
+            if not left:
+                raise
+
+
+def _tell_of_others(context: Context, plan: _Plan) -> None:
+    """Of two logs that were taken in at the same time, each was not there yet for the other: the
+    later one sees both."""
+    backend = context.backend
+    rows = {run: row for run in plan.rows for row in backend.runs(run_id=run)}
+    for message in untold_by(backend, rows, plan.ties, plan.orders):
+        context.send(message)
+    begun = [
+        one.no for run in plan.orders if backend.runs(run_id=run)
+        for one in backend.inbox(run, kind="start") if one.value == plan.orders[run]
+    ]  # fmt: skip
+    if begun:
+        backend.ship(Shipment(taken=begun))
+
+
+def _check_entry(entry: LogEntry) -> None:
+    if not is_a(entry, LogEntry):
+        raise TypeError(f"entries are what export_log gave, not {shown(entry)}")
+    more = [part for part in (entry.asked, entry.orders) if part is not None]
+    for part in (entry.header, entry.payload, *more):
+        if type(part) is not bytes:
+            raise TypeError(f"an entry of a log is made of bytes, not {shown(part)}")
+
+
+def _refuse_existing(backend: Backend, last: Commit) -> None:
+    info = backend.agent(last.agent)
+    if info is None or (info.deleted and info.incarnation < last.incarnation):
+        return
+    what = "was there, and was deleted" if info.deleted else "is there already"
+    raise Conflict(
+        f"{what} (incarnation {info.incarnation}, {info.seq} commits)",
+        target=f"agent {last.agent!r}",
+        hint="nothing was written; import into a store that does not have it",
+    )
+
+
+class _Plan:
+    """The appends that write a log, with the views of it that each brings along."""
+
+    def __init__(self) -> None:
+        self.appends: list[Append] = []
+        self.ties = Ties()
+        self.taken = Taken()
+        self.orders: dict[str, Plain] = {}
+        self._line = Line()
+        self.parents: list[int] = []
+        """Of its commits, from the first one on."""
+
+    @property
+    def seq(self) -> int:
+        return len(self.appends)
+
+    @property
+    def last(self) -> Commit | None:
+        return self._line.last
+
+    def add(self, entry: LogEntry) -> None:
+        commit, last = entry.commit, self.last
+        chain.check_link(commit, last)
+        if last is not None and (commit.agent, commit.incarnation) != (
+            last.agent, last.incarnation
+        ):  # fmt: skip
+            raise Corrupt(
+                "belongs to another agent", target=f"agent {commit.agent!r}, commit {commit.seq}",
+                hint=HINT,
+            )  # fmt: skip
+        self.appends.append(self._line.append(commit, entry.header, entry.payload, entry.asked))
+        self.parents.append(commit.parent)
+        self.ties.note(commit)
+        self.taken.note(commit)
+        self.orders |= _read_orders(entry, commit)
+
+    @property
+    def rows(self) -> dict[str, RunInfo]:
+        return self._line.runs.rows
+
+    @property
+    def seen(self) -> int:
+        """The highest number of a message that a run looked at in vain."""
+        return max((run.seen for run in self.rows.values()), default=0)
+
+    def find_id(self, seq: int) -> bytes | None:
+        """The id of its commit with this seq; None: there is none."""
+        return chain.commit_id(self.appends[seq - 1].header) if 0 < seq <= self.seq else None
+
+    def check_states(self) -> None:
+        """Fold every branch: what cannot be read is not taken in. The state at main's head is
+        stored, or the first reader would replay the whole log.
+
+        Raises:
+            Corrupt: a commit does not fit what it builds on; or something is gone that the log does
+                not say was removed.
+        """
+        head = 0 if self.appends[-1].delete_agent else self._line.heads.get(MAIN, 0)
+        without = []
+        for seq, state in incoming_states.states(self.parents, self._stored):
+            if state is MISSING:
+                without.append(seq)
+            elif seq == head:
+                first = self.appends[head - 1]
+                first.snapshot, _ = snapshots.write(
+                    state, Leaves(), first.agent, first.incarnation, self.parents[head - 1]
+                )
+        trimmed = [item.seq for item in self.appends if item.payload == remains.REMOVED]
+        word = self._line.heads.get(RETENTION, 0)
+        incoming_states.check_gone(without, trimmed, word, lambda seq: self._stored(seq)[0])
+
+    def _stored(self, seq: int) -> tuple[Commit, bytes]:
+        item = self.appends[seq - 1]
+        return LogEntry(item.header, item.payload).commit, item.payload
+
+
+class _Whole(Proposal, eq=False):
+    """A log that is linked already: it takes its place as it is, in one transaction."""
+
+    whole: Append | None = None
+    last: chain.Tail = chain.START
+
+    @classmethod
+    def of(cls, plan: _Plan, last: Commit) -> _Whole:
+        first, *rest = plan.appends
+        payload = chain.Payload(first.payload, b"", b"")
+        draft = chain.Draft(
+            first.agent, first.incarnation, first.branch, (), last.schema_id,
+            last.schema_version, "", 0, Cause("import"), payload,
+        )  # fmt: skip
+        return cls(
+            draft, None, None, whole=replace(first, then=rest, sync=True),
+            last=chain.Tail(last.seq, last.id, last.at_micros),
+        )  # fmt: skip
+
+    def link(self, tail: chain.Tail, now: int) -> Append:
+        assert self.whole is not None
+        self.tail, self.linked = self.last, self.whole
+        return self.whole

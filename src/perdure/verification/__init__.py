@@ -1,0 +1,1 @@
+"""Whether a log and the views beside it agree, and mending the views."""

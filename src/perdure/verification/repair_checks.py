@@ -1,0 +1,236 @@
+"""What `repair` asks of each agent before its pages get their checksums back.
+
+A log proves its commits, and what stands beside it: names, keys, runs. What it says otherwise than
+the tables do is refused, never hidden: an agent would be at another commit than it was, or make a
+call twice. What a damaged commit said is lost, and named.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+from msgspec.structs import replace
+
+from perdure.core.format import chain
+from perdure.errors import Corrupt, UnsupportedFormat
+from perdure.model import AgentInfo, Verified
+from perdure.retention.purging import deletes
+from perdure.storage.log.reader import LogReader
+from perdure.storage.log.way_back import PUT_BACK
+from perdure.storage.port import Backend, Ref
+from perdure.verification.findings import TOLD_MAX
+from perdure.verification.lost_rows import lost_names, unlisted
+from perdure.verification.snapshot_removal import drop_snapshots
+from perdure.verification.verify import verify_log
+
+BESIDE = frozenset({"refs", "keys", "runs"})
+"""Tables of what a log says, too."""
+
+WAY_OUT = (
+    "restore it from a copy; or, where there is none, `perdure repair --take-incomplete`: it keeps "
+    "the file as it is beside it, and makes all usable that is whole. Until then no command can "
+    "read what is on the damaged pages; after it, the ways back below work"
+)
+
+TAKE = (
+    "nothing was changed. Restore the store from a copy; or, where another SQLite had it open "
+    "after a crash, or there is no copy: `perdure repair --take-incomplete` keeps the file as it "
+    "is beside it, and takes them as they are. Look at each before it is used"
+)
+
+LEFT = f"the checksums stay as they are; {chain.HINT}"
+
+
+class Doubtful(Protocol):
+    """What is on pages that fail their checksums; see `perdure.storage.sqlite.proofs.Doubtful`."""
+
+    @property
+    def tables(self) -> frozenset[str]: ...
+    @property
+    def commits(self) -> tuple[bytes, ...] | None: ...
+    @property
+    def keyed(self) -> frozenset[int]: ...
+    def may_hold(self, header: bytes) -> bool: ...
+
+
+class Proof:
+    """All agents of a store, one by one; see the module.
+
+    Attributes:
+        agents: what was proved of each, and what was not.
+    """
+
+    def __init__(self, *, take_incomplete: bool) -> None:
+        self.agents: list[Verified] = []
+        self._take_incomplete = take_incomplete
+        self._doubtful: frozenset[str] = frozenset()
+        self._keyed: frozenset[int] = frozenset()
+        self._may_hold: Callable[[bytes], bool] = lambda _: False
+        self._mail: dict[str, list[str]] = {}
+        self._broken: list[tuple[LogReader, list[int]]] = []
+        self._told: dict[int, list[str]] = {}
+
+    def doubt(self, backend: Backend, doubtful: Doubtful) -> None:
+        """Take note of what is on pages that fail their checksums."""
+        self._doubtful, self._keyed = doubtful.tables, doubtful.keyed
+        if doubtful.commits != ():
+            self._may_hold = doubtful.may_hold
+        if "inbox" in doubtful.tables:
+            for one in backend.inbox():
+                told = f"agent {one.agent!r}: the {one.kind} {one.name!r} for run {one.run}"
+                self._mail.setdefault(one.agent, []).append(f"{told}: nothing proves what it says")
+
+    def unlisted(self, backend: Backend, no: int) -> AgentInfo | None:
+        """The agent that has a log under a number that is not listed; None: it does not say so."""
+        info = unlisted(backend, no)
+        if info is not None:
+            told = f"agent {info.name!r}: it was not listed, and is again, as its log says"
+            self._told.setdefault(no, []).append(told)
+        return info
+
+    def lost_names(self, backend: Backend, info: AgentInfo) -> list[Ref]:
+        """Names of an agent that its log has otherwise, as they are to be put back."""
+        refs, told = lost_names(backend, info)
+        self._told.setdefault(info.no, []).extend(told)
+        return refs
+
+    def prove(self, backend: Backend, info: AgentInfo) -> None:
+        """Raises: Corrupt, UnsupportedFormat: the file is to stay as it is."""
+        reader, damaged = LogReader(backend, info), list[int]()
+        try:
+            found = verify_log(backend, reader, damaged=damaged)
+        except Corrupt as error:
+            if not error.damages or error.beside:
+                if not self._take_incomplete:
+                    if lost_names(backend, info)[0]:
+                        raise _with_names_back(error) from error
+                    raise  # as it is: an error must not be its own cause, round and round
+                raise _refusal(error) from error
+            if not self._take_incomplete:
+                raise _with_way_out(error) from error
+            found = self._incomplete(reader, info, error)
+        except UnsupportedFormat as error:
+            if not self._take_incomplete:
+                raise
+            found = self._incomplete(reader, info, self._judged(backend, info, error))
+        if "agents" in self._doubtful:
+            _check_listed(reader, info)
+        if found.head and self._may_hold(_last_header(backend, info)):
+            told = (
+                f"{reader.target(found.commits)}: it is the last one, so no commit behind it proves"
+            )
+            told += " who made it, when and why; its payload is proved"
+            found = replace(found, damages=(*found.damages, told))
+        if found.head and info.no in self._keyed:
+            told = f"{reader.target()}: its keys are those of its log, and nothing proves what they"
+            found = replace(found, damages=(*found.damages, f"{told} were used for"))
+        latest = backend.agent(info.name)
+        if latest is not None and latest.no == info.no:
+            found = replace(found, damages=(*found.damages, *self._mail.pop(info.name, ())))
+        found = replace(found, damages=(*self._told.get(info.no, ()), *found.damages))
+        self.agents.append(found)
+        self._broken.append((reader, damaged))
+
+    def conclude(self, backend: Backend) -> None:
+        """Once all are proved: damaged snapshots go.
+
+        Raises:
+            Corrupt: nothing proves some of it, and it is not to be taken.
+        """
+        for name, damages in self._mail.items():  # of agents that have not begun
+            self.agents.append(Verified(name, 0, 0, b"", damages=tuple(damages)))
+        if not self._take_incomplete:
+            _refuse_unproved([told for one in self.agents for told in one.damages])
+        for reader, damaged in self._broken:
+            drop_snapshots(backend, reader, damaged)
+
+    def _judged(
+        self, backend: Backend, info: AgentInfo, error: UnsupportedFormat
+    ) -> Corrupt | UnsupportedFormat:
+        """What looks like a newer version's may be damage, on a page that fails its checksum."""
+        rows = backend.read(info.no, error.seq, error.seq) if error.seq else []
+        if not rows or not self._may_hold(rows[0].header):
+            return error
+        return Corrupt(
+            f"{error.problem}, on a page that fails its checksum", target=error.target,
+            hint=error.hint, seq=error.seq, before=error.before,
+        )  # fmt: skip
+
+    def _incomplete(
+        self, reader: LogReader, info: AgentInfo, error: Corrupt | UnsupportedFormat
+    ) -> Verified:
+        damages = getattr(error, "damages", ()) or (f"{error.target}: {error.problem}",)
+        if self._doubtful & BESIDE:
+            damages = (
+                *damages,
+                f"{reader.target()}: its branches, checkpoints, keys and runs may be others: their "
+                "pages fail their checksums, and a damaged log does not prove them",
+            )
+        return Verified(info.name, info.seq, 0, b"", damages=damages, before=error.before)
+
+
+def _refuse_unproved(damages: list[str]) -> None:
+    """What has a right checksum is believed: it would be the last that is heard of these."""
+    if not damages:
+        return
+    lines = [f"\n? {told}" for told in damages[:TOLD_MAX]]
+    left = f"\n… and {len(damages) - TOLD_MAX} more" * (len(damages) > TOLD_MAX)
+    error = Corrupt(
+        "each log is whole; but of what is on pages that fail their checksums, nothing proves this:"
+        + "".join(lines) + left, hint=TAKE,
+    )  # fmt: skip
+    error.damages = tuple(damages)
+    raise error
+
+
+def _refusal(error: Corrupt) -> Corrupt:
+    refused = Corrupt(
+        "; ".join(error.beside) or error.problem, target="" if error.beside else error.target,
+        hint=LEFT, seq=error.seq, before=error.before,
+    )  # fmt: skip
+    refused.damages, refused.beside = error.damages, error.beside
+    return refused
+
+
+def _with_names_back(error: Corrupt) -> Corrupt:
+    made = Corrupt(
+        error.problem, target=error.target, hint=f"{error.hint}. {PUT_BACK}", seq=error.seq,
+        before=error.before,
+    )  # fmt: skip
+    made.damages, made.beside = error.damages, error.beside
+    return made
+
+
+def _last_header(backend: Backend, info: AgentInfo) -> bytes:
+    (last,) = backend.read(info.no, 0, info.seq, newest_first=True, limit=1)
+    return last.header
+
+
+def _check_listed(reader: LogReader, info: AgentInfo) -> None:
+    """Where the list of agents may be damaged: whether this one is that of its log.
+
+    Raises:
+        Corrupt: it is not, or nobody knows.
+    """
+    last = next(reader.commits(newest_first=True, damaged_too=True), None)
+    if last is None or last.damaged:
+        good = any(not commit.damaged for commit in reader.commits(damaged_too=True))
+        says = info.deleted if good else None
+    else:
+        says = any(map(deletes, last.records))
+    if says is not info.deleted:
+        raise Corrupt(
+            "the list of agents may have it under another name, or as deleted or not: its log does "
+            "not say so", target=reader.target(), hint=LEFT,
+        )  # fmt: skip
+
+
+def _with_way_out(error: Corrupt) -> Corrupt:
+    """The error with what makes its ways back work."""
+    made = Corrupt(
+        error.problem, target=error.target, hint=f"{WAY_OUT}\n  → {error.hint}", seq=error.seq,
+        before=error.before,
+    )  # fmt: skip
+    made.damages = error.damages
+    return made
