@@ -11,8 +11,9 @@ from perdure.core.format import chain, envelope
 from perdure.core.format.chain import Tail
 from perdure.core.values import codec, ops
 from perdure.model import Cause
+from perdure.storage.appending import Append, Appended, Riders
 from perdure.storage.memory.backend import MemoryBackend
-from perdure.storage.port import Append, Appended, Backend
+from perdure.storage.port import Backend
 from perdure.store import Store
 
 Bytes = tuple[bytes, bytes]
@@ -127,7 +128,7 @@ class Vandal:
         seq = self.tail.seq + 1
         append = Append(
             self.agent, self.info.no, self.info.incarnation, seq, header, payload, self.branch,
-            self.head, prev=self.tail.id, before=self.tail.header, **more,
+            self.head, riders=Riders(**more), prev=self.tail.id, before=self.tail.header,
         )  # fmt: skip
         (outcome,) = self.backend.append([append])
         assert isinstance(outcome, Appended), outcome

@@ -22,9 +22,10 @@ from perdure.core.values import ops
 from perdure.core.values.ops import Op
 from perdure.engine.functions.orders import Order
 from perdure.model import MAIN, Cause, RunInfo
+from perdure.storage.appending import NOTHING, Riders
 from perdure.storage.locate import locate
 from perdure.storage.log.committer import Committer
-from perdure.storage.log.proposals import HERE, NOTHING, Committed, Extras, Proposal
+from perdure.storage.log.proposals import HERE, Committed, Proposal
 from perdure.storage.port import Backend
 
 COMMITS = 10
@@ -163,14 +164,14 @@ class _Log:
         self, kind: str, record: Mapping[str, Any], changed: Mapping[str, Any]
     ) -> Proposal:  # fmt: skip
         row = replace(self._row, **changed)
-        extras = Extras(records=[record], runs=[row])
-        return self._proposal(Cause(kind, run=row.id), [], extras)
+        riders = Riders(records=[record], runs=[row])
+        return self._proposal(Cause(kind, run=row.id), [], riders)
 
     def _proposal(
-        self, cause: Cause, delta: Sequence[Op], extras: Extras = NOTHING
+        self, cause: Cause, delta: Sequence[Op], riders: Riders = NOTHING
     ) -> Proposal:  # fmt: skip
         draft = chain.Draft(
             self._name, 1, MAIN, (self.seq,) if self.seq else (), SCHEMA.id, SCHEMA.version,
-            EXECUTOR, 0, cause, chain.pack_payload(delta, extras.records),
+            EXECUTOR, 0, cause, chain.pack_payload(delta, riders.records),
         )  # fmt: skip
-        return Proposal(draft, self.no, self.seq or None, extras)
+        return Proposal(draft, self.no, self.seq or None, riders)

@@ -15,7 +15,7 @@ from bench.workplace import Message, Ticket, Workplace, append, messages, open_t
 from perdure import Agent
 from perdure.aio import AsyncAgent, AsyncStore
 from perdure.model import Durability
-from perdure.storage.port import Append, Outcome
+from perdure.storage.appending import Append, Outcome
 from perdure.storage.sqlite.backend import SqliteBackend
 from perdure.store import Store
 

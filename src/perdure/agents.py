@@ -27,9 +27,9 @@ from perdure.state.returned_drafts import refuse_awaitable, refuse_new_state
 from perdure.state.state_diff import changes
 from perdure.state.time_travel import Moved
 from perdure.state.working_copy import WorkingCopy
+from perdure.storage.appending import Ref
 from perdure.storage.log.reader import LogReader
 from perdure.storage.log.refusals import HeldError
-from perdure.storage.port import Ref
 from perdure.system.backoff import CHANCES_MAX, chances
 from perdure.verification.snapshot_removal import healing_log
 from perdure.verification.verify import Progress, verify_log

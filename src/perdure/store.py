@@ -45,10 +45,11 @@ from perdure.state.snapshot_policy import SnapshotPolicy
 from perdure.state.stateless_commits import note
 from perdure.state.working_copy import WorkingCopy
 from perdure.storage.answers import Sizes
+from perdure.storage.appending import Riders
 from perdure.storage.locate import is_store_file as is_store_file
 from perdure.storage.locate import locate
 from perdure.storage.log.committer import Committer
-from perdure.storage.log.proposals import HERE, Extras
+from perdure.storage.log.proposals import HERE
 from perdure.storage.log.reader import LogReader
 from perdure.storage.port import Backend
 from perdure.transfer.portable_file import PORTABLE_VERSION as PORTABLE_VERSION
@@ -223,7 +224,7 @@ class Store:
         records = [{"t": "run-cancelled", "run": run.id} for run in cancelled]
         asked = [never_begun(message) for message in backend.inbox(agent=name, kind="start")]
         deleted: dict[str, Any] = {"t": "agent-deleted"} | ({"purge": True} if purge else {})
-        extras = Extras(
+        riders = Riders(
             [*records, deleted], runs=cancelled, delete_agent=True, purge=purge,
             sends=[
                 *(
@@ -233,8 +234,8 @@ class Store:
                 *(message for run in asked for message in to_parents(run)),
             ],
         )  # fmt: skip
-        note(self._context, reader, branch, head, Cause("delete"), extras)
-        for message in extras.sends:
+        note(self._context, reader, branch, head, Cause("delete"), riders)
+        for message in riders.sends:
             self.runner.wakeups.tell(message.run)
 
     def agent_of(self, info: AgentInfo, *, branch: str = MAIN) -> Agent[dict[str, Any]]:

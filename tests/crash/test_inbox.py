@@ -13,7 +13,8 @@ from msgspec.structs import replace
 
 from perdure.errors import StoreUnavailable
 from perdure.model import Message
-from perdure.storage.port import Appended, Backend, Refused, Sent
+from perdure.storage.appending import Appended, Refused
+from perdure.storage.port import Backend, Sent
 from perdure.storage.sqlite.backend import SqliteBackend
 from perdure.storage.sqlite.rows import run
 from perdure.storage.sqlite.statements import statements

@@ -15,9 +15,9 @@ import pytest
 
 import perdure
 from perdure.errors import Corrupt, PerdureError, StoreUnavailable
+from perdure.storage.appending import Append, Appended, Outcome
 from perdure.storage.log.committer import Committer
 from perdure.storage.memory.backend import MemoryBackend
-from perdure.storage.port import Append, Appended, Outcome
 from perdure.storage.sqlite.backend import SqliteBackend
 from perdure.testing.contract.backend import Pen
 from tests.engine.waits import until

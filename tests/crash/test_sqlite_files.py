@@ -21,8 +21,8 @@ from perdure.errors import (
     StoreUnavailable,
     UnsupportedFormat,
 )
+from perdure.storage.appending import Appended
 from perdure.storage.locate import locate
-from perdure.storage.port import Appended
 from perdure.storage.sqlite import connection
 from perdure.storage.sqlite.backend import SqliteBackend
 from perdure.testing.contract.backend import Pen

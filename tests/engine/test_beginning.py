@@ -331,7 +331,7 @@ def test_who_asked_too_late_for_a_run_hears_of_its_end(
         waiting: list[Any] = []
 
         def late(batch: Any) -> Any:
-            if left and any(row.key == "k" for item in batch for row in item.runs):
+            if left and any(row.key == "k" for item in batch for row in item.riders.runs):
                 left.clear()
                 waiting.append(pool.submit(other.run, parent, "parent"))
                 wait_until(lambda: any(row.status == "waiting" for row in other.runs("parent")))

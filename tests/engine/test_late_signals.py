@@ -27,7 +27,7 @@ def late(store: Store, monkeypatch: pytest.MonkeyPatch) -> Late:
         keys: list[str] = []
 
         def sending(proposal: Any) -> Any:
-            ends = [row for row in proposal.extras.runs if row.status in FINISHED]
+            ends = [row for row in proposal.riders.runs if row.status in FINISHED]
             if ends and len(keys) < 2:
                 keys.append(f"late-{len(keys)}")
                 assert store.handle(run).signal("go", keys[-1], key=keys[-1])

@@ -13,6 +13,7 @@ from perdure.core.arguments.bounds import KEY_BYTES_MAX, NAME_MAX, RUN_ID_BYTES_
 from perdure.core.format import chain
 from perdure.core.values import ops
 from perdure.model import Cause, RunInfo
+from perdure.storage.appending import Riders
 from perdure.storage.log.proposals import Proposal
 from perdure.store import Store
 from tests.engine.conftest import Place
@@ -114,12 +115,12 @@ def test_whatever_comes_so_far_is_checked_by_those_who_read_it(store: Store) -> 
     with pytest.raises(perdure.Unstorable, match="header"):
         context.submit(proposal)
     row = RunInfo("a/f/main", "a", 0, "main", "f", "main", "running", 1, queue=5)  # type: ignore[arg-type]
-    extras = perdure.storage.log.proposals.Extras(runs=[row])
+    riders = Riders(runs=[row])
     right = chain.Draft(
         "a", 1, "main", (info.seq,), "dict", (1, 0), "x", 0, Cause("edit"), payload
     )  # fmt: skip
     with pytest.raises(perdure.Unstorable, match="queue"):
-        context.submit(Proposal(right, info.no, info.seq, extras))
+        context.submit(Proposal(right, info.no, info.seq, riders))
     assert store.agent("a").seq == info.seq
     assert store.agent("a").verify().commits == info.seq
 

@@ -211,7 +211,7 @@ def test_a_signal_between_the_last_look_and_the_commit_is_not_lost(
     submit = context.submit
 
     def sending(proposal: Any) -> Any:
-        if any(row.status == "waiting" for row in proposal.extras.runs):
+        if any(row.status == "waiting" for row in proposal.riders.runs):
             store.handle("a/waiter/main").signal("approve", 1)
         return submit(proposal)
 

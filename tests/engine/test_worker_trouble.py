@@ -85,7 +85,7 @@ def test_a_run_of_an_agent_that_is_just_being_deleted_is_not_waited_for(
     append, left = backend.append, [1]
 
     def late(batch: Any) -> Any:
-        if left and any(message.kind == "start" for item in batch for message in item.sends):
+        if left and any(message.kind == "start" for item in batch for message in item.riders.sends):
             left.clear()
             other.delete("child")
         return append(batch)

@@ -20,8 +20,8 @@ from perdure.aio import AsyncStore
 from perdure.aio.loops import Turn
 from perdure.engine.execution.current_run import counted, driving
 from perdure.state.edit_block import Block
+from perdure.storage.appending import Append, Outcome
 from perdure.storage.memory.backend import MemoryBackend
-from perdure.storage.port import Append, Outcome
 from perdure.storage.sqlite.connection import checksum_vfs
 from perdure.system.locks import WithinItselfError
 from tests.faults.checking import State, check_agent, check_usable

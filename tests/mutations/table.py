@@ -68,7 +68,7 @@ MUTATIONS = (
     Mutation(
         "a run begins though its end was asked for",
         _SQLITE + "append.py",
-        "looks += [(row.id, None, taken) for row in item.runs]",
+        "looks += [(row.id, None, taken) for row in item.riders.runs]",
         "pass",
         ("tests/contract/test_backends.py", "-k", "whose_end_was_asked_for"),
     ),
@@ -211,7 +211,7 @@ MUTATIONS = (
     Mutation(
         "a message is not taken out by the commit that takes it in",
         _SQLITE + "append.py",
-        '        do(db, "consume_messages", (ids_json(item.consumed),))\n',
+        '        do(db, "consume_messages", (ids_json(item.riders.consumed),))\n',
         "        pass\n",
         ("tests/contract/test_backends.py", "-k", "a_message_goes_with_its_commit"),
     ),

@@ -7,7 +7,8 @@ from concurrent.futures import ThreadPoolExecutor
 import psycopg
 
 from perdure.model import Message
-from perdure.storage.port import Appended, Sent
+from perdure.storage.appending import Appended
+from perdure.storage.port import Sent
 from perdure.testing.pen import Pen, a_run, refused
 from tests.postgres.conftest import Open
 from tests.postgres.server import Server

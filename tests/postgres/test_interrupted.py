@@ -14,7 +14,7 @@ from psycopg.pq import TransactionStatus
 
 import perdure
 from perdure.agents import Agent
-from perdure.storage.port import Append, Appended, Outcome
+from perdure.storage.appending import Append, Appended, Outcome
 from perdure.storage.postgres.backend import PostgresBackend
 from perdure.storage.postgres.connection import Connection
 from perdure.storage.postgres.writer import Writer

@@ -9,7 +9,7 @@ import psycopg
 import pytest
 
 from perdure.core.format.chain import commit_id
-from perdure.storage.port import Append, Appended, Refused
+from perdure.storage.appending import Append, Appended, Refused
 from perdure.storage.postgres.backend import PostgresBackend
 from perdure.testing.pen import Pen, refused
 from tests.postgres.server import Server

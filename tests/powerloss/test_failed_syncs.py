@@ -11,8 +11,8 @@ import pytest
 from msgspec import Struct
 
 from perdure.errors import StoreUnavailable
+from perdure.storage.appending import Appended, Outcome
 from perdure.storage.log.reader import LogReader
-from perdure.storage.port import Appended, Outcome
 from perdure.storage.sqlite.backend import SqliteBackend
 from perdure.testing.pen import Pen
 from perdure.verification.verify import verify_log

@@ -19,7 +19,7 @@ import perdure
 from perdure.errors import StoreUnavailable
 from perdure.model import Lease, Message
 from perdure.retention import trimming as retention
-from perdure.storage.port import Appended
+from perdure.storage.appending import Appended
 from perdure.storage.sqlite import housekeeper, writer
 from perdure.storage.sqlite.backend import SqliteBackend
 from perdure.storage.sqlite.connection import connect

@@ -10,9 +10,9 @@ from msgspec import Struct
 from perdure.core.format import chain
 from perdure.errors import StoreUnavailable
 from perdure.model import Lease
+from perdure.storage.appending import Append, Appended, Outcome, Ref
 from perdure.storage.looks import Seen as Looked
 from perdure.storage.memory.backend import MemoryBackend
-from perdure.storage.port import Append, Appended, Outcome, Ref
 from tests.simulation import logs
 from tests.simulation.scheduler import Process
 from tests.simulation.tape import Tape, short
@@ -127,8 +127,8 @@ class Connection:
             if isinstance(outcome, Appended):
                 self._tape.agents[outcome.no] = f"{item.agent} {item.incarnation}"
                 for one in (item, *item.then):
-                    if one.holder is not None and one.epoch is not None:
-                        lease = outcome.no, one.branch, one.epoch, one.holder
+                    if one.riders.holder is not None and one.epoch is not None:
+                        lease = outcome.no, one.branch, one.epoch, one.riders.holder
                         self._tape.leases.append(lease)
         return outcomes
 

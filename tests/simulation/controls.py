@@ -8,12 +8,14 @@ from typing import Any
 from unittest.mock import patch
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from perdure.engine.execution.run_writer import RunWriter
 from perdure.model import Lease
 from perdure.retention import trimming
+from perdure.storage.appending import Append, Appended, Outcome, Ref
 from perdure.storage.log.reader import SEQ_END
-from perdure.storage.port import Append, Appended, Outcome, Ref, Sent
+from perdure.storage.port import Sent
 from tests.simulation.connection import Connection
 from tests.simulation.simulation import Outcome as Simulated
 from tests.simulation.simulation import Simulation, simulate
@@ -42,8 +44,8 @@ def _epochs_unchecked(connection: Connection, _: Simulation) -> Connection:
     def unchecked(batch: Sequence[Append]) -> list[Outcome]:
         for item in batch:
             ref = None if item.no is None else connection.backend.ref(item.no, item.branch)
-            if ref is not None and (ref.held is not None or item.holder is None):
-                item.epoch, item.holder = ref.held, None
+            if ref is not None and (ref.held is not None or item.riders.holder is None):
+                item.epoch, item.riders = ref.held, replace(item.riders, holder=None)
         return append(batch)
 
     connection._append = unchecked  # type: ignore[method-assign]
@@ -56,7 +58,8 @@ def _signals_stay(connection: Connection, _: Simulation) -> Connection:
     def keep(batch: Sequence[Append]) -> list[Outcome]:
         signals = {message.no for message in connection.backend.inbox(kind="signal")}
         for item in batch:
-            item.consumed = [no for no in item.consumed if no not in signals]
+            taken = [no for no in item.riders.consumed if no not in signals]
+            item.riders = replace(item.riders, consumed=taken)
         return append(batch)
 
     connection._append = keep  # type: ignore[method-assign]
@@ -80,7 +83,7 @@ def _keys_forgotten(connection: Connection, _: Simulation) -> Connection:
 
     def forget(batch: Sequence[Append]) -> list[Outcome]:
         for item in batch:
-            item.key = None
+            item.riders = replace(item.riders, key=None)
         return append(batch)
 
     connection._append = forget  # type: ignore[method-assign]
@@ -133,8 +136,8 @@ def _intents_late() -> Iterator[None]:
     write = RunWriter.write
 
     def put_off(self: RunWriter, item: Any) -> None:
-        if item.records and item.records[0]["t"] == "intent":
-            self.later(item.records, item.consumed)
+        if item.riders.records and item.riders.records[0]["t"] == "intent":
+            self.later(item.riders)
         else:
             write(self, item)
 

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from perdure.core.format import chain
 from perdure.model import Lease
-from perdure.storage.port import Append, Appended, Outcome, Ref, Refused
+from perdure.storage.appending import Append, Appended, Outcome, Ref, Refused
 
 UNKNOWN = "unknown"
 """The answer of a call that did not get one: it may have taken effect, at any time since."""
@@ -212,7 +212,8 @@ def _taken(branch: Seen, asked: Take) -> Seen:
 def put_of(item: Append) -> Put:
     return Put(
         item.seq, chain.commit_id(item.header), item.prev, item.branch, item.expected, item.epoch,
-        item.key[0] if item.key else "", item.release, item.delete_agent, item.holder is not None,
+        item.riders.key[0] if item.riders.key else "", item.riders.release,
+        item.riders.delete_agent, item.riders.holder is not None,
         put_of(item.then[0]) if item.then else None,
     )  # fmt: skip
 

@@ -8,7 +8,8 @@ from typing import Any
 from msgspec import Struct, field
 
 from perdure.model import Message
-from perdure.storage.port import Append, Appended, Ref, Refused, Sent
+from perdure.storage.appending import Append, Appended, Ref, Refused
+from perdure.storage.port import Sent
 from tests.simulation.logs import UNKNOWN, Asked, Call, seen
 
 

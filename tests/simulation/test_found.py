@@ -9,8 +9,8 @@ import pytest
 
 import perdure
 from perdure.errors import StoreUnavailable
+from perdure.storage.appending import Append, Outcome
 from perdure.storage.memory.backend import MemoryBackend
-from perdure.storage.port import Append, Outcome
 from perdure.store import Store
 
 

@@ -13,9 +13,9 @@ import pytest
 from msgspec.structs import replace
 
 from perdure.model import FINISHED
+from perdure.storage.appending import Append, Outcome
 from perdure.storage.locate import locate
 from perdure.storage.memory.backend import MemoryBackend
-from perdure.storage.port import Append, Outcome
 from perdure.store import Store
 from tests.postgres.server import shared
 from tests.simulation.linearizable import check

@@ -16,8 +16,8 @@ import perdure
 from perdure import Corrupt
 from perdure.core.format import chain
 from perdure.core.format.chain import Tail
+from perdure.storage.appending import Append, Appended
 from perdure.storage.log import snapshots
-from perdure.storage.port import Append, Appended
 from perdure.storage.sqlite.connection import checksum_vfs
 from tests.damaging import FOLDABLE, KINDS, Vandal, good
 from tests.state.conftest import Place

@@ -12,8 +12,8 @@ import pytest
 
 import perdure
 from perdure.errors import Conflict, NotFound, PerdureError, StoreUnavailable
+from perdure.storage.appending import Ref
 from perdure.storage.looks import Head
-from perdure.storage.port import Ref
 from tests.state.test_async_trouble import add, run
 
 MANY = 20

@@ -12,8 +12,9 @@ from perdure.core.format import chain
 from perdure.errors import Corrupt
 from perdure.model import Cause, Message, RunInfo
 from perdure.state.runs.run_rows import RunRows
+from perdure.storage.appending import Riders
 from perdure.storage.log.committer import Committer
-from perdure.storage.log.proposals import HERE, Committed, Extras, Proposal
+from perdure.storage.log.proposals import HERE, Committed, Proposal
 from perdure.storage.log.reader import LogReader
 from perdure.storage.log.refusals import ConsumedError
 from perdure.storage.memory.backend import MemoryBackend
@@ -55,7 +56,7 @@ class Log:
         done = self._committer.submit(
             Proposal(
                 draft, last.no if last else None, last.seq if last else None,
-                Extras(runs=[row] if row else [], **more),
+                Riders(runs=[row] if row else [], **more),
             )
         )  # fmt: skip
         self._last = done

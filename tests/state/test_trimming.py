@@ -20,8 +20,8 @@ from perdure.core.format import remains
 from perdure.core.format.records import check_records
 from perdure.model import to_micros
 from perdure.retention import trimming
+from perdure.storage.appending import Append
 from perdure.storage.log.reader import LogReader
-from perdure.storage.port import Append
 from perdure.storage.retention import RETENTION, Trim
 from perdure.transfer.follower import Follower
 from perdure.transfer.promotion import promote

@@ -29,8 +29,9 @@ from perdure.retention.trimming import TellStays, Trimmed, trim
 from perdure.state.commit_lookup import Where, horizon
 from perdure.state.context import Context
 from perdure.state.snapshot_age import SinceSnapshot
+from perdure.storage.appending import Riders
 from perdure.storage.keys import find_key, find_keys
-from perdure.storage.log.proposals import Extras, Proposal
+from perdure.storage.log.proposals import Proposal
 from perdure.storage.log.reader import SEQ_END, Folded, LogReader
 from perdure.storage.log.refusals import KeyUsedError as KeyUsedError
 from perdure.storage.retention import Trim as Retained
@@ -143,7 +144,7 @@ class ForeignLogs:
             payload,
         )  # fmt: skip
         key = None if cause.key is None else (index_key(cause.key), b"")
-        return Proposal(draft, no, expected, Extras(key=key))
+        return Proposal(draft, no, expected, Riders(key=key))
 
     async def in_thread(self, fn: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
         """Call what blocks on one of the store's own threads; see `Context.in_thread`."""
@@ -269,7 +270,7 @@ class ForeignLog:
         step = (delta, state, cause, records)
         proposal, size = self._propose(base, step, branch, new=new)
         if new:
-            proposal.extras = replace(proposal.extras, trims=self._reader.kept(base.seq))
+            proposal.riders = replace(proposal.riders, trims=self._reader.kept(base.seq))
         stored: Callable[[int], None] | None = None
         try:
             if since is not None:

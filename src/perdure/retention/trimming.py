@@ -32,8 +32,9 @@ from perdure.retention.purging import COPIED, needed_by
 from perdure.state.checkpoints import state_hash
 from perdure.state.context import Context
 from perdure.state.thread_rollback import THREAD
+from perdure.storage.appending import Riders
 from perdure.storage.log.commits import check_follows
-from perdure.storage.log.proposals import Extras, Proposal
+from perdure.storage.log.proposals import Proposal
 from perdure.storage.log.reader import SEQ_END, LogReader
 from perdure.storage.port import Backend, StoredCommit
 from perdure.storage.retention import RETENTION, Trim, stretches
@@ -285,8 +286,8 @@ def _say(context: Context, reader: LogReader, word: Trim) -> None:
         reader.name, reader.incarnation, RETENTION, (1,), first.schema_id, first.schema_version,
         context.executor, 0, cause, chain.pack_payload((), [word.record()]),
     )  # fmt: skip
-    extras = Extras(sync=True, trims=word.previous)
-    context.submit(Proposal(draft, reader.no, word.previous or None, extras))
+    riders = Riders(sync=True, trims=word.previous)
+    context.submit(Proposal(draft, reader.no, word.previous or None, riders))
 
 
 def carry_out(backend: Backend, reader: LogReader) -> int | None:

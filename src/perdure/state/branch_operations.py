@@ -14,12 +14,13 @@ from perdure.core.values.ops import Op
 from perdure.errors import Conflict
 from perdure.model import Cause, Checkpoint, Commit, RunInfo
 from perdure.state import checkpoints
-from perdure.state.edit_block import key_extras, used_key
+from perdure.state.edit_block import key_riders, used_key
 from perdure.state.flow import Flow
 from perdure.state.jump_commits import committing_move, find_head
 from perdure.state.time_travel import unfinished_runs
 from perdure.state.working_copy import WorkingCopy
-from perdure.storage.log.proposals import HERE, Extras
+from perdure.storage.appending import Riders
+from perdure.storage.log.proposals import HERE
 from perdure.storage.retention import STORES_OWN
 from perdure.system import shell
 from perdure.visible import visible
@@ -31,22 +32,22 @@ def saving(working: WorkingCopy[T], state: T, cause: Cause) -> Flow[Commit | Non
     """Commit a whole value as the delta from the state here."""
     working.refuse_inside_edit()
 
-    def prepare() -> tuple[Commit | None, list[Op], Extras]:
+    def prepare() -> tuple[Commit | None, list[Op], Riders]:
         working.load()
         new = working.schema.take(state, (), aliases_refused=True)
         working.schema.build(new)
         declared = (checkpoints.state_hash(new),)
         if (used := used_key(working, cause, declared)) is not None:
-            return used, [], Extras()
+            return used, [], Riders()
         new = working.schema.merge_unknown(working.plain, new)
         delta = diff(working.plain, new)
         working.drop_drift()  # a value handed over whole may be the live one, changed
-        return None, delta, key_extras(cause, declared)
+        return None, delta, key_riders(cause, declared)
 
-    used, delta, extras = yield prepare
-    if used is not None or (not delta and working.seq and extras.key is None):
+    used, delta, riders = yield prepare
+    if used is not None or (not delta and working.seq and riders.key is None):
         return used  # type: ignore[no-any-return]
-    made = yield from working.committing_delta(delta, cause, extras, whole=True)
+    made = yield from working.committing_delta(delta, cause, riders, whole=True)
     return made.read()
 
 
@@ -74,8 +75,8 @@ def checkpointing(
         "dependencies": dict(point.dependencies), "run": point.run, "position": point.position,
     }  # fmt: skip
     yield from working.creating()
-    extras = Extras(records=[record], checkpoint=point)
-    made = yield from working.committing_delta([], Cause("checkpoint", name), extras)
+    riders = Riders(records=[record], checkpoint=point)
+    made = yield from working.committing_delta([], Cause("checkpoint", name), riders)
     return replace(point, seq=made.seq)
 
 
@@ -138,6 +139,6 @@ def deleting_branch(working: WorkingCopy[Any], name: str) -> Flow[Commit]:
             )  # fmt: skip
 
     yield prepare
-    extras = Extras(records=[{"t": "branch-deleted", "name": name}], drop_branch=name)
-    made = yield from working.committing_delta([], Cause("delete-branch", name), extras)
+    riders = Riders(records=[{"t": "branch-deleted", "name": name}], drop_branch=name)
+    made = yield from working.committing_delta([], Cause("delete-branch", name), riders)
     return made.read()

@@ -10,7 +10,8 @@ from perdure.errors import Conflict
 from perdure.model import Cause
 from perdure.state.flow import drive
 from perdure.state.working_copy import WorkingCopy
-from perdure.storage.log.proposals import Committed, Extras, Proposal
+from perdure.storage.appending import Riders
+from perdure.storage.log.proposals import Committed, Proposal
 
 
 def create(working: WorkingCopy[Any]) -> None:
@@ -23,7 +24,7 @@ def create(working: WorkingCopy[Any]) -> None:
 
 
 def create_along(
-    working: WorkingCopy[Any], cause: Cause, extras: Extras, epoch: int
+    working: WorkingCopy[Any], cause: Cause, riders: Riders, epoch: int
 ) -> tuple[Committed, Committed]:
     """Create the agent and commit what happened to it, under an epoch, in one transaction.
 
@@ -37,9 +38,9 @@ def create_along(
     check_cause(cause)
     draft = chain.Draft(
         working.name, working.incarnation, working.branch, (1,), *working.schema_to_write(),
-        working.context.executor, epoch, cause, chain.pack_payload((), extras.records),
+        working.context.executor, epoch, cause, chain.pack_payload((), riders.records),
     )  # fmt: skip
-    along = Proposal(draft, None, 1, extras, epoch)
+    along = Proposal(draft, None, 1, riders, epoch)
     created = drive(working.context, working.creating(along=along))
     if created is None or along.committed is None:
         raise Conflict(

@@ -14,8 +14,9 @@ from perdure.errors import Conflict
 from perdure.model import Cause, Commit
 from perdure.state.flow import Flow, drive
 from perdure.state.working_copy import WorkingCopy
+from perdure.storage.appending import NOTHING, Riders
 from perdure.storage.keys import find_key
-from perdure.storage.log.proposals import NOTHING, Committed, Extras, asked
+from perdure.storage.log.proposals import Committed, asked
 from perdure.storage.log.reader import LogReader
 from perdure.system.holders import End, Holder, ends_block, holder_of_block, is_over, span_of
 
@@ -96,14 +97,14 @@ class Block(Generic[T]):
         recording, working = self._close(), self._working
         if self._throwaway:
             return
-        extras = key_extras(self._cause, self._declared)
+        riders = key_riders(self._cause, self._declared)
         # One change alone is none that was taken back: most edits are told by that.
         alone = len(recording.done) == 1
-        if not alone and working.seq and extras.key is None and not recording.changed:
+        if not alone and working.seq and riders.key is None and not recording.changed:
             working.restore(recording)
             recording.apply_ephemeral(working.typed)
             return
-        self.made = yield from working.committing_recording(recording, self._cause, extras)
+        self.made = yield from working.committing_recording(recording, self._cause, riders)
 
     def _close(self) -> Recording:
         recording = self._recording
@@ -177,10 +178,10 @@ class Edit(ToEnter, Generic[T]):
         return self._block.commit
 
 
-def key_extras(cause: Cause, declared: tuple[object, ...]) -> Extras:
+def key_riders(cause: Cause, declared: tuple[object, ...]) -> Riders:
     if cause.key is None:
         return NOTHING
-    return Extras(key=(index_key(cause.key), asked(cause.what, *declared)))
+    return Riders(key=(index_key(cause.key), asked(cause.what, *declared)))
 
 
 def used_key(

@@ -20,9 +20,9 @@ from perdure.state.flow import Flow, drive
 from perdure.state.snapshot_age import SinceSnapshot
 from perdure.state.snapshot_policy import WEIGHT_LONG
 from perdure.state.working_copy import WorkingCopy
+from perdure.storage.appending import NOTHING, Riders, StoredSnapshot
 from perdure.storage.log.commits import UNREADABLE
-from perdure.storage.log.proposals import NOTHING, Committed, Extras
-from perdure.storage.port import StoredSnapshot
+from perdure.storage.log.proposals import Committed
 from perdure.storage.retention import MOVES
 
 
@@ -41,7 +41,7 @@ def find_head(working: WorkingCopy[Any]) -> int:
 
 
 def commit_move(
-    working: WorkingCopy[Any], head: int, target: int, cause: Cause, extras: Extras = NOTHING, *,
+    working: WorkingCopy[Any], head: int, target: int, cause: Cause, riders: Riders = NOTHING, *,
     branch: str | None = None,
 ) -> Committed:  # fmt: skip
     """A commit without delta whose state is that of `target`.
@@ -50,12 +50,12 @@ def commit_move(
         head: the branch's, as `find_head` gave it.
         branch: another one, which begins with this commit.
     """
-    moving = committing_move(working, head, target, cause, extras, branch=branch)
+    moving = committing_move(working, head, target, cause, riders, branch=branch)
     return drive(working.context, moving)
 
 
 def committing_move(
-    working: WorkingCopy[Any], head: int, target: int, cause: Cause, extras: Extras = NOTHING, *,
+    working: WorkingCopy[Any], head: int, target: int, cause: Cause, riders: Riders = NOTHING, *,
     branch: str | None = None,
 ) -> Flow[Committed]:  # fmt: skip
     """The operation behind `commit_move`."""
@@ -63,13 +63,13 @@ def committing_move(
     check_cause(cause)
     reader = working.reader
     parent: Commit = yield partial(reader.peek, target)
-    extras = replace(extras, trims=(yield partial(reader.kept, target)))
+    riders = replace(riders, trims=(yield partial(reader.kept, target)))
     draft = chain.Draft(
         working.name, reader.incarnation, branch or working.branch, (target,), parent.schema_id,
         parent.schema_version, working.context.executor, working.epoch or 0, cause,
-        chain.pack_payload((), extras.records),
+        chain.pack_payload((), riders.records),
     )  # fmt: skip
-    proposal = working.propose(draft, None if branch else head, extras)
+    proposal = working.propose(draft, None if branch else head, riders)
     if parent.cause.kind in ("fork", *MOVES):
         proposal.snapshot = yield partial(_snapshot, working, target)
     committed: Committed = yield proposal

@@ -8,11 +8,11 @@ from perdure.core.values.ops import Op
 from perdure.core.values.plain_values import Plain
 from perdure.model import Cause
 from perdure.state.context import Context
+from perdure.storage.appending import StoredSnapshot
 from perdure.storage.log import snapshots
 from perdure.storage.log.proposals import Proposal
 from perdure.storage.log.reader import Folded, weight
 from perdure.storage.log.snapshots import Leaves
-from perdure.storage.port import StoredSnapshot
 
 
 class SinceSnapshot:

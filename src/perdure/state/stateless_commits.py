@@ -6,12 +6,13 @@ from perdure.core.arguments.names import check_cause
 from perdure.core.format import chain
 from perdure.model import Cause, Commit
 from perdure.state.context import Context
-from perdure.storage.log.proposals import Committed, Extras, Proposal
+from perdure.storage.appending import Riders
+from perdure.storage.log.proposals import Committed, Proposal
 from perdure.storage.log.reader import LogReader
 
 
 def note(
-    context: Context, reader: LogReader, branch: str, head: Commit, cause: Cause, extras: Extras
+    context: Context, reader: LogReader, branch: str, head: Commit, cause: Cause, riders: Riders
 ) -> Committed:
     """Commit behind the branch's head, under the schema that it was written with, whatever that
     is. Atomic.
@@ -26,6 +27,6 @@ def note(
     check_cause(cause)
     draft = chain.Draft(
         reader.name, reader.incarnation, branch, (head.seq,), head.schema_id, head.schema_version,
-        context.executor, 0, cause, chain.pack_payload([], extras.records),
+        context.executor, 0, cause, chain.pack_payload([], riders.records),
     )  # fmt: skip
-    return context.submit(Proposal(draft, reader.no, head.seq, extras))
+    return context.submit(Proposal(draft, reader.no, head.seq, riders))

@@ -25,7 +25,8 @@ from perdure.state.runs.unused_signals import Unused
 from perdure.state.thread_rollback import refuse_inner, refuse_redo, refuse_thinned, refuse_undo
 from perdure.state.undo_conflicts import hindrance
 from perdure.state.working_copy import WorkingCopy
-from perdure.storage.log.proposals import HERE, Extras
+from perdure.storage.appending import Riders
+from perdure.storage.log.proposals import HERE
 from perdure.storage.log.reader import LogReader
 from perdure.storage.log.refusals import UnreadError
 from perdure.visible import visible
@@ -54,7 +55,7 @@ def moving(
     """Make the state of `target` the branch's, as a new commit."""
     flag(cancel_run, "cancel_run=")
 
-    def plan() -> tuple[int, int, Extras, list[Commit]]:
+    def plan() -> tuple[int, int, Riders, list[Commit]]:
         seq = target()
         head = find_head(working)  # not its state: this is the way back from one that is damaged
         refuse_inner(working)
@@ -65,15 +66,15 @@ def moving(
             commit for commit in _left_behind(reader, head, seq)
             if commit.trimmed or commit.damaged or commit.records
         ]  # fmt: skip
-        return head, seq, _extras(working, cancelled), left
+        return head, seq, _riders(working, cancelled), left
 
     while True:
-        head, seq, extras, left = yield plan
+        head, seq, riders, left = yield plan
         try:
-            made = yield from committing_move(working, head, seq, cause(seq), extras)
+            made = yield from committing_move(working, head, seq, cause(seq), riders)
         except UnreadError:
             continue
-        _tell(working, extras)
+        _tell(working, riders)
         untold = any(commit.trimmed or commit.damaged for commit in left)
         return Moved(made.read(), _tool_calls(left), untold)
 
@@ -92,7 +93,7 @@ def _going_back(
     make_plan: Callable[..., undo_plan.Plan | None],
     cancel_run: bool,
 ) -> Flow[Moved]:
-    def prepare() -> tuple[undo_plan.Plan, Extras, tuple[Mapping[str, Any], ...]]:
+    def prepare() -> tuple[undo_plan.Plan, Riders, tuple[Mapping[str, Any], ...]]:
         working.refresh()
         reader = working.reader
         cancelled = _cancelled(working, cancel_run)
@@ -108,17 +109,17 @@ def _going_back(
         if kind == "undo":
             refuse_undo(working, plan.seqs[0], islice(path.since(plan.seqs[0]), 1, None))
         undone = [reader.commit(seq) for seq in plan.seqs] if kind == "undo" else []
-        extras = _extras(working, cancelled)
+        riders = _riders(working, cancelled)
         if plan.record is not None:
-            extras = replace(extras, records=[*extras.records, plan.record])
-        return plan, extras, _tool_calls(undone)
+            riders = replace(riders, records=[*riders.records, plan.record])
+        return plan, riders, _tool_calls(undone)
 
     flag(cancel_run, "cancel_run=")
     while True:
         try:
-            plan, extras, calls = yield prepare
+            plan, riders, calls = yield prepare
             cause = Cause(kind, refers=tuple(plan.seqs))
-            made = yield from working.committing_delta(plan.ops, cause, extras)
+            made = yield from working.committing_delta(plan.ops, cause, riders)
         except UnreadError:
             continue
         except OpError as error:  # e.g. a log whose undo says that it took back what it did not
@@ -126,7 +127,7 @@ def _going_back(
                 f"what its log says of undos does not fit its state: {error}",
                 target=_target(working), hint=chain.HINT,
             ) from error  # fmt: skip
-        _tell(working, extras)
+        _tell(working, riders)
         return Moved(made.read(), calls)
 
 
@@ -196,9 +197,9 @@ def _cancelled(working: WorkingCopy[Any], cancel_run: bool) -> list[RunInfo]:
     ]
 
 
-def _extras(working: WorkingCopy[Any], cancelled: Sequence[RunInfo]) -> Extras:
+def _riders(working: WorkingCopy[Any], cancelled: Sequence[RunInfo]) -> Riders:
     unused = [Unused.read(working.context.backend, run.id) for run in cancelled]
-    return Extras(
+    return Riders(
         records=[one.noted_in({"t": "run-cancelled", "run": one.run}) for one in unused],
         runs=cancelled,
         sends=[
@@ -212,10 +213,10 @@ def _extras(working: WorkingCopy[Any], cancelled: Sequence[RunInfo]) -> Extras:
     )  # fmt: skip
 
 
-def _tell(working: WorkingCopy[Any], extras: Extras) -> None:
+def _tell(working: WorkingCopy[Any], riders: Riders) -> None:
     """Those who wait for the end of the runs that were cancelled, and those who were sent word of
     it."""
-    for run in {*(row.id for row in extras.runs), *(message.run for message in extras.sends)}:
+    for run in {*(row.id for row in riders.runs), *(message.run for message in riders.sends)}:
         working.context.backend.notify(run)
 
 

@@ -29,7 +29,8 @@ from perdure.state.initial_state import initial_state
 from perdure.state.live_object import Live
 from perdure.state.others_commits import MOVES, advance_both, newer_commits
 from perdure.state.snapshot_age import SinceSnapshot
-from perdure.storage.log.proposals import NOTHING, Committed, Extras, Proposal
+from perdure.storage.appending import NOTHING, Riders
+from perdure.storage.log.proposals import Committed, Proposal
 from perdure.storage.log.reader import Folded, LogReader
 from perdure.storage.looks import Reads
 from perdure.storage.retention import STORES_OWN
@@ -279,19 +280,19 @@ class WorkingCopy(Generic[T]):
     # -- moving on -------------------------------------------------------------------------
 
     def commit_recording(
-        self, recording: Recording, cause: Cause, extras: Extras = NOTHING
+        self, recording: Recording, cause: Cause, riders: Riders = NOTHING
     ) -> Committed:
         """Validate and commit what a draft recorded; on any failure all is as before it."""
-        return drive(self.context, self.committing_recording(recording, cause, extras))
+        return drive(self.context, self.committing_recording(recording, cause, riders))
 
     def committing_recording(
-        self, recording: Recording, cause: Cause, extras: Extras = NOTHING
+        self, recording: Recording, cause: Cause, riders: Riders = NOTHING
     ) -> Flow[Committed]:
         seq = self._seq
         try:
             recording.check_whole()
             committed = yield from self._committing(
-                recording.plain, recording.ops, recording.inverses, cause, extras
+                recording.plain, recording.ops, recording.inverses, cause, riders
             )
         except BaseException as error:
             whole = isinstance(error, PerdureError) and not recording.torn
@@ -320,32 +321,32 @@ class WorkingCopy(Generic[T]):
             self._plain, self._open = recording.rollback(), None
 
     def commit_delta(
-        self, delta: Sequence[Op], cause: Cause, extras: Extras = NOTHING
+        self, delta: Sequence[Op], cause: Cause, riders: Riders = NOTHING
     ) -> Committed:
         """Commit ops that come from elsewhere: a diff, an inverse. Nothing changes on failure."""
-        return drive(self.context, self.committing_delta(delta, cause, extras))
+        return drive(self.context, self.committing_delta(delta, cause, riders))
 
     def committing_delta(
-        self, delta: Sequence[Op], cause: Cause, extras: Extras = NOTHING, *, whole: bool = False
+        self, delta: Sequence[Op], cause: Cause, riders: Riders = NOTHING, *, whole: bool = False
     ) -> Flow[Committed]:
         """As `commit_delta`. `whole`: what they make is checked; the state before need not fit."""
         if self.editing:
             self.refuse_inside_edit()
         if not delta and self.in_memory and self._seq and not self.migration_due:
             check_cause(cause)  # the state stays, as with most of a run's: nothing to take back
-            return self._submitting([], cause, extras)
+            return self._submitting([], cause, riders)
         if not delta and not self.in_memory:
-            return self._committing_nothing(cause, extras)
-        return self._committing_ops(delta, cause, extras, whole)
+            return self._committing_nothing(cause, riders)
+        return self._committing_ops(delta, cause, riders, whole)
 
-    def _committing_nothing(self, cause: Cause, extras: Extras) -> Flow[Committed]:
+    def _committing_nothing(self, cause: Cause, riders: Riders) -> Flow[Committed]:
         """No change is marked as under way: an edit opened meanwhile would drop what this moves."""
         self._mend()
         yield lambda: self.typed
-        return (yield from self.committing_delta([], cause, extras))
+        return (yield from self.committing_delta([], cause, riders))
 
     def _committing_ops(
-        self, delta: Sequence[Op], cause: Cause, extras: Extras, whole: bool
+        self, delta: Sequence[Op], cause: Cause, riders: Riders, whole: bool
     ) -> Flow[Committed]:
         self._mend()
         if not self.in_memory:
@@ -360,7 +361,7 @@ class WorkingCopy(Generic[T]):
             for op in delta:
                 inverses.append(ops.invert(root, op))
                 root = ops.apply(root, ops.own(op))
-            return (yield from self._committing(root, list(delta), inverses, cause, extras, whole))
+            return (yield from self._committing(root, list(delta), inverses, cause, riders, whole))
         except BaseException as error:
 
             def restore() -> Plain:
@@ -382,7 +383,7 @@ class WorkingCopy(Generic[T]):
             self.forget()
 
     def _committing(
-        self, root: Plain, delta: list[Op], inverses: list[Op], cause: Cause, extras: Extras,
+        self, root: Plain, delta: list[Op], inverses: list[Op], cause: Cause, riders: Riders,
         whole: bool = False,
     ) -> Flow[Committed]:  # fmt: skip
         check_cause(cause)
@@ -396,7 +397,7 @@ class WorkingCopy(Generic[T]):
         self._plain = root
         if self._seq == 0 or self.migration_due:
             yield from self._committing_base()
-        return (yield from self._submitting(delta, cause, extras, root=root, plan=plan))
+        return (yield from self._submitting(delta, cause, riders, root=root, plan=plan))
 
     def _keep_base(self) -> None:
         """Where a base must be written first, it is the state before any change, to its order."""
@@ -426,13 +427,13 @@ class WorkingCopy(Generic[T]):
         return (yield from self._submitting(created, cause, NOTHING, along=along))
 
     def _submitting(
-        self, delta: Sequence[Op], cause: Cause, extras: Extras, *, snapshot: bool = True,
+        self, delta: Sequence[Op], cause: Cause, riders: Riders, *, snapshot: bool = True,
         along: Proposal | None = None, root: Plain = MISSING, plan: TypedPlan | None = None,
     ) -> Flow[Committed]:  # fmt: skip
         """One commit. `root` is the plain state behind it, where it changes that, and `plan` what
         it does to the live object."""
         first = self._seq == 0
-        payload = chain.pack_payload(delta, extras.records)
+        payload = chain.pack_payload(delta, riders.records)
         schema, reader = self.schema_to_write(), self._reader
         incarnation: int = reader.incarnation if reader else (yield lambda: self.incarnation)
         draft = chain.Draft(
@@ -440,7 +441,7 @@ class WorkingCopy(Generic[T]):
             *schema, self.context.executor, self.epoch or 0, cause, payload,
         )  # fmt: skip
         self._since.note(delta, len(payload.data))
-        proposal = self.propose(draft, None if first else self._seq, extras)
+        proposal = self.propose(draft, None if first else self._seq, riders)
         if first:
             proposal.no = None  # created meanwhile, or not: the store says so
             proposal.then = along
@@ -489,8 +490,8 @@ class WorkingCopy(Generic[T]):
         reader = self.reader_if_created()
         return reader.incarnation if reader is not None else self._incarnation.to_create()
 
-    def propose(self, draft: chain.Draft, expected: int | None, extras: Extras) -> Proposal:
+    def propose(self, draft: chain.Draft, expected: int | None, riders: Riders) -> Proposal:
         if self.branch in STORES_OWN:  # whoever reads it relies on what the store says there
             raise refused_calls.stores_own(self.name, self.branch)
         no = self._reader.no if self._reader else None
-        return Proposal(draft, no, expected, extras, self.epoch)
+        return Proposal(draft, no, expected, riders, self.epoch)

@@ -16,7 +16,8 @@ from msgspec.structs import replace
 
 from perdure.errors import PerdureError
 from perdure.model import UNFINISHED, AgentInfo, Lease, Message, MessageKind, RunInfo
-from perdure.storage.port import Append, Backend, Ref, StoredCommit, StoredSnapshot
+from perdure.storage.appending import Append, Ref, StoredSnapshot
+from perdure.storage.port import Backend, StoredCommit
 
 CLAIM_S = 0.25
 """How long a claim keeps others from trying. Whoever claimed has taken the lease by then, or is

@@ -13,10 +13,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Literal, Protocol
 
-from msgspec import Struct, field
+from msgspec import Struct
 
-from perdure.model import AgentInfo, Checkpoint, Lease, Message, MessageKind, RunInfo
+from perdure.model import AgentInfo, Lease, Message, MessageKind, RunInfo
 from perdure.storage.answers import ExecutorRow, Mail, Serves, Sizes, Standing
+from perdure.storage.appending import Append, Outcome, Ref, Refused, StoredSnapshot
 
 
 class StoredCommit(Struct, frozen=True, gc=False):
@@ -26,142 +27,6 @@ class StoredCommit(Struct, frozen=True, gc=False):
     header: bytes
     payload: bytes
     snapshotted: bool
-
-
-class StoredSnapshot(Struct, frozen=True):
-    """A state as bytes: a manifest, and the leaves that it is made of, shared between snapshots.
-
-    Attributes:
-        leaf_ids: all its leaves, in the manifest's order.
-        leaves: their bytes; on the way in, only those that are new.
-    """
-
-    manifest: bytes
-    leaf_ids: Sequence[int] = ()
-    leaves: Mapping[int, bytes] = field(default_factory=dict)
-
-
-class Ref(Struct, frozen=True):
-    """A name of an agent: a branch or a checkpoint. Both share one namespace; names stay taken.
-
-    Attributes:
-        seq: head of the branch, or the commit of the checkpoint.
-        epoch: the highest epoch ever given for the branch.
-        held: the epoch that may append now; None while nobody holds a lease.
-        holder: the executor of that epoch.
-    """
-
-    name: str
-    kind: Literal["branch", "checkpoint"]
-    seq: int
-    deleted: bool = False
-    epoch: int = 0
-    held: int | None = None
-    holder: str | None = None
-    checkpoint: Checkpoint | None = None
-
-
-class Append(Struct):
-    """One commit on its way in, linked to a tail, with all that must happen along with it.
-
-    Attributes:
-        agent: the agent's name; `no` its number, None where this commit creates the incarnation.
-        seq, header, payload: the commit. `seq` must be the log's next.
-        branch, expected: the branch's head must be at `expected`; None: the branch must be new.
-        epoch: the lease under which it is written; None: no lease may be held on the branch.
-        holder: the executor for which it takes the branch's lease, which nobody may hold; `epoch`
-            is then the next one. Not with a new branch. A "cancel" to one of `runs` refuses it,
-            and a "start" of one that is not among `consumed`, as something to be read: ``unread``.
-        key: an idempotency key that must be new to the agent, and a digest of what was asked.
-        snapshot: a snapshot of the state after this commit.
-        checkpoint: a checkpoint to record.
-        drop_branch: a branch to delete; its name stays taken.
-        delete_agent: end this incarnation; none of its branches can be appended to again.
-        runs: rows of runs to insert or replace.
-        release: give up the branch's lease along with this commit.
-        sync: durable before it is answered, whatever the store's durability is.
-        epoch_min: at least that high is the branch's epoch afterwards, of an imported log (I4).
-        prev: id of the commit at `seq` − 1, which `header` names. Where another one is there, the
-            writer linked to what never got in: ``stale`` (I3).
-        before: that commit's header, whose id `prev` is; empty: it is not at hand.
-        id: its own, the digest of `header`; empty: it is not at hand.
-        then: with a commit that creates its agent, commits that follow it (their `no` is None):
-            all of them are in along with it, or none is.
-        consumed: numbers of the messages that it takes out of the inbox, each once (I2).
-        read_to: by run that it ends: the number of the last signal to it that its maker has read,
-            or 0. A later one, and a "start" or a "cancel" that is not among `consumed`, refuse it:
-            ``unread``.
-        sends: messages that are put into inboxes along with it, as by `send`, unless that refuses.
-        purge: with `delete_agent`: from then on `to_purge` names it.
-        trims: the head of the branch `@retention` as its maker knew it, 0: there is none. Where it
-            is another one by now, what the commit builds on may be removed: ``trimmed``.
-        awaited: the thread that brings it waits for nothing else, and does nothing meanwhile.
-    """
-
-    agent: str
-    no: int | None
-    incarnation: int
-    seq: int
-    header: bytes
-    payload: bytes
-    branch: str
-    expected: int | None
-    epoch: int | None = None
-    holder: str | None = None
-    key: tuple[str, bytes] | None = None
-    snapshot: StoredSnapshot | None = None
-    checkpoint: Checkpoint | None = None
-    drop_branch: str | None = None
-    delete_agent: bool = False
-    runs: Sequence[RunInfo] = ()
-    release: bool = False
-    sync: bool = False
-    epoch_min: int = 0
-    prev: bytes = b""
-    before: bytes = b""
-    id: bytes = b""
-    then: Sequence[Append] = ()
-    consumed: Sequence[int] = ()
-    sends: Sequence[Message] = ()
-    purge: bool = False
-    read_to: Mapping[str, int] = {}
-    trims: int | None = None
-    awaited: bool = False
-
-
-class Appended(Struct, frozen=True):
-    """The commit is in, at the durability asked for. `no`: the agent's number."""
-
-    no: int
-
-
-class Refused(Struct, frozen=True):
-    """Nothing of the commit is in.
-
-    Attributes:
-        why: ``stale``: the log's end is not before `seq`, link again;
-            ``moved``: the branch's head is elsewhere; ``exists``: agent, branch or name is taken;
-            ``held``: another executor holds the branch; ``fenced``: the epoch is not current,
-            or, where the commit takes the lease, not the next one;
-            ``gone``: the agent, incarnation or branch is deleted or was never there;
-            ``key``: the idempotency key is used, `seq` says where and `asked` for what;
-            ``consumed``: a message was taken out by another commit, or ended with its agent;
-            ``unread``: its maker has not read a message to a run that it begins or ends;
-            ``trimmed``: retention removed something that its maker does not know of;
-            ``leaves``: a leaf that its snapshot shares is gone: propose it without the snapshot.
-        ref: the branch as it is, where there is one.
-    """
-
-    why: Literal[
-        "stale", "moved", "exists", "held", "fenced", "gone", "key", "consumed", "unread",
-        "trimmed", "leaves",
-    ]  # fmt: skip
-    ref: Ref | None = None
-    seq: int = 0
-    asked: bytes = b""
-
-
-Outcome = Appended | Refused | Exception
 
 
 class Sent(Struct, frozen=True):

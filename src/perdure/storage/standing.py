@@ -13,7 +13,7 @@ from msgspec import Struct
 from perdure.errors import Conflict, StoreUnavailable
 from perdure.model import Message
 from perdure.storage.answers import Standing
-from perdure.storage.port import Append, Outcome, Refused
+from perdure.storage.appending import Append, Outcome, Refused
 
 Kind = Literal["follows", "promoted", "moved", "moving-in", "restoring", "here", "unknown"]
 

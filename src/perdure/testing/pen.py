@@ -11,7 +11,8 @@ from perdure.core.format import chain
 from perdure.core.format.chain import START, Tail
 from perdure.core.values import ops
 from perdure.model import Cause, RunInfo
-from perdure.storage.port import Append, Appended, Backend, Refused
+from perdure.storage.appending import Append, Appended, Refused, Riders
+from perdure.storage.port import Backend
 
 
 class Pen:
@@ -27,6 +28,7 @@ class Pen:
 
     def make(self, branch: str = "main", value: Any = 0, **more: Any) -> tuple[Append, Tail]:
         """A commit linked to the end, not written yet."""
+        beside = {name: more.pop(name) for name in [*more] if name in Riders.__struct_fields__}
         head = more.pop("expected", self.heads.get(branch))
         payload = chain.pack_payload([ops.Set((), value)], ())
         draft = chain.Draft(
@@ -36,7 +38,7 @@ class Pen:
         header, tail = chain.link(draft, self.tail, self.backend.now())
         append = Append(
             self.agent, self.no, self.incarnation, tail.seq, header, payload.data, branch, head,
-            prev=self.tail.id, before=self.tail.header, **more,
+            riders=Riders(**beside), prev=self.tail.id, before=self.tail.header, **more,
         )  # fmt: skip
         return append, tail
 

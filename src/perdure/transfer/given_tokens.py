@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from perdure.model import AgentInfo
-from perdure.storage.port import Backend, Ref, Shipment
+from perdure.storage.appending import Ref
+from perdure.storage.port import Backend, Shipment
 from perdure.transfer.divergence import PAGE
 
 NUMBERS_APART = 1 << 40

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from msgspec.structs import replace
+
 from perdure.core.arguments.bounds import index_key
 from perdure.core.arguments.names import check_name
 from perdure.core.format import chain
@@ -15,8 +17,8 @@ from perdure.errors import Corrupt
 from perdure.model import Commit
 from perdure.state.checkpoints import recorded
 from perdure.state.runs.run_rows import FindRow, RunRows
+from perdure.storage.appending import Append, Riders
 from perdure.storage.log.proposals import asked
-from perdure.storage.port import Append
 
 
 class Line:
@@ -51,14 +53,17 @@ class Line:
             _check_names(commit)
         key = commit.cause.key
         digest = digest if digest is not None else asked(commit.cause.what)
+        riders = Riders(
+            key=(index_key(key), digest) if key is not None else None,
+            runs=self.runs.after(commit),
+        )
+        for record in commit.records:
+            riders = _with(record, commit, riders)
         item = Append(
             commit.agent, None, commit.incarnation, commit.seq, header, payload,
             commit.branch, self.heads.get(commit.branch),
-            key=(index_key(key), digest) if key is not None else None,
-            epoch_min=commit.epoch, prev=commit.prev, runs=self.runs.after(commit),
+            riders=riders, epoch_min=commit.epoch, prev=commit.prev,
         )  # fmt: skip
-        for record in commit.records:
-            _note(record, commit, item)
         self.heads[commit.branch] = commit.seq
         self.lacks = self.lacks or commit.trimmed
         self.last = commit
@@ -76,11 +81,12 @@ def _check_names(commit: Commit) -> None:
         ) from error
 
 
-def _note(record: Any, commit: Commit, item: Append) -> None:
+def _with(record: Any, commit: Commit, riders: Riders) -> Riders:
     match record:
         case {"t": "checkpoint", "name": str()}:
-            item.checkpoint = recorded(record, commit)
+            return replace(riders, checkpoint=recorded(record, commit))
         case {"t": "branch-deleted", "name": str(name)}:
-            item.drop_branch = name
+            return replace(riders, drop_branch=name)
         case {"t": "agent-deleted"}:
-            item.delete_agent, item.purge = True, record.get("purge") is True
+            return replace(riders, delete_agent=True, purge=record.get("purge") is True)
+    return riders

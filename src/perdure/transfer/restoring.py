@@ -16,8 +16,9 @@ from perdure.errors import Conflict, Corrupt, PerdureError
 from perdure.model import MISSING, UNFINISHED, AgentInfo, Cause, from_micros
 from perdure.retention.trimming import carry_out
 from perdure.state.runs.run_rows import RunRows
+from perdure.storage.appending import Append
 from perdure.storage.log.reader import LogReader
-from perdure.storage.port import Append, Backend, Shipment
+from perdure.storage.port import Backend, Shipment
 from perdure.storage.retention import RETENTION, Trim, stretches
 from perdure.storage.standing import Aside
 from perdure.transfer.arriving_messages import PAGE, all_mail, taken_by_then

@@ -16,16 +16,10 @@ from perdure.model import FINISHED, AgentInfo, Message, RunInfo
 from perdure.retention.purging import sweep
 from perdure.retention.trimming import carry_out
 from perdure.storage.answers import Standing
+from perdure.storage.appending import Append, StoredSnapshot
 from perdure.storage.keys import find_key
 from perdure.storage.log.reader import CHUNK_MAX, LogReader
-from perdure.storage.port import (  # fmt: skip
-    Append,
-    Backend,
-    Fed,
-    Shipment,
-    StoredCommit,
-    StoredSnapshot,
-)
+from perdure.storage.port import Backend, Fed, Shipment, StoredCommit
 from perdure.storage.retention import RETENTION
 from perdure.storage.standing import Aside, ClosedError, OvertakenError, Why
 from perdure.system import logs
@@ -284,8 +278,8 @@ class Shipper:
         item = line.append(commit, row.header, row.payload, digest)
         if row.snapshotted:
             load.snapshots[fed.agent, fed.incarnation] = (fed.no, item)
-        load.ended += [(item.agent, run.id) for run in item.runs if run.status in FINISHED]
-        if item.delete_agent:
+        load.ended += [(item.agent, run.id) for run in item.riders.runs if run.status in FINISHED]
+        if item.riders.delete_agent:
             load.deleted.append(fed.agent)
         load.appends.append(item)
         load.commits.append((commit, item))
@@ -419,7 +413,7 @@ class Shipper:
         self._said = said
         if standing is not None:
             self._standing = standing
-        if load.graves or any(item.purge for item in load.appends):
+        if load.graves or any(item.riders.purge for item in load.appends):
             self._purge()
         self._untidy |= untidy
         self._tidy(untidy)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from msgspec import Struct, field
 
 from perdure.model import FINISHED, Commit
-from perdure.storage.port import Append
+from perdure.storage.appending import Append
 
 
 class Load(Struct):
@@ -63,8 +63,8 @@ class Load(Struct):
         key = item.agent, item.incarnation
         part.appends.append(item)
         part.commits.append((commit, item))
-        part.ended += [(item.agent, run.id) for run in item.runs if run.status in FINISHED]
-        if item.delete_agent:
+        part.ended += [(item.agent, run.id) for run in item.riders.runs if run.status in FINISHED]
+        if item.riders.delete_agent:
             part.deleted.append(item.agent)
         if key in self.snapshots and self.snapshots[key][1] is item:
             part.snapshots[key] = self.snapshots[key]

@@ -25,12 +25,13 @@ from perdure.state.commit_lookup import resolve
 from perdure.state.context import Context
 from perdure.state.runs.parentage import args_of_start
 from perdure.state.runs.taken_signals import Taken
+from perdure.storage.appending import Append
 from perdure.storage.keys import find_key
 from perdure.storage.log import snapshots
 from perdure.storage.log.proposals import Proposal
 from perdure.storage.log.reader import CHUNK_MAX, LogReader
 from perdure.storage.log.snapshots import Leaves
-from perdure.storage.port import Append, Backend, Shipment
+from perdure.storage.port import Backend, Shipment
 from perdure.storage.retention import RETENTION
 from perdure.transfer import incoming_states
 from perdure.transfer.arriving_messages import PAGE
@@ -215,8 +216,9 @@ def import_log(
     _say_what_was_taken(context.backend, plan)
     # Nor are messages from run to run in any log.
     rows, backend = plan.rows, context.backend
-    plan.appends[-1].sends = [*untold_by(backend, rows, plan.ties, plan.orders)]
-    plan.appends[-1].consumed = begun_by(backend, rows)
+    end = plan.appends[-1]
+    untold = [*untold_by(backend, rows, plan.ties, plan.orders)]
+    end.riders = replace(end.riders, sends=untold, consumed=begun_by(backend, rows))
     context.submit(_Whole.of(plan, last))
     _tell_of_others(context, plan)
     return Verified(last.agent, last.seq, 1, last.id)
@@ -339,7 +341,7 @@ class _Plan:
             Corrupt: a commit does not fit what it builds on; or something is gone that the log does
                 not say was removed.
         """
-        head = 0 if self.appends[-1].delete_agent else self._line.heads.get(MAIN, 0)
+        head = 0 if self.appends[-1].riders.delete_agent else self._line.heads.get(MAIN, 0)
         without = []
         for seq, state in incoming_states.states(self.parents, self._stored):
             if state is MISSING:

@@ -13,9 +13,10 @@ from perdure.core.format import chain
 from perdure.errors import Corrupt, UnsupportedFormat
 from perdure.model import AgentInfo, Commit
 from perdure.state.agent_names import Names
+from perdure.storage.appending import Ref
 from perdure.storage.log.commits import SEQ_END, check_follows
 from perdure.storage.log.reader import LogReader
-from perdure.storage.port import Backend, Ref
+from perdure.storage.port import Backend
 
 EPOCHS = 1000
 """By how much the epoch of a branch grows whose row was lost: leases that nothing was written under

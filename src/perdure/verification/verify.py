@@ -19,11 +19,12 @@ from perdure.retention.purging import verify_grave
 from perdure.state.agent_names import Names
 from perdure.state.checkpoints import state_hash
 from perdure.state.runs.run_rows import RunRows
+from perdure.storage.appending import Ref
 from perdure.storage.keys import find_key
 from perdure.storage.log import snapshots
 from perdure.storage.log.commits import check_follows
 from perdure.storage.log.reader import Folded, LogReader
-from perdure.storage.port import Backend, Ref
+from perdure.storage.port import Backend
 from perdure.storage.retention import RETENTION, Trim
 from perdure.system import shell
 from perdure.verification.findings import Findings

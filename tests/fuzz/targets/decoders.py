@@ -8,8 +8,8 @@ from perdure.core.format import chain, envelope, remains
 from perdure.core.values import codec, ops
 from perdure.core.values.plain_values import same
 from perdure.errors import Unstorable
+from perdure.storage.appending import StoredSnapshot
 from perdure.storage.log import snapshots
-from perdure.storage.port import StoredSnapshot
 from tests.fuzz.mutating import Parts
 from tests.fuzz.target import Looks, Target
 

@@ -29,7 +29,8 @@ from perdure.state.runs.family_messages import CHILD, begin_of
 from perdure.state.runs.unused_signals import base_key, renewed, signals_left
 from perdure.state.time_travel import unfinished_runs
 from perdure.state.working_copy import WorkingCopy
-from perdure.storage.log.proposals import HERE, Extras
+from perdure.storage.appending import Riders
+from perdure.storage.log.proposals import HERE
 from perdure.storage.log.reader import LogReader
 from perdure.visible import visible
 
@@ -63,8 +64,8 @@ def fork_run(
     with working.lock:
         head = find_head(working)
         cause = Cause("fork", f"{info.function} from {step}", run=new, refers=(back.at,))
-        extras = Extras(records=[record], runs=[row], sync=True, sends=back.signals(new))
-        commit_move(working, head, back.at, cause, extras, branch=branch)
+        riders = Riders(records=[record], runs=[row], sync=True, sends=back.signals(new))
+        commit_move(working, head, back.at, cause, riders, branch=branch)
     return row
 
 
@@ -86,9 +87,9 @@ def retry_run(context: Context, info: RunInfo, step: str, effects: Again) -> Non
         row = replace(
             info, status="pending", ended=0, result=None, problem=None, wake_at=0, waits=""
         )
-        extras = Extras(records=[record], runs=[row], sync=True, sends=back.signals(info.id))
+        riders = Riders(records=[record], runs=[row], sync=True, sends=back.signals(info.id))
         cause = Cause("rollback", f"retry from {step}", run=info.id, refers=(back.at,))
-        commit_move(working, head, back.at, cause, extras)
+        commit_move(working, head, back.at, cause, riders)
 
 
 def _refuse_others(working: WorkingCopy[Any], info: RunInfo) -> None:

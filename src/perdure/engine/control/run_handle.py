@@ -42,10 +42,11 @@ from perdure.state.runs.family_messages import to_family
 from perdure.state.runs.run_rows import FINISHED, row_text
 from perdure.state.runs.unused_signals import Unused, sent_key
 from perdure.state.stateless_commits import note
-from perdure.storage.log.proposals import HERE, Extras
+from perdure.storage.appending import Refused, Riders
+from perdure.storage.log.proposals import HERE
 from perdure.storage.log.reader import SEQ_END, LogReader
 from perdure.storage.log.refusals import UnreadError
-from perdure.storage.port import Refused, Sent
+from perdure.storage.port import Sent
 
 if TYPE_CHECKING:
     from perdure.engine.control.run_report import RunReport
@@ -381,25 +382,24 @@ class RunHandle(Generic[R]):
             branch = self.info.branch
             head = reader.peek(reader.ref(branch).seq)  # a run's end needs no more
             row = replace(row_after(self.info), wake_at=0, waits="")  # as of this head
-            extras = Extras(records=[record], runs=[row], sync=True)
+            riders = Riders(records=[record], runs=[row], sync=True)
             if row.status == "cancelled":
-                extras = self._with_cancelled(extras, row, reader)
+                riders = self._with_cancelled(riders, row, reader)
             try:
-                made = note(self._context, reader, branch, head, cause, extras)
+                made = note(self._context, reader, branch, head, cause, riders)
                 break
             except UnreadError:
                 continue
-        for message in extras.sends:
-            self._wakeups.tell(message.run)
+        self._wakeups.tell(*(message.run for message in riders.sends))
         return made.read()
 
-    def _with_cancelled(self, extras: Extras, row: RunInfo, reader: LogReader) -> Extras:
+    def _with_cancelled(self, riders: Riders, row: RunInfo, reader: LogReader) -> Riders:
         """Those that started it, or that it started, hear of it in the same commit."""
         unused = Unused.read(self._context.backend, self._id)
         return replace(
-            extras, sends=to_family(self._context.backend, row, reader, unused.asked),
-            consumed=[message.no for message in (*unused.cancels, *unused.asked)],
-            read_to=unused.read_to, records=[unused.noted_in(record) for record in extras.records],
+            riders, sends=to_family(self._context.backend, row, reader, unused.asked),
+            consumed=unused.consumed,
+            read_to=unused.read_to, records=[unused.noted_in(record) for record in riders.records],
         )  # fmt: skip
 
     def _reader(self) -> LogReader:

@@ -17,8 +17,9 @@ from perdure.errors import Corrupt, UnsupportedFormat
 from perdure.model import FINISHED, UNTIL, Message, RunInfo, RunStatus, from_micros
 from perdure.state.runs.family_messages import CHILD, begin_of
 from perdure.storage.answers import ExecutorRow
+from perdure.storage.appending import Ref
 from perdure.storage.log.reader import LogReader
-from perdure.storage.port import Backend, Ref
+from perdure.storage.port import Backend
 from perdure.visible import visible
 
 Situation = Literal[

@@ -18,7 +18,8 @@ from perdure.errors import Conflict, Fenced, NotFound, PerdureError
 from perdure.model import Cause
 from perdure.state.creation import create, create_along
 from perdure.state.working_copy import WorkingCopy
-from perdure.storage.log.proposals import Committed, Extras
+from perdure.storage.appending import Riders
+from perdure.storage.log.proposals import Committed
 from perdure.storage.looks import Look
 
 
@@ -78,7 +79,7 @@ class Hold:
         self._working.reopen_if_created_meanwhile()
         self._working.load()
 
-    def take_with(self, cause: Cause, extras: Extras) -> Committed | None:
+    def take_with(self, cause: Cause, riders: Riders) -> Committed | None:
         """Take the lease with a commit, and create the agent with both if it is not there: in one
         transaction, and on the condition that the branch is as it was looked at.
 
@@ -98,9 +99,9 @@ class Hold:
         self._liveness.claim(claim)
         # At "sync", whatever the store is set to: a lease that a crash took back could be given
         # to another one under the same epoch (I4).
-        extras = replace(extras, holder=context.executor, sync=True)
+        riders = replace(riders, holder=context.executor, sync=True)
         try:
-            made = self._commit(cause, extras, epoch)
+            made = self._commit(cause, riders, epoch)
         except (Conflict, Fenced, NotFound):
             self._claim, working.epoch = None, None
             self._liveness.unclaim(claim)
@@ -125,13 +126,13 @@ class Hold:
         working.load()
         return ref.epoch + 1 if working.seq == ref.seq and not working.migration_due else None
 
-    def _commit(self, cause: Cause, extras: Extras, epoch: int) -> Committed:
+    def _commit(self, cause: Cause, riders: Riders, epoch: int) -> Committed:
         working = self._working
         if working.known:
             working.epoch = epoch
-            made = working.commit_delta([], cause, extras)
+            made = working.commit_delta([], cause, riders)
         else:
-            created, made = create_along(working, cause, extras, epoch)
+            created, made = create_along(working, cause, riders, epoch)
             working.epoch = epoch
             self._look.note(created.no, created.linked)
         return made

@@ -60,7 +60,8 @@ from perdure.state.runs.family_messages import to_family
 from perdure.state.runs.run_rows import FINISHED, row_problem, row_text
 from perdure.state.runs.unused_signals import Unused
 from perdure.state.working_copy import WorkingCopy
-from perdure.storage.log.proposals import HERE, Committed, Extras
+from perdure.storage.appending import Riders
+from perdure.storage.log.proposals import HERE, Committed
 from perdure.storage.log.refusals import UnreadError
 from perdure.storage.looks import Look
 from perdure.system.holders import is_over
@@ -266,7 +267,7 @@ class Drive:
             row = self._noted(commit([], *self._beginning(row)))
         return row
 
-    def _beginning(self, info: RunInfo | None) -> tuple[Cause, Extras]:
+    def _beginning(self, info: RunInfo | None) -> tuple[Cause, Riders]:
         """The commit that the run begins with or, if it rested, goes on with."""
         if info is not None:
             return self._cause("run-resumed"), resuming(info)
@@ -276,7 +277,7 @@ class Drive:
     def _noted(self, made: Committed) -> RunInfo:
         """The row of a run that begins, or goes on, with this commit."""
         self.look.note(made.no, made.linked)
-        return replace(made.linked.runs[0], agent_no=made.no)
+        return replace(made.linked.riders.runs[0], agent_no=made.no)
 
     def _choose_function(self, row: RunInfo) -> None:
         """A run goes on with the function of the version that it began under, if that is here."""
@@ -472,7 +473,7 @@ class Drive:
         if execution is not None:
             execution.catch_up()
         records, taken = waiting.records, waiting.consumed
-        extras = Extras([*records, record], sync=last, release=last, consumed=taken)
+        riders = Riders([*records, record], sync=last, release=last, consumed=taken)
         anew = row.status == "cancelled"  # else most runs have nothing left, and need not ask
         while True:
             if row.status in FINISHED:
@@ -480,20 +481,19 @@ class Drive:
                 unused = mail.unused(anew=anew) if mail else Unused.read(backend, self.id)
                 if unused.cancels and row.status != "cancelled":
                     kind, record, row = self._cancelled(str(unused.cancels[0].value or ""))
-                extras = replace(
-                    extras, records=[*records, unused.noted_in(record)], read_to=unused.read_to,
-                    consumed=[*taken, *(one.no for one in (*unused.asked, *unused.cancels))],
+                riders = replace(
+                    riders, records=[*records, unused.noted_in(record)], read_to=unused.read_to,
+                    consumed=[*taken, *unused.consumed],
                     sends=to_family(backend, row, self.working.reader, unused.asked),
                 )  # fmt: skip
             try:
-                self.working.commit_delta([], self._cause(kind), replace(extras, runs=[row]))
+                self.working.commit_delta([], self._cause(kind), replace(riders, runs=[row]))
                 break
             except UnreadError:
                 anew = True
         if last:
             self._hold.released()
-            for run in (self.id, *(message.run for message in extras.sends)):
-                self._means.wakeups.tell(run)
+            self._means.wakeups.tell(self.id, *(message.run for message in riders.sends))
         return row
 
     def _cause(self, kind: str) -> Cause:

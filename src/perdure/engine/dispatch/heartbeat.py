@@ -12,9 +12,9 @@ from msgspec import Struct, field
 from perdure.errors import NotFound, PerdureError, StoreUnavailable
 from perdure.model import Lease
 from perdure.state.context import Context
+from perdure.storage.appending import Ref
 from perdure.storage.log.refusals import HeldError
 from perdure.storage.looks import Look
-from perdure.storage.port import Ref
 from perdure.system import process_id
 from perdure.system.flag import Flag
 from perdure.system.locks import Lock

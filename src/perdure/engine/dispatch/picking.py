@@ -22,10 +22,10 @@ from perdure.engine.journal.values import parameters_of
 from perdure.errors import NeedsAttention, PerdureError, StoreUnavailable
 from perdure.model import FINISHED, MAIN, Message, RunInfo
 from perdure.state.runs.family_messages import begin_of, to_parents
+from perdure.storage.appending import Ref
 from perdure.storage.due import due_since
 from perdure.storage.log.reader import LogReader
 from perdure.storage.looks import CLAIM_S, Look
-from perdure.storage.port import Ref
 from perdure.system import logs
 
 T = TypeVar("T")

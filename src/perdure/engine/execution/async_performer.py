@@ -54,6 +54,7 @@ from perdure.engine.journal.waits import Suspended, only_runs
 from perdure.errors import Unstorable
 from perdure.state.event_loop.delayed_cancel import Told
 from perdure.state.event_loop.loop_waits import Threads, Wait, bell
+from perdure.storage.appending import Riders
 
 if TYPE_CHECKING:
     from perdure.engine.execution.execution import Execution
@@ -179,7 +180,7 @@ class AsyncPerformer(Handing):
             place, since = calling.place, calling.since
             await self.cancelled_first(place, arrive.kind, since, cancelled, arrive, wait)
             return
-        wait = settled.began, settled.records[-1]
+        wait = settled.began, settled.riders.records[-1]
         self.note_cancelled(calling.place, arrive.kind, calling.since, cancelled, arrive, wait)
 
     async def in_thread(self, function: Callable[..., R], *args: Any, **kwargs: Any) -> R:
@@ -276,19 +277,19 @@ class AsyncPerformer(Handing):
     async def _record(self, effect: Record, calling: Calling) -> None:
         execution = self._execution
         if calling.noted and not self._tasks.numbered:
-            execution.writer.later(effect.records)  # see `cancelled_item`
+            execution.writer.later(Riders(effect.riders.records))  # see `cancelled_item`
             return
-        if calling.kept_on and not calling.noted and effect.records[-1]["t"] in SETTLING:
+        if calling.kept_on and not calling.noted and effect.riders.records[-1]["t"] in SETTLING:
             effect = _kept_on(effect)
         item = execution.to_write(effect)
-        if effect.records[-1]["t"] == "wait-began":
-            calling.began = effect.records[-1]
-        if effect.records[-1]["t"] == "intent":
+        if effect.riders.records[-1]["t"] == "wait-began":
+            calling.began = effect.riders.records[-1]
+        if effect.riders.records[-1]["t"] == "intent":
             execution.going.calling.marks.append(None)
             self._tasks.calling.marks.append(None)
             calling.intends = True
-        if effect.records[-1]["t"] in SETTLING:
-            calling.settled, outcome = effect, effect.records[-1]
+        if effect.riders.records[-1]["t"] in SETTLING:
+            calling.settled, outcome = effect, effect.riders.records[-1]
             heard = None
             if calling.noted and calling.arrive is not None:
                 heard = Heard(calling.arrive.kind, outcome)
@@ -478,8 +479,10 @@ def performer_of_loop(
 
 def _kept_on(effect: Record) -> Record:
     """With the word that a cancellation came to nothing, which comes to nothing on replay, too."""
-    *others, outcome = effect.records
-    return replace(effect, records=(*others, {**outcome, "kept_on": True}))
+    *others, outcome = effect.riders.records
+    return replace(
+        effect, riders=replace(effect.riders, records=(*others, {**outcome, "kept_on": True}))
+    )
 
 
 def _as_users(error: BaseException) -> BaseException:

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from types import FrameType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from msgspec import Struct, field
 
 from perdure.core.draft.draft import Recording
 from perdure.engine.journal.deferred_records import PutOff
-from perdure.model import Cause, RunInfo
+from perdure.model import Cause
+from perdure.storage.appending import NOTHING, Riders
 from perdure.storage.log.proposals import Proposal
 
 if TYPE_CHECKING:
-    from perdure.model import Message
     from perdure.state.flow import Flow
     from perdure.storage.log.proposals import Committed
 
@@ -23,6 +23,7 @@ class Item(Struct, eq=False):
     """Something that one caller wants committed.
 
     Attributes:
+        riders: what happens along with it. One that gives up the lease is its commit's last.
         recording: an edit's; at most one to a commit.
         error: why it is not in, once `settled`.
         landing: called, on any thread, when it is in the log: of one commit, in the log's order.
@@ -30,13 +31,8 @@ class Item(Struct, eq=False):
     """
 
     cause: Cause
-    records: Sequence[Mapping[str, Any]] = ()
+    riders: Riders = NOTHING
     recording: Recording | None = None
-    sync: bool = False
-    consumed: Sequence[int] = ()
-    runs: Sequence[RunInfo] = ()
-    sends: Sequence[Message] = ()
-    release: bool = False
     settled: bool = False
     error: BaseException | None = None
     landing: Callable[[], None] | None = None

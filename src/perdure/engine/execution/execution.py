@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 import time
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from sys import exception
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
@@ -36,6 +36,7 @@ from perdure.errors import PerdureError, RunInterrupted
 from perdure.model import Cause
 from perdure.state.context import Context
 from perdure.state.working_copy import WorkingCopy
+from perdure.storage.appending import Riders
 from perdure.system import process_id
 from perdure.system.locks import ReentrantLock
 from perdure.visible import visible
@@ -320,9 +321,9 @@ class Execution(Generic[T]):
                 return entry.call["value"]
             self.journal.check_new(scope.named(name), scope.path)
             place = self.journal.new_place(scope.named(name))
-            value = make()
-            self.writer.later([{"t": "value", "run": self.id, "place": place, "value": value}])
-            return value
+            record = {"t": "value", "run": self.id, "place": place, "value": make()}
+            self.writer.later(Riders([record]))
+            return record["value"]
 
     def patched(self, name: str) -> bool:
         """See `Run.patched`."""
@@ -332,47 +333,46 @@ class Execution(Generic[T]):
         with self._lock:
             new, record = self.journal.patched(scope.named(name), scope.path)
             if record is not None:
-                self.writer.later([record])
+                self.writer.later(Riders([record]))
             return new
 
     # -- recording ---------------------------------------------------------------------------
 
     def to_write(self, effect: Record) -> Item | None:
         """What the writer is to commit for an effect now; None: nothing."""
-        first = effect.records[0]
+        riders = effect.riders
+        first = riders.records[0]
         cause = Cause(kind := first["t"], run=self.id, step=first["place"])
         if not effect.wait:
             if kind == "wait-ended":
                 asked = left_open(effect.began, first)
-                return self.soon(cause, effect.records, effect.consumed, asked)
-            self.mail.take(effect.consumed)
-            self.writer.later(effect.records, effect.consumed)
+                return self.soon(cause, riders, asked)
+            self.mail.take(riders.consumed)
+            self.writer.later(riders)
             return None
         if self.leaving.lets_record(kind, self._interrupted):
             self.check_process()
         else:
             self.check()
-        return Item(
-            cause, effect.records, sync=effect.sync, consumed=effect.consumed, sends=effect.sends
-        )
+        return Item(cause, riders)
 
     def soon(
-        self, cause: Cause, records: Sequence[Mapping[str, Any]], consumed: Sequence[int] = (),
-        over: Mapping[str, Any] | None = None,
-    ) -> Item | None:  # fmt: skip
+        self, cause: Cause, riders: Riders, over: Mapping[str, Any] | None = None
+    ) -> Item | None:
         """Record something that the run's next commit is early enough for. Where one is under way,
         it is behind that in the log, and must not be handed over before it: then it is to be
         written. So it is where this record's question is `over`, which who answers is to hear."""
         if over is not None:
             with self.asking:
                 late = self.mail.answers_to(str(name_of(over)))
-            records = [*records, *(too_late(self.id, over, answer) for answer in late)]
-            consumed = [*consumed, *(answer.no for answer in late)]
-        self.mail.take(consumed)
+            records = [*riders.records, *(too_late(self.id, over, answer) for answer in late)]
+            consumed = [*riders.consumed, *(answer.no for answer in late)]
+            riders = Riders(records, consumed=consumed)
+        self.mail.take(riders.consumed)
         with self._lock:
             if self.writer.busy or over is not None:
-                return Item(cause, records, consumed=consumed)
-            self.writer.later(records, consumed)
+                return Item(cause, riders)
+            self.writer.later(riders)
             return None
 
     def scope_ended(self, scope: Scope, error: BaseException | None, *, cancelled: bool) -> None:

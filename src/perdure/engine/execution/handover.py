@@ -34,6 +34,7 @@ from perdure.model import Cause
 from perdure.state.event_loop.delayed_cancel import Deaf, Told
 from perdure.state.event_loop.loop_waits import Wait, bell
 from perdure.state.runs.unused_signals import renewed, signal_of
+from perdure.storage.appending import Riders
 
 if TYPE_CHECKING:
     from perdure.engine.execution.execution import Execution
@@ -345,7 +346,7 @@ class Handing:
         if not self._tasks.numbered:
             # It may be that the function's own loop is being ended, and the function left: then
             # nothing follows from it, and it is not to be in the log.
-            execution.writer.later((record,))
+            execution.writer.later(Riders((record,)))
             return None
         cause = Cause("cancelled", run=execution.id, step=place)
         began, ended = wait
@@ -357,10 +358,10 @@ class Handing:
             back = replace(took, run=execution.id, agent=execution.agent, key=key)
             record["gave_back"] = [took.name, took.key]
             landing = partial(execution.wakeups.ring, execution.id)
-            return Item(cause, (record,), sends=(back,), landing=landing)
+            return Item(cause, Riders((record,), sends=(back,)), landing=landing)
         # What ends the function is committed in a moment, and this with it.
         over = left_open(began, ended) if not self._tasks.ending else None
-        return execution.soon(cause, (record,), over=over)
+        return execution.soon(cause, Riders((record,)), over)
 
     async def hand_over(
         self, item: Item | None, place: str, shows: int = 0, *, heard: Heard | None = None

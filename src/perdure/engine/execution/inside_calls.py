@@ -12,6 +12,7 @@ from perdure.engine.execution.execution import Execution
 from perdure.engine.journal.leaving import Drained, is_drained
 from perdure.errors import Fenced, OutsideRun, TimedOut
 from perdure.model import MISSING, Cause
+from perdure.storage.appending import Riders
 
 
 def idempotency_key() -> str:
@@ -68,7 +69,7 @@ def heartbeat(progress: Any = MISSING) -> None:
         attempt.saved = take(progress, root="progress")
         record = attempt.call.full_record("progress", value=attempt.saved)
         cause = Cause("progress", run=run.id, step=str(record["place"]))
-        item = Item(cause, (record,))
+        item = Item(cause, Riders((record,)))
         run.writer.post(item, attempt.posted)
         attempt.posted = item
 

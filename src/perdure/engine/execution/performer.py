@@ -168,13 +168,13 @@ class Performer:
     def record(self, effect: Record) -> None:
         execution = self._execution
         item = execution.to_write(effect)
-        told = execution.tasks is not None and effect.records[-1]["t"] in SETTLING
+        told = execution.tasks is not None and effect.riders.records[-1]["t"] in SETTLING
         if item is not None:
             if told:
-                item.landing = partial(self._passes, str(effect.records[-1]["place"]))
+                item.landing = partial(self._passes, str(effect.riders.records[-1]["place"]))
             execution.writer.write(item)
         elif told:
-            self._passes(str(effect.records[-1]["place"]))
+            self._passes(str(effect.riders.records[-1]["place"]))
         if told and execution.seeing.is_home:
             execution.show(execution.seeing.showing(edit=item is None))
 

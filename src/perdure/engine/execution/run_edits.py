@@ -19,6 +19,7 @@ from perdure.errors import Conflict, PerdureError, SchemaError
 from perdure.model import Cause
 from perdure.state.edit_block import LOCK_MAX_S
 from perdure.state.run_view import copy_at
+from perdure.storage.appending import Riders
 from perdure.system.holders import Span
 
 if TYPE_CHECKING:
@@ -126,7 +127,7 @@ class Edits:
             return self._failed(edit.place, error_record(error), heard)
         record = {"t": "edit", "run": execution.id, "place": edit.place}
         cause = Cause("edit", what, run=execution.id, step=edit.place)
-        return Item(cause, (record,), edit.recording)
+        return Item(cause, Riders((record,)), edit.recording)
 
     def refused(self, edit: OpenEdit, error: SchemaError) -> tuple[Item | None, Exception]:
         """The edit breaks the schema: what is to be committed, if anything is, and what to
@@ -145,7 +146,7 @@ class Edits:
         }  # fmt: skip
         if heard is not None:
             record |= {"cancelled": True, **heard.record}
-        return execution.soon(Cause("edit", run=execution.id, step=place), (record,))
+        return execution.soon(Cause("edit", run=execution.id, step=place), Riders((record,)))
 
     def _close_recorded(self, recorded: Entry, error: BaseException | None) -> None:
         execution = self._execution

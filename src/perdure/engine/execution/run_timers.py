@@ -22,6 +22,7 @@ from perdure.engine.journal import release_order
 from perdure.engine.journal.journal import Entry
 from perdure.engine.journal.scopes import Scope
 from perdure.model import Cause
+from perdure.storage.appending import Riders
 
 if TYPE_CHECKING:
     from perdure.engine.execution.execution import Execution
@@ -244,7 +245,7 @@ class Timers:
         if record is None or record["after"] != after or not writer.adds(record, key, one):
             record = {"t": "timers", "run": self._execution.id, "after": after, "fired": []}
             record[key] = [one]
-            writer.later([record])
+            writer.later(Riders([record]))
             self._record = record
         if len(record[key]) >= WAITING_MAX or writer.waiting >= WAITING_MAX:
             writer.post(Item(Cause("timers", run=self._execution.id)))  # nothing else may for long

@@ -6,7 +6,7 @@ and tasks of any event loop; none of them waits for another's code.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from sys import _getframe
 from types import FrameType
 from typing import TYPE_CHECKING, Any
@@ -16,7 +16,7 @@ from perdure.engine.journal.deferred_records import PutOff
 from perdure.engine.journal.leaving import TornError
 from perdure.errors import PerdureError, RunInterrupted, SchemaError, Unstorable
 from perdure.state.flow import next_proposal
-from perdure.storage.log.proposals import Extras
+from perdure.storage.appending import Riders, together
 from perdure.system.flag import Flag
 from perdure.system.holders import is_over
 from perdure.system.locks import LOOK_MAX_S, ReentrantLock
@@ -48,10 +48,10 @@ class RunWriter:
         self._torn: BaseException | None = None
         """Nobody knows whether a commit happened that had records which others stand on."""
 
-    def later(self, records: Sequence[Mapping[str, Any]], consumed: Sequence[int] = ()) -> None:
+    def later(self, riders: Riders) -> None:
         """Records that nothing outside depends on yet: they join the next commit."""
         with self._lock:
-            self._waiting.add(records, consumed)
+            self._waiting.add(riders)
 
     def post(self, item: Item, instead: Item | None = None) -> None:
         """Commit it soon; nobody waits for that. If it fails, so does the run. It takes the place
@@ -362,7 +362,7 @@ class RunWriter:
             items: list[Item] = []
             while self._queue:
                 items.append(self._queue.pop(0))
-                if items[-1].recording is not None or items[-1].release:
+                if items[-1].recording is not None or items[-1].riders.release:
                     break
             flight = self._prepare(items)
             if flight is not None:
@@ -374,20 +374,15 @@ class RunWriter:
         """A commit up to the point where the store is to take it; None: all of it failed before."""
         last = items[-1]
         waits = bool(self._waiting)
-        if len(items) == 1 and not waits:
-            extras = Extras(
-                records=last.records, sync=last.sync, consumed=last.consumed, runs=last.runs,
-                sends=last.sends, release=last.release,
-            )  # fmt: skip
-        else:
-            extras = self._together(items)
+        riders = [item.riders for item in items]
+        along = together([self._waiting.riders, *riders]) if waits or len(items) > 1 else riders[0]
         working = self._working
         try:
             self._before()
             if last.recording is not None:
-                flow = working.committing_recording(last.recording, last.cause, extras)
+                flow = working.committing_recording(last.recording, last.cause, along)
             else:
-                flow = working.committing_delta([], items[0].cause, extras)
+                flow = working.committing_delta([], items[0].cause, along)
             proposal = next_proposal(flow, None)
             # Its own from here on: what is put off while it is under way comes behind it.
             waited = self._waiting.take() if waits else None
@@ -409,18 +404,6 @@ class RunWriter:
                 raise
             return None
         return self._flight
-
-    def _together(self, items: Sequence[Item]) -> Extras:
-        """All that goes into one commit, what waited for it first."""
-        waiting = self._waiting
-        return Extras(
-            records=[*waiting.records, *(record for item in items for record in item.records)],
-            sync=any(item.sync for item in items),
-            consumed=[*waiting.consumed, *(no for item in items for no in item.consumed)],
-            runs=[row for item in items for row in item.runs],
-            sends=[message for item in items for message in item.sends],
-            release=items[-1].release,
-        )  # fmt: skip
 
     def _finish(self, flight: Flight) -> None:
         """Take in the store's answer, once, on whichever thread comes first; go on to the next."""

@@ -8,7 +8,7 @@ from typing import Any
 from weakref import WeakSet
 
 from perdure.state.context import Context
-from perdure.storage.port import Ref
+from perdure.storage.appending import Ref
 from perdure.system import process_id
 from perdure.system.flag import Flag
 from perdure.system.locks import Lock
@@ -76,11 +76,12 @@ class Wakeups:
         for watch in watches:
             watch.rung(watch.run or "")
 
-    def tell(self, run: str) -> None:
-        """There is news of a run: wake those who wait for it in any process."""
-        # Not over the socket to oneself: that wakes a thread, a quarter of a short run's time.
-        self._context.backend.notify(run, besides=self._context.executor)
-        self.ring(run)
+    def tell(self, *runs: str) -> None:
+        """There is news of runs: wake those who wait for it in any process."""
+        for run in runs:
+            # Not over the socket to oneself: that wakes a thread, a quarter of a short run's time.
+            self._context.backend.notify(run, besides=self._context.executor)
+            self.ring(run)
 
     def close(self) -> None:
         """Hear of nothing any more. Interrupted, it may be called again."""

@@ -25,6 +25,7 @@ from perdure.errors import Conflict, NeedsAttention, NotFound, PerdureError
 from perdure.model import MISSING, Message
 from perdure.state.runs.family_messages import agent_of, begin_of
 from perdure.state.runs.parentage import Origin
+from perdure.storage.appending import Riders
 from perdure.storage.port import Backend
 from perdure.system import shell
 from perdure.visible import visible
@@ -182,12 +183,12 @@ def _start(
     if problem is not None and _is_of_a_relative(execution, child, order):
         return (yield from _take_over(record, child))
     if problem is not None:
-        yield Record(({**record, "error": error_record(problem)},))
+        yield Record(Riders(({**record, "error": error_record(problem)},)))
         raise problem
     record["value"] = child
     record["child"] = {"run": child, "agent": agent, "let_live": options.let_live}
     message = Message(child, agent, "start", function, "", order.to_plain())
-    yield Record((record,), sync=True, sends=(message,))
+    yield Record(Riders((record,), sync=True, sends=(message,)))
     execution.wakeups.tell(child)
     return child
 
@@ -217,7 +218,7 @@ def _decide_again(
         **record, "t": "intent", "kind": "step", "key": arrived.key, "policy": "ask", "attempt": 0,
         "made": made.key, "made_at": made.seq,
     }  # fmt: skip
-    yield Record((asked,), sync=True)
+    yield Record(Riders((asked,), sync=True))
     raise _started_before(execution, arrived.place, asked)
 
 
@@ -225,7 +226,7 @@ def _take_over(record: Mapping[str, Any], child: str) -> Generator[Effect, Any, 
     """A run that was started already, instead of another. It stays with the one that started it:
     that this run is cancelled does not end it."""
     taken = {"run": child, "agent": agent_of(child), "let_live": True}
-    yield Record(({**record, "value": child, "made": child, "child": taken},), sync=True)
+    yield Record(Riders(({**record, "value": child, "made": child, "child": taken},), sync=True))
     return child
 
 

@@ -19,7 +19,8 @@ from perdure.engine.journal.values import binding_of, fitting, parameters_of, pr
 from perdure.errors import Conflict, Corrupt, PerdureError
 from perdure.model import Message, RunInfo
 from perdure.state.runs.run_rows import args_digest as args_digest
-from perdure.storage.log.proposals import HERE, Extras
+from perdure.storage.appending import Riders
+from perdure.storage.log.proposals import HERE
 from perdure.storage.looks import Look, Reads
 from perdure.storage.port import Backend
 
@@ -200,7 +201,7 @@ def refuse_others(order: Order, run: str, info: RunInfo | None, asked: Sequence[
         )
 
 
-def starting(order: Order, run: str, branch: str, asked: Sequence[Message]) -> Extras:
+def starting(order: Order, run: str, branch: str, asked: Sequence[Message]) -> Riders:
     """What the commit has that a run begins with.
 
     Args:
@@ -215,11 +216,11 @@ def starting(order: Order, run: str, branch: str, asked: Sequence[Message]) -> E
         started_at=HERE,
     )  # fmt: skip
     record = {"t": "run-started", "run": run, **order.to_plain()}
-    return Extras(records=[record], runs=[row], consumed=[message.no for message in asked])
+    return Riders(records=[record], runs=[row], consumed=[message.no for message in asked])
 
 
-def resuming(row: RunInfo) -> Extras:
+def resuming(row: RunInfo) -> Riders:
     """What the commit has with which a run goes on that was stopped, or waited, and does not any
     more."""
     row = replace(row, status="running", problem=None, waits="", wake_at=0)
-    return Extras(records=[{"t": "run-resumed", "run": row.id}], runs=[row])
+    return Riders(records=[{"t": "run-resumed", "run": row.id}], runs=[row])

@@ -12,6 +12,7 @@ from perdure.core.arguments.names import check_text
 from perdure.engine.execution.commit_items import Item
 from perdure.engine.execution.execution import Execution
 from perdure.model import Cause
+from perdure.storage.appending import Riders
 
 NOTE_MAX = 500
 
@@ -37,4 +38,4 @@ def note(execution: Execution[Any], text: str, fraction: float | None) -> None:
         "t": "run-progress", "run": execution.id, "text": text[:NOTE_MAX],
         "fraction": fraction,
     }  # fmt: skip
-    execution.writer.post(Item(Cause("run-progress", run=execution.id), (record,)))
+    execution.writer.post(Item(Cause("run-progress", run=execution.id), Riders((record,))))

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from msgspec import Struct, field
 
 from perdure.engine.journal.journal import UNORDERED
+from perdure.storage.appending import Riders
 
 
 class PutOff(Struct):
@@ -19,9 +20,13 @@ class PutOff(Struct):
     def __bool__(self) -> bool:
         return bool(self.records or self.consumed)
 
-    def add(self, records: Sequence[Mapping[str, Any]], consumed: Sequence[int]) -> None:
-        self.records += records
-        self.consumed += consumed
+    def add(self, riders: Riders) -> None:
+        self.records += riders.records
+        self.consumed += riders.consumed
+
+    @property
+    def riders(self) -> Riders:
+        return Riders(self.records, consumed=self.consumed)
 
     def take(self) -> PutOff:
         """All of it; it is the caller's now."""

@@ -15,7 +15,7 @@ from perdure.core.values.plain_values import Plain
 from perdure.engine.journal.journal import Entry
 from perdure.engine.journal.left_history import Made
 from perdure.engine.journal.retries import NO_LIMITS, Limits
-from perdure.model import Message
+from perdure.storage.appending import Riders
 
 
 class Arrive(Struct, frozen=True):
@@ -53,20 +53,15 @@ class Arrived(Struct, frozen=True):
 
 
 class Record(Struct, frozen=True):
-    """Effect: commit these records, durably if `sync`.
+    """Effect: commit records, with what happens along with them.
 
     Attributes:
-        consumed: messages that the commit takes out of the inbox; `sends`: those that it puts into
-            others.
         wait: False: they may wait for the run's next commit.
         began: of the end of a wait, the record of its begin: the signal that it takes is given back
             where the function does not see that.
     """
 
-    records: tuple[Mapping[str, Any], ...]
-    sync: bool = False
-    consumed: tuple[int, ...] = ()
-    sends: tuple[Message, ...] = ()
+    riders: Riders
     wait: bool = True
     began: Mapping[str, Any] | None = None
 

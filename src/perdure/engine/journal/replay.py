@@ -42,6 +42,7 @@ from perdure.errors import (
     Unstorable,
 )
 from perdure.model import MISSING
+from perdure.storage.appending import Riders
 from perdure.system import shell
 from perdure.system.user_errors import of_code
 
@@ -183,9 +184,9 @@ def _decide_again(
     gave = made.gave(call.digests) if effects == "reuse" else None
     if gave is not None:
         outcome = call.record("outcome", by="reuse", **gave)
-        yield Record((asked, outcome), sync=True)
+        yield Record(Riders((asked, outcome), sync=True))
         return outcome
-    yield Record((asked,), sync=True)
+    yield Record(Riders((asked,), sync=True))
     raise _made_before(call, made.seq)
 
 
@@ -216,22 +217,22 @@ def _step(call: Call, arrived: Arrived) -> Effects:
             if between is not None:
                 raise between
         except CancelledInside as cancelled:
-            yield Record((_cancelled(call.full_record("step"), cancelled),))
+            yield Record(Riders((_cancelled(call.full_record("step"), cancelled),)))
             raise cancelled.original from None
         except (Carried, PerdureError) as raised:  # a result that cannot be stored, too
             error = error_of(call, raised)
             failure = error_record(error)
             again_at = yield from tries.again_at(error)
             if again_at is not None:
-                yield Record((tries.failed(failure, again_at),))
+                yield Record(Riders((tries.failed(failure, again_at),)))
                 continue
-            yield Record((call.full_record("step", error=failure),))
+            yield Record(Riders((call.full_record("step", error=failure),)))
             raise handed(call, error, failure) from None
         try:
-            yield Record((call.full_record("step", value=plain),))
+            yield Record(Riders((call.full_record("step", value=plain),)))
         except Unstorable as too_big:
             named = Unstorable(too_big.problem, target=f"{call.name}()", hint=too_big.hint)
-            yield Record((call.full_record("step", error=error_record(named)),))
+            yield Record(Riders((call.full_record("step", error=error_record(named)),)))
             raise named from None
         # I5, and the same the first time as on replay: the caller gets what was stored.
         return call.results.build(plain)
@@ -254,10 +255,12 @@ def _tool(call: Call, entry: Entry | None) -> Effects:
         try:
             if tries.wait_first:
                 yield from tries.wait()
-            yield Record((tries.intent(),), sync=True)
+            yield Record(Riders((tries.intent(),), sync=True))
             value = yield from call.invoke("tool", tries)
         except CancelledInside as cancelled:
-            yield Record((_cancelled(call.record("outcome", by="cancel"), cancelled),), sync=True)
+            yield Record(
+                Riders((_cancelled(call.record("outcome", by="cancel"), cancelled),), sync=True)
+            )
             raise cancelled.original from None
         except AttemptTimedOut as late:
             # It may still take effect, or have done so: as after a crash.
@@ -272,9 +275,9 @@ def _tool(call: Call, entry: Entry | None) -> Effects:
         failure = error_record(error)
         again_at = yield from tries.again_at(error)
         if again_at is None:
-            yield Record((call.record("outcome", error=failure),), sync=True)
+            yield Record(Riders((call.record("outcome", error=failure),), sync=True))
             raise handed(call, error, failure)
-        yield Record((tries.failed(failure, again_at),), sync=True)
+        yield Record(Riders((tries.failed(failure, again_at),), sync=True))
 
 
 def _cancelled(record: dict[str, Any], cancelled: CancelledInside) -> dict[str, Any]:
@@ -376,12 +379,12 @@ class _Tries(Struct):
 def _record_value(call: Call, value: Any, *, by: str) -> Effects:
     try:
         plain, between = taken(call, value)
-        yield Record((call.record("outcome", value=plain, by=by),), sync=True)
+        yield Record(Riders((call.record("outcome", value=plain, by=by),), sync=True))
     except (Carried, PerdureError) as raised:
         # It took effect: that must be known, even where its result cannot be kept.
         error = uncarried(raised)
         lost = CallFailed(f"took effect, but its result cannot be stored: {words(error)}")
-        yield Record((call.record("outcome", error=error_record(lost), by=by),), sync=True)
+        yield Record(Riders((call.record("outcome", error=error_record(lost), by=by),), sync=True))
         raise lost from error
     if between is not None:
         raise between
@@ -409,7 +412,7 @@ def _settle_doubt(call: Call, why: str) -> Generator[Effect, Any, Mapping[str, A
         if found is NOT_DONE:
             return None
         outcome = call.record("outcome", value=_take_found(call, found), by="probe")
-        yield Record((outcome,), sync=True)
+        yield Record(Riders((outcome,), sync=True))
         return outcome
     if call.policy == "fail":
         doubt = InDoubt(
@@ -417,7 +420,7 @@ def _settle_doubt(call: Call, why: str) -> Generator[Effect, Any, Mapping[str, A
             target=call.target, hint="find out whether it took effect before calling it again",
         )  # fmt: skip
         outcome = call.record("outcome", error=error_record(doubt), by="crash")
-        yield Record((outcome,), sync=True)
+        yield Record(Riders((outcome,), sync=True))
         return outcome
     raise NeedsAttention(
         f"nobody knows whether it took effect, as {why} meanwhile: {call.preview()}",

@@ -34,6 +34,7 @@ from perdure.engine.journal.question_digest import digests_of, in_full, in_short
 from perdure.errors import NeedsAttention, PerdureError, RunFailed, SchemaError, TimedOut
 from perdure.model import MISSING, UNTIL, from_micros
 from perdure.state.runs.family_messages import CHILD
+from perdure.storage.appending import Riders
 from perdure.visible import visible
 
 
@@ -169,7 +170,7 @@ class Wait:
         if entry is None:
             now = yield Now()
             began = self._began(arrived.place, arrived.key, now)
-            yield Record((began,), wait=False)
+            yield Record(Riders((began,)), wait=False)
         else:
             began = dict(entry.call)
         branches = [Branch(**branch) for branch in began["branches"]]
@@ -187,11 +188,11 @@ class Wait:
                     raise  # of a test's own answers there is no better one to wait for
                 kind = next(one.kind for one in branches if one.label == came.label)
                 refused = {**record, "t": "message-refused", "kind": kind, "problem": str(wrong)}
-                yield Record((refused,), consumed=consumed)
+                yield Record(Riders((refused,), consumed=consumed))
                 continue
             ended = {**record, "t": "wait-ended", "value": value}
             # It joins the run's next commit: until that is in, the message stays in the inbox.
-            yield Record((ended,), consumed=consumed, wait=False, began=began)
+            yield Record(Riders((ended,), consumed=consumed), wait=False, began=began)
             return self._result(ended)
 
     def _args(self) -> dict[str, str]:

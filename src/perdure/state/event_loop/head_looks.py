@@ -14,8 +14,9 @@ from collections.abc import Callable, Sequence
 
 from perdure.errors import PerdureError
 from perdure.state.event_loop.loop_waits import Threads, Wait, bell, closed
+from perdure.storage.appending import Ref
 from perdure.storage.looks import Head
-from perdure.storage.port import Backend, Ref
+from perdure.storage.port import Backend
 from perdure.system.locks import ReentrantLock
 
 _Many = Callable[[Sequence[tuple[int, str]]], Sequence[Head]]

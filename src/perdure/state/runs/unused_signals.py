@@ -62,8 +62,13 @@ class Unused(Struct, frozen=True):
 
     @property
     def read_to(self) -> Mapping[str, int]:
-        """For `Extras`: refuses the commit where something has come since."""
+        """For `Riders`: refuses the commit where something has come since."""
         return {self.run: self.last_no}
+
+    @property
+    def consumed(self) -> list[int]:
+        """The messages that its last commit takes out."""
+        return [message.no for message in (*self.asked, *self.cancels)]
 
     def noted_in(self, record: Mapping[str, Any]) -> dict[str, Any]:
         """The record that ends the run, with what it did not take; beside its result, if any."""

@@ -12,11 +12,11 @@ from perdure.core.values.ops import Append
 from perdure.core.values.plain_values import Plain
 from perdure.errors import Corrupt
 from perdure.model import Commit
+from perdure.storage.appending import StoredSnapshot
 from perdure.storage.log import snapshots
 from perdure.storage.log.commits import CHUNK_FIRST
 from perdure.storage.log.reader import LogReader
 from perdure.storage.log.snapshots import ABSENT
-from perdure.storage.port import StoredSnapshot
 
 CHUNK_LEAST = 4
 

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from contextlib import suppress
 from hashlib import sha256
-from typing import Any
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -14,35 +13,9 @@ from msgspec.structs import replace
 from perdure.core.format import chain
 from perdure.core.format.chain import START, Tail
 from perdure.core.format.rows import check_message, check_row
-from perdure.model import Checkpoint, Commit, Message, RunInfo
+from perdure.model import Checkpoint, Commit, RunInfo
+from perdure.storage.appending import NOTHING, Append, Refused, Riders, StoredSnapshot
 from perdure.storage.log.refusals import explain
-from perdure.storage.port import Append, Refused, StoredSnapshot
-
-
-class Extras(Struct, frozen=True):
-    """What else goes into a commit, beside its ops. What `Append` says of its fields holds.
-
-    Attributes:
-        records: of a run's journal; they go into the payload.
-    """
-
-    records: Sequence[Mapping[str, Any]] = ()
-    holder: str | None = None
-    key: tuple[str, bytes] | None = None
-    checkpoint: Checkpoint | None = None
-    drop_branch: str | None = None
-    delete_agent: bool = False
-    runs: Sequence[RunInfo] = ()
-    consumed: Sequence[int] = ()
-    sends: Sequence[Message] = ()
-    release: bool = False
-    sync: bool = False
-    purge: bool = False
-    read_to: Mapping[str, int] = {}
-    trims: int | None = None
-
-
-NOTHING = Extras()
 
 
 def asked(*declared: object) -> bytes:
@@ -64,7 +37,7 @@ class Proposal(Struct, eq=False):
     draft: chain.Draft
     no: int | None
     expected: int | None
-    extras: Extras = NOTHING
+    riders: Riders = NOTHING
     epoch: int | None = None
     snapshot: StoredSnapshot | None = None
     then: Proposal | None = None
@@ -112,28 +85,29 @@ class Proposal(Struct, eq=False):
 
     def link(self, tail: Tail, now: int) -> Append:
         """Take the place behind `tail`; may be done again behind another one."""
-        draft, extras = self.draft, self.extras
+        draft, riders = self.draft, self.riders
         header, place = chain.link(draft, tail, now)
         seq = place.seq
-        runs = [_with_seq(run, place) for run in extras.runs] if extras.runs else ()
+        if riders.runs or riders.checkpoint is not None:
+            riders = replace(
+                riders,
+                runs=[_with_seq(run, place) for run in riders.runs],
+                checkpoint=riders.checkpoint and _at(riders.checkpoint, seq),
+            )
         # I11: as with header and records, what the readers of these would refuse is not written.
-        for row in runs:
+        for row in riders.runs:
             check_row(row)
-        for message in extras.sends:
+        for message in riders.sends:
             check_message(message)
         linked = Append(
             draft.agent, self.no, draft.incarnation, seq, header, draft.payload.data,
-            draft.branch, self.expected, self.epoch, extras.holder, extras.key, self.snapshot,
-            extras.checkpoint and _at(extras.checkpoint, seq), extras.drop_branch,
-            extras.delete_agent,
-            runs, extras.release, extras.sync, prev=tail.id, before=tail.header, id=place.id,
-            consumed=extras.consumed, sends=extras.sends, purge=extras.purge,
-            read_to=extras.read_to, trims=extras.trims, awaited=self._done is None,
+            draft.branch, self.expected, self.epoch, riders, self.snapshot, prev=tail.id,
+            before=tail.header, id=place.id, awaited=self._done is None,
         )  # fmt: skip
         end = place
         if self.then is not None:
             follower = self.then.link(place, now)
-            linked.then, linked.sync = (follower,), linked.sync or follower.sync
+            linked.then = (follower,)
             end = self.then.end
         self.linked = None  # an exception in between leaves none that is out of step
         self.tail, self.end = place, end

@@ -17,13 +17,14 @@ from perdure.core.values.ops import Op, OpError
 from perdure.core.values.plain_values import Plain, copy
 from perdure.errors import Corrupt, NotFound, PerdureError
 from perdure.model import Commit, to_micros
+from perdure.storage.appending import Ref
 from perdure.storage.log import snapshots
 from perdure.storage.log.commits import CHUNK_MAX as CHUNK_MAX
 from perdure.storage.log.commits import SEQ_END as SEQ_END
 from perdure.storage.log.commits import UNREADABLE, CommitReader
 from perdure.storage.log.snapshots import Leaves
 from perdure.storage.log.way_back import with_way_back
-from perdure.storage.port import Ref, StoredCommit
+from perdure.storage.port import StoredCommit
 from perdure.storage.retention import RETENTION, Trim, last_standing
 from perdure.system import logs
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from perdure.errors import Conflict, Fenced, NotFound, PerdureError
-from perdure.storage.port import Refused
+from perdure.storage.appending import Refused
 
 if TYPE_CHECKING:
     from perdure.storage.log.proposals import Proposal
@@ -47,7 +47,7 @@ def explain(proposal: Proposal, refused: Refused) -> PerdureError:
     target = f"agent {draft.agent!r}, branch {draft.branch!r}"
     ref = refused.ref
     if refused.why == "key":
-        key = proposal.extras.key
+        key = proposal.riders.key
         assert key is not None
         return KeyUsedError(
             f"the idempotency key {key[0]!r} was used by commit {refused.seq}",
@@ -97,7 +97,7 @@ def explain(proposal: Proposal, refused: Refused) -> PerdureError:
             target=target,
             hint="make the call again, if what it builds on is still there",
         )
-    gone = proposal.extras.drop_branch or draft.branch
+    gone = proposal.riders.drop_branch or draft.branch
     return NotFound(
         "was deleted" if ref is None or ref.deleted else "is a checkpoint, not a branch",
         target=f"agent {draft.agent!r}, branch {gone!r}",

@@ -31,7 +31,7 @@ from perdure.core.values.ops import (
 )  # fmt: skip
 from perdure.core.values.plain_values import Path, Plain, look_up
 from perdure.errors import Corrupt, UnsupportedFormat
-from perdure.storage.port import StoredSnapshot
+from perdure.storage.appending import StoredSnapshot
 from perdure.system import shell
 
 VERSION = 1

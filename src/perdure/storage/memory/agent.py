@@ -10,9 +10,10 @@ from msgspec.structs import replace
 from perdure.errors import Conflict
 from perdure.model import AgentInfo
 from perdure.storage.answers import Sizes
+from perdure.storage.appending import Append, Ref, Refused, StoredSnapshot
 from perdure.storage.memory.run_table import RunTable
 from perdure.storage.memory.undoing import Undo
-from perdure.storage.port import Append, Ref, Refused, StoredCommit, StoredSnapshot
+from perdure.storage.port import StoredCommit
 from perdure.storage.retention import RETENTION
 
 
@@ -56,8 +57,8 @@ class Agent(Struct):
     def move(self, item: Append) -> None:
         """The branch's head to a commit, which may take the lease."""
         ref = replace(self.refs[item.branch], seq=item.seq)
-        if item.holder is not None and item.epoch is not None:
-            ref = replace(ref, epoch=item.epoch, held=item.epoch, holder=item.holder)
+        if item.riders.holder is not None and item.epoch is not None:
+            ref = replace(ref, epoch=item.epoch, held=item.epoch, holder=item.riders.holder)
         self.refs[item.branch] = ref
 
     def end(self, *, purge: bool) -> None:
@@ -79,27 +80,27 @@ def refusal(
     agent: Agent, item: Append, runs: RunTable, leaves: Mapping[int, bytes]
 ) -> Refused | None:
     """Why a commit of a log that is there, or begins with it, does not get in."""
-    if item.consumed and not runs.has_all(item.consumed):
+    if item.riders.consumed and not runs.has_all(item.riders.consumed):
         return Refused("consumed")
-    begun = [row.id for row in item.runs if item.holder]
-    if runs.has_unread(item.read_to, begun, item.consumed):
+    begun = [row.id for row in item.riders.runs if item.riders.holder]
+    if runs.has_unread(item.riders.read_to, begun, item.riders.consumed):
         return Refused("unread")
-    if item.key is not None and item.key[0] in agent.keys:
-        seq, asked = agent.keys[item.key[0]]
+    if item.riders.key is not None and item.riders.key[0] in agent.keys:
+        seq, asked = agent.keys[item.riders.key[0]]
         return Refused("key", seq=seq, asked=asked)
     taken = item.branch if item.expected is None else None
-    for name in (taken, item.checkpoint.name if item.checkpoint else None):
+    for name in (taken, item.riders.checkpoint.name if item.riders.checkpoint else None):
         if name is not None and name in agent.refs:
             return Refused("exists", agent.refs[name])
-    if item.drop_branch is not None:
-        ref = agent.refs.get(item.drop_branch)
+    if item.riders.drop_branch is not None:
+        ref = agent.refs.get(item.riders.drop_branch)
         if ref is None or ref.deleted or ref.kind != "branch":
             return Refused("gone", ref)
         if ref.held is not None:
             return Refused("held", ref)
     if agent.deleted:
         return Refused("gone")
-    if item.trims is not None and item.trims != _head(agent, RETENTION):
+    if item.riders.trims is not None and item.riders.trims != _head(agent, RETENTION):
         return Refused("trimmed", agent.refs.get(RETENTION))
     if item.snapshot is not None and any(
         leaf not in leaves and leaf not in item.snapshot.leaves for leaf in item.snapshot.leaf_ids
@@ -110,7 +111,7 @@ def refusal(
     ref = agent.refs.get(item.branch)
     if ref is None or ref.deleted or ref.kind != "branch":
         return Refused("gone", ref)
-    if item.holder is not None:
+    if item.riders.holder is not None:
         if ref.held is not None or ref.epoch + 1 != item.epoch:
             return Refused("fenced" if ref.held is None else "held", ref)
     elif ref.held != item.epoch:

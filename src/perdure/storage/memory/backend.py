@@ -15,6 +15,7 @@ from perdure.core.format import chain
 from perdure.errors import NotFound, StoreUnavailable
 from perdure.model import MAIN, AgentInfo, Lease, Message, MessageKind, RunInfo
 from perdure.storage.answers import ExecutorRow, Mail, Serves, Sizes, Standing, serves_text
+from perdure.storage.appending import Append, Appended, Outcome, Ref, Refused, StoredSnapshot
 from perdure.storage.clocks import Clock, wall_clock
 from perdure.storage.cursors import foreign_cursor, number_of
 from perdure.storage.listeners import LocalListeners
@@ -22,19 +23,7 @@ from perdure.storage.looks import Seen
 from perdure.storage.memory.agent import Agent, bury, note, purge, refusal, sizes_of, trim
 from perdure.storage.memory.run_table import RunTable
 from perdure.storage.memory.undoing import Undo
-from perdure.storage.port import (
-    Append,
-    Appended,
-    Fed,
-    Feed,
-    Outcome,
-    Ref,
-    Refused,
-    Sent,
-    Shipment,
-    StoredCommit,
-    StoredSnapshot,
-)
+from perdure.storage.port import Fed, Feed, Sent, Shipment, StoredCommit
 from perdure.storage.standing import (
     ClosedError,
     check_after,
@@ -132,39 +121,41 @@ class MemoryBackend:
             agent.refs[item.branch] = Ref(item.branch, "branch", item.seq)
         else:
             agent.move(item)
-        if item.key is not None:
-            undo.item(agent.keys, item.key[0])
-            agent.keys[item.key[0]] = (item.seq, item.key[1])
+        if item.riders.key is not None:
+            undo.item(agent.keys, item.riders.key[0])
+            agent.keys[item.riders.key[0]] = (item.seq, item.riders.key[1])
         if item.snapshot is not None:
             for leaf in item.snapshot.leaves:
                 undo.item(self._leaves, leaf)
             undo.item(agent.snapshots, item.seq)
             self._leaves.update(item.snapshot.leaves)
             agent.snapshots[item.seq] = replace(item.snapshot, leaves={})
-        if item.checkpoint is not None:
-            name = item.checkpoint.name
+        if item.riders.checkpoint is not None:
+            name = item.riders.checkpoint.name
             undo.item(agent.refs, name)
             agent.refs[name] = Ref(
-                name, "checkpoint", item.checkpoint.seq, checkpoint=item.checkpoint
+                name, "checkpoint", item.riders.checkpoint.seq, checkpoint=item.riders.checkpoint
             )
-        if item.drop_branch is not None:
-            undo.item(agent.refs, item.drop_branch)
-            agent.refs[item.drop_branch] = replace(agent.refs[item.drop_branch], deleted=True)
-        for message in item.consumed:
+        if item.riders.drop_branch is not None:
+            undo.item(agent.refs, item.riders.drop_branch)
+            agent.refs[item.riders.drop_branch] = replace(
+                agent.refs[item.riders.drop_branch], deleted=True
+            )
+        for message in item.riders.consumed:
             self._runs.consume(message)
-        for run in item.runs:
+        for run in item.riders.runs:
             self._runs.put(replace(run, agent_no=agent.no))
-        for sent in item.sends:
+        for sent in item.riders.sends:
             self._runs.send(sent, self.now(), Agent.following(self._latest.get(sent.agent)))
         if item.epoch_min:
             ref = agent.refs[item.branch]
             agent.refs[item.branch] = replace(ref, epoch=max(ref.epoch, item.epoch_min))
-        if item.release:
+        if item.riders.release:
             agent.refs[item.branch] = replace(agent.refs[item.branch], held=None, holder=None)
-        if item.delete_agent:
+        if item.riders.delete_agent:
             note(undo, agent)
             self._runs.end_agent(agent.name)
-            agent.end(purge=item.purge)
+            agent.end(purge=item.riders.purge)
 
     # -- reading ---------------------------------------------------------------------------
 
@@ -376,7 +367,7 @@ class MemoryBackend:
         if item.seq == 1:
             return item
         agent = self._find(item.agent, item.incarnation)
-        for name in (item.branch, item.drop_branch):
+        for name in (item.branch, item.riders.drop_branch):
             if name in agent.refs:
                 agent.refs[name] = replace(agent.refs[name], held=None, holder=None)
         return replace(item, no=agent.no, epoch=None)

@@ -12,11 +12,12 @@ from perdure.core.arguments.names import incarnation_of
 from perdure.core.values import codec
 from perdure.model import FINISHED, MISSING, UNFINISHED, Message, MessageKind, RunInfo
 from perdure.storage.answers import Mail
+from perdure.storage.appending import Refused
 from perdure.storage.cursors import foreign_cursor, number_of
 from perdure.storage.due import due_since
 from perdure.storage.memory.shelves import Shelves
 from perdure.storage.memory.undoing import Undo
-from perdure.storage.port import Refused, Sent
+from perdure.storage.port import Sent
 from perdure.storage.standing import number_taken
 
 Place = tuple[str, str, str, str]

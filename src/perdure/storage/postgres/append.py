@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from perdure.core.values import codec
 from perdure.storage.answers import Standing
-from perdure.storage.port import Append, Appended, Outcome
+from perdure.storage.appending import Append, Appended, Outcome
 from perdure.storage.postgres.rows import from_checkpoint, from_run, text, to_refused
 from perdure.storage.postgres.wire import (
     BIGINTS,
@@ -51,12 +51,12 @@ def values_of_all(batch: Sequence[Append], durable: bool, now: int) -> tuple[Any
     extra = _Bytes()
     items = _with_followers(batch)
     for item in items:
-        key, asked = item.key if item.key is not None else (None, None)
+        key, asked = item.riders.key if item.riders.key is not None else (None, None)
         known += (item.no, item.incarnation, item.seq, item.expected, item.epoch)
         words += (text(item.agent), text(item.branch), None if key is None else text(key))
         extra.all += (item.header, item.payload, item.prev, asked)
     more = [_more_of(item, now, extra) for item in items]
-    together = len(items) > 1 or len(items[0].runs) + len(items[0].sends) > 1
+    together = len(items) > 1 or len(items[0].riders.runs) + len(items[0].riders.sends) > 1
     return (
         durable, texts(_runs_of(items)) if together else None, numbers(known), texts(words),
         blobs(extra.all), jsons(more) if any(more) else None,
@@ -74,13 +74,13 @@ def _with_followers(batch: Sequence[Append]) -> Sequence[Append]:
 
 def _runs_of(items: Sequence[Append]) -> list[str]:
     """The runs that a batch is going to write to. They are locked first, in one order for all."""
-    runs = {text(row.id) for item in items for row in item.runs}
-    return sorted(runs | {text(message.run) for item in items for message in item.sends})
+    runs = {text(row.id) for item in items for row in item.riders.runs}
+    return sorted(runs | {text(message.run) for item in items for message in item.riders.sends})
 
 
 def values_of(item: Append, durable: bool, now: int) -> tuple[Any, ...]:
     """For the statement "ship". As `values_of_all`."""
-    key, asked = item.key if item.key is not None else (None, None)
+    key, asked = item.riders.key if item.riders.key is not None else (None, None)
     extra = _Bytes()
     more = _more_of(item, now, extra)
     return (
@@ -97,37 +97,38 @@ def _more_of(item: Append, now: int, extra: _Bytes) -> str | None:
         more["manifest"] = extra.add(item.snapshot.manifest)
         more["leaf_ids"] = list(item.snapshot.leaf_ids)
         more["leaves"] = [[leaf, extra.add(data)] for leaf, data in item.snapshot.leaves.items()]
-    if item.checkpoint is not None:
-        point = item.checkpoint
+    if item.riders.checkpoint is not None:
+        point = item.riders.checkpoint
         more["checkpoint"] = [text(point.name), point.seq, extra.add(from_checkpoint(point))]
-    if item.drop_branch is not None:
-        more["drop_branch"] = text(item.drop_branch)
-    if item.consumed:
-        more["consumed"] = list(item.consumed)
-    if item.read_to:
-        more["read_to"] = {text(run): no for run, no in item.read_to.items()}
-    if item.runs:
+    if item.riders.drop_branch is not None:
+        more["drop_branch"] = text(item.riders.drop_branch)
+    if item.riders.consumed:
+        more["consumed"] = list(item.riders.consumed)
+    if item.riders.read_to:
+        more["read_to"] = {text(run): no for run, no in item.riders.read_to.items()}
+    if item.riders.runs:
         more["runs"] = [
-            {**from_run(row), "result": extra.add(codec.encode(row.result))} for row in item.runs
+            {**from_run(row), "result": extra.add(codec.encode(row.result))}
+            for row in item.riders.runs
         ]
-    if item.sends:
+    if item.riders.sends:
         more["sends"] = [
             [text(message.run), text(message.agent), message.kind, text(message.name),
              text(message.key), extra.add(codec.encode(message.value)), text(message.who), now,
              new_token()]
-            for message in item.sends
+            for message in item.riders.sends
         ]  # fmt: skip
-    if item.holder is not None:
-        more["holder"] = text(item.holder)
+    if item.riders.holder is not None:
+        more["holder"] = text(item.riders.holder)
     if item.epoch_min:
         more["epoch_min"] = item.epoch_min
-    if item.release:
+    if item.riders.release:
         more["release"] = True
-    if item.trims is not None:
-        more["trims"] = item.trims
-    if item.delete_agent:
+    if item.riders.trims is not None:
+        more["trims"] = item.riders.trims
+    if item.riders.delete_agent:
         more["delete_agent"] = True
-        if item.purge:
+        if item.riders.purge:
             more["purge"] = True
     return json.dumps(more) if more else None
 

@@ -20,19 +20,10 @@ from psycopg.pq.abc import PGresult
 from perdure.errors import NotFound, StoreUnavailable
 from perdure.model import AgentInfo, Durability, Lease, Message, MessageKind, RunInfo
 from perdure.storage.answers import ExecutorRow, Mail, Serves, Sizes, Standing, serves_text
+from perdure.storage.appending import Append, Outcome, Ref, Refused, StoredSnapshot
 from perdure.storage.clocks import Clock, wall_clock
 from perdure.storage.looks import CLAIM_S, COMMITS, Head, Seen
-from perdure.storage.port import (  # fmt: skip
-    Append,
-    Feed,
-    Outcome,
-    Ref,
-    Refused,
-    Sent,
-    Shipment,
-    StoredCommit,
-    StoredSnapshot,
-)
+from perdure.storage.port import Feed, Sent, Shipment, StoredCommit
 from perdure.storage.postgres import housekeeping, inbox, purging, schema
 from perdure.storage.postgres.address import parse
 from perdure.storage.postgres.append import closed_of

@@ -8,8 +8,9 @@ import msgspec
 from psycopg.pq.abc import PGresult
 
 from perdure.model import MAIN, AgentInfo, Message, RunInfo
+from perdure.storage.appending import Ref
 from perdure.storage.looks import Seen
-from perdure.storage.port import Ref, StoredCommit
+from perdure.storage.port import StoredCommit
 from perdure.storage.postgres.rows import from_text, to_message, to_ref, to_run
 
 _fields = msgspec.json.Decoder(list[Any]).decode

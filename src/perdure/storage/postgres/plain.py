@@ -16,7 +16,7 @@ from __future__ import annotations
 from psycopg import errors
 
 from perdure.core.format.chain import commit_id
-from perdure.storage.port import Append
+from perdure.storage.appending import Append
 from perdure.storage.postgres.awake import Haste
 from perdure.storage.postgres.connection import Connection
 from perdure.storage.postgres.rows import text
@@ -26,11 +26,11 @@ TYPES = (BOOL, BIGINT, BIGINT, BIGINT, BIGINT, TEXT, BYTEA, BYTEA, BYTEA)
 
 
 def is_plain(item: Append) -> bool:
-    return item.expected is not None and item.no is not None and not (
-        item.holder or item.key or item.runs or item.consumed or item.sends or item.release
-        or item.then or item.snapshot or item.checkpoint or item.drop_branch or item.delete_agent
-        or item.epoch_min or item.trims is not None
-    ) and commit_id(item.before) == item.prev  # fmt: skip
+    if item.expected is None or item.no is None or not item.riders.is_bare:
+        return False
+    if item.then or item.snapshot or item.epoch_min:
+        return False
+    return commit_id(item.before) == item.prev
 
 
 def write(

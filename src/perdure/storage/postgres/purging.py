@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from perdure.errors import Conflict
-from perdure.storage.port import Append
+from perdure.storage.appending import Append
 from perdure.storage.postgres.connection import Connection
 from perdure.storage.postgres.rows import text
 

@@ -8,8 +8,8 @@ import msgspec
 from psycopg.pq.abc import PGresult
 
 from perdure.model import MISSING, Checkpoint, Message, RunInfo
+from perdure.storage.appending import Ref, Refused
 from perdure.storage.cells import checkpoint_of, value_of
-from perdure.storage.port import Ref, Refused
 from perdure.storage.postgres.wire import TRUE, to_number, to_text
 
 RUN_FIELDS = tuple(name for name in RunInfo.__struct_fields__ if name not in ("agent_no", "result"))

@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 from perdure.core.values import codec
 from perdure.model import MISSING, Message
 from perdure.storage.answers import Standing
-from perdure.storage.port import Appended, Shipment
+from perdure.storage.appending import Appended
+from perdure.storage.port import Shipment
 from perdure.storage.postgres import purging
 from perdure.storage.postgres.append import outcome_of, values_of
 from perdure.storage.postgres.connection import Connection

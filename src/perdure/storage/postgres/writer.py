@@ -19,8 +19,8 @@ from msgspec.structs import replace
 
 from perdure.errors import PerdureError, StoreUnavailable
 from perdure.model import Durability
+from perdure.storage.appending import Append, Appended, Outcome, Refused
 from perdure.storage.doubts import unknown
-from perdure.storage.port import Append, Appended, Outcome, Refused
 from perdure.storage.postgres import plain
 from perdure.storage.postgres.address import Address
 from perdure.storage.postgres.append import TYPES, outcome_of, values_of_all
@@ -162,7 +162,7 @@ class Writer:
             if isinstance(outcome, Appended):
                 last = item.then[-1] if item.then else item
                 self._witness.saw(outcome.no, last.seq, last.header)
-                if last.holder is not None and last.epoch is not None:
+                if last.riders.holder is not None and last.epoch is not None:
                     self._witness.took(outcome.no, last.branch, last.epoch)
 
     def _write_whole(self, connection: Connection, item: Append, now: int) -> Outcome:

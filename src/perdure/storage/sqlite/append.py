@@ -10,8 +10,8 @@ from msgspec.structs import replace
 
 from perdure.core.format import chain
 from perdure.model import FINISHED
+from perdure.storage.appending import Append, Appended, Outcome, Refused, StoredSnapshot
 from perdure.storage.clocks import Clock
-from perdure.storage.port import Append, Appended, Outcome, Refused, StoredSnapshot
 from perdure.storage.retention import RETENTION
 from perdure.storage.sqlite.closing import closed
 from perdure.storage.sqlite.forest import RUNS
@@ -67,11 +67,11 @@ def _append_whole(db: apsw.Connection, item: Append, clock: Clock) -> Outcome:
 
 
 def _append(db: apsw.Connection, item: Append, clock: Clock, heads: Heads) -> Outcome:
-    if item.key is None or item.no is None:
+    if item.riders.key is None or item.no is None:
         return _append_new(db, item, clock, heads)
-    no, key = item.no, item.key[0]
+    no, key = item.no, item.riders.key[0]
     # Taken before anything else: it is its own look whether somebody used it before.
-    do(db, "take_key", (no, key, item.seq, item.key[1]))
+    do(db, "take_key", (no, key, item.seq, item.riders.key[1]))
     if not db.changes():
         seq, asked = find_key(db, no, key) or (0, b"")
         return Refused("key", seq=seq, asked=asked)
@@ -97,15 +97,19 @@ def _append_new(db: apsw.Connection, item: Append, clock: Clock, heads: Heads) -
     at = place(no, item.seq)
     if item.expected is not None:
         wanted = (no, item.branch, item.seq, item.expected, item.epoch, at - 1)
-        if item.holder is None:
+        if item.riders.holder is None:
             do(db, "claim_head", wanted)
         else:
-            do(db, "claim_free_head", (*wanted, item.holder))
+            do(db, "claim_free_head", (*wanted, item.riders.holder))
         if not db.changes():
             return _diagnose(db, item, no)
     if not _take_place(db, item, at, heads.get(no)):
         if item.expected is not None:
-            do(db, "put_back_head", (no, item.branch, item.expected, item.holder is not None))
+            do(
+                db,
+                "put_back_head",
+                (no, item.branch, item.expected, item.riders.holder is not None),
+            )
         return Refused("stale")
     if item.expected is None:
         do(db, "add_branch", (no, item.branch, item.seq))
@@ -146,22 +150,22 @@ def landed(db: apsw.Connection, item: Append) -> int | None:
 
 def _refusal(db: apsw.Connection, item: Append) -> Refused | None:
     """What can be told before anything is written; the rest, the insert itself refuses."""
-    if item.consumed and not _are_there(db, item.consumed):
+    if item.riders.consumed and not _are_there(db, item.riders.consumed):
         return Refused("consumed")
-    if (item.read_to or item.holder is not None) and _is_unread(db, item):
+    if (item.riders.read_to or item.riders.holder is not None) and _is_unread(db, item):
         return Refused("unread")
     if item.no is None:
         found = run(db, "find_agent", (item.agent, None))
         if found and not (found[0][3] and found[0][2] < item.incarnation):
             return Refused("exists")
         return None if item.seq == 1 else Refused("stale")  # behind one that did not get in
-    taken = item.checkpoint.name if item.checkpoint else None
+    taken = item.riders.checkpoint.name if item.riders.checkpoint else None
     if item.expected is None:
         taken = item.branch
     if taken is not None and (ref := find_ref(db, item.no, taken)):
         return Refused("exists", ref)
-    if item.drop_branch is not None:
-        ref = find_ref(db, item.no, item.drop_branch)
+    if item.riders.drop_branch is not None:
+        ref = find_ref(db, item.no, item.riders.drop_branch)
         if ref is None or ref.deleted or ref.kind != "branch":
             return Refused("gone", ref)
         if ref.held is not None:
@@ -170,9 +174,9 @@ def _refusal(db: apsw.Connection, item: Append) -> Refused | None:
         found = run(db, "find_agent", (item.agent, item.incarnation))
         if not found or found[0][3]:
             return Refused("gone")
-    if item.trims is not None:
+    if item.riders.trims is not None:
         ref = find_ref(db, item.no, RETENTION)
-        if item.trims != (ref.seq if ref is not None else 0):
+        if item.riders.trims != (ref.seq if ref is not None else 0):
             return Refused("trimmed", ref)
     if item.snapshot is not None and not _are_leaves_there(db, item.snapshot):
         return Refused("leaves")
@@ -187,10 +191,12 @@ def _are_leaves_there(db: apsw.Connection, snapshot: StoredSnapshot) -> bool:
 
 def _is_unread(db: apsw.Connection, item: Append) -> bool:
     """As `Append.read_to` and `Append.holder`."""
-    taken = ids_json(item.consumed)
-    looks: list[tuple[Any, ...]] = [(run_id, last, taken) for run_id, last in item.read_to.items()]
-    if item.holder is not None:
-        looks += [(row.id, None, taken) for row in item.runs]
+    taken = ids_json(item.riders.consumed)
+    looks: list[tuple[Any, ...]] = [
+        (run_id, last, taken) for run_id, last in item.riders.read_to.items()
+    ]
+    if item.riders.holder is not None:
+        looks += [(row.id, None, taken) for row in item.riders.runs]
     return any(run(db, "find_unread", look) for look in looks)
 
 
@@ -204,7 +210,7 @@ def _diagnose(db: apsw.Connection, item: Append, no: int) -> Refused:
     ref = find_ref(db, no, item.branch)
     if ref is None or ref.deleted or ref.kind != "branch":
         return Refused("gone", ref)
-    if item.holder is not None:
+    if item.riders.holder is not None:
         if ref.held is not None or ref.epoch + 1 != item.epoch:
             return Refused("fenced" if ref.held is None else "held", ref)
     elif ref.held != item.epoch:
@@ -215,34 +221,34 @@ def _diagnose(db: apsw.Connection, item: Append, no: int) -> Refused:
 
 
 def _append_extras(db: apsw.Connection, item: Append, no: int, at: int, clock: Clock) -> None:
-    if item.key is not None and item.no is None:
-        do(db, "take_key", (no, item.key[0], item.seq, item.key[1]))
+    if item.riders.key is not None and item.no is None:
+        do(db, "take_key", (no, item.riders.key[0], item.seq, item.riders.key[1]))
     if item.snapshot is not None:
         for leaf in item.snapshot.leaves.items():
             do(db, "add_leaf", leaf)
         ids = pack_ids(item.snapshot.leaf_ids)
         do(db, "add_snapshot", (at, item.snapshot.manifest, ids))
-    if item.checkpoint is not None:
-        point = item.checkpoint
+    if item.riders.checkpoint is not None:
+        point = item.riders.checkpoint
         do(db, "add_checkpoint", (no, point.name, point.seq, from_checkpoint(point)))
-    if item.drop_branch is not None:
-        do(db, "drop_branch", (no, item.drop_branch))
-    if item.consumed:
-        do(db, "consume_messages", (ids_json(item.consumed),))
-    for row in item.runs:
+    if item.riders.drop_branch is not None:
+        do(db, "drop_branch", (no, item.riders.drop_branch))
+    if item.riders.consumed:
+        do(db, "consume_messages", (ids_json(item.riders.consumed),))
+    for row in item.riders.runs:
         check_missing(db, RUNS, row.id)  # or it would be there twice
         do(db, "put_run", from_run(row, no))
         if row.status in FINISHED:
             do(db, "close_inbox", (row.id,))
-    for message in item.sends:
+    for message in item.riders.sends:
         Put(message, clock())(db)
     if item.epoch_min:
         do(db, "raise_epoch", (no, item.branch, item.epoch_min))
-    if item.release:
+    if item.riders.release:
         do(db, "release", (no, item.branch))
-    if item.delete_agent:
+    if item.riders.delete_agent:
         do(db, "end_agent", (no,))
         do(db, "end_refs", (no,))
         do(db, "end_inbox", (item.agent,))
-        if item.purge:
+        if item.riders.purge:
             mark(db, no)

@@ -15,19 +15,10 @@ import apsw
 from perdure.errors import Corrupt, NotFound
 from perdure.model import AgentInfo, Durability, Lease, Message, MessageKind, RunInfo
 from perdure.storage.answers import ExecutorRow, Mail, Serves, Sizes, Standing, serves_text
+from perdure.storage.appending import Append, Outcome, Ref, Refused, StoredSnapshot
 from perdure.storage.clocks import Clock, wall_clock
 from perdure.storage.looks import Seen
-from perdure.storage.port import (  # fmt: skip
-    Append,
-    Feed,
-    Outcome,
-    Ref,
-    Refused,
-    Sent,
-    Shipment,
-    StoredCommit,
-    StoredSnapshot,
-)
+from perdure.storage.port import Feed, Sent, Shipment, StoredCommit
 from perdure.storage.sqlite import closing, inbox, purging, shipping
 from perdure.storage.sqlite.closing import unless_closed
 from perdure.storage.sqlite.executors import ExecutorLocks

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 import apsw
 
 from perdure.storage.answers import Standing
-from perdure.storage.port import Append
+from perdure.storage.appending import Append
 from perdure.storage.sqlite.rows import do, run
 from perdure.storage.standing import ClosedError, closed_error
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import apsw
 
 from perdure.model import AgentInfo
-from perdure.storage.port import Ref
+from perdure.storage.appending import Ref
 from perdure.storage.sqlite.rows import do, from_checkpoint
 
 

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 import apsw
 
 from perdure.errors import Conflict
-from perdure.storage.port import Append
+from perdure.storage.appending import Append
 from perdure.storage.retention import RETENTION
 from perdure.storage.sqlite.rows import do, find_ref, ids_json, place, run, span, unpack_ids
 

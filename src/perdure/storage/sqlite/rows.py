@@ -15,8 +15,9 @@ import msgspec
 
 from perdure.core.values import codec
 from perdure.model import MISSING, Checkpoint, Message, RunInfo
+from perdure.storage.appending import Ref
 from perdure.storage.cells import checkpoint_of, value_of
-from perdure.storage.port import Ref, StoredCommit
+from perdure.storage.port import StoredCommit
 from perdure.storage.sqlite.faults import MisplacedError, NoTextError
 from perdure.storage.sqlite.guards import EACH, GUARDS, check_missing
 from perdure.storage.sqlite.statements import statements

@@ -9,8 +9,9 @@ from msgspec.structs import replace
 
 from perdure.core.values import codec
 from perdure.model import MISSING, Message
+from perdure.storage.appending import Append, Appended
 from perdure.storage.clocks import Clock
-from perdure.storage.port import Append, Appended, Shipment
+from perdure.storage.port import Shipment
 from perdure.storage.sqlite import closing
 from perdure.storage.sqlite.append import append
 from perdure.storage.sqlite.purging import bury
@@ -57,7 +58,7 @@ def _number(
 def _addressed(db: apsw.Connection, item: Append, no: int | None) -> Append:
     """With the number of its agent, nobody's lease in its way, and the leaves that are new."""
     if no is not None:
-        for branch in (item.branch, item.drop_branch):
+        for branch in (item.branch, item.riders.drop_branch):
             if branch is not None:
                 do(db, "let_go", (no, branch))
     snapshot = item.snapshot

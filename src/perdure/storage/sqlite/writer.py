@@ -15,9 +15,9 @@ import apsw
 
 from perdure.errors import Corrupt, PerdureError, StoreUnavailable
 from perdure.model import Durability
+from perdure.storage.appending import Append, Appended, Outcome
 from perdure.storage.clocks import Clock, wall_clock
 from perdure.storage.doubts import unknown
-from perdure.storage.port import Append, Appended, Outcome
 from perdure.storage.sqlite.absent import Find, is_refused_room, judged
 from perdure.storage.sqlite.alone import keep_copy, without_wal, write_anew
 from perdure.storage.sqlite.append import append, id_of, landed

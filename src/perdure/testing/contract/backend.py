@@ -21,7 +21,8 @@ from perdure.core.format import chain
 from perdure.core.values import ops
 from perdure.errors import NotFound, PerdureError, StoreUnavailable
 from perdure.model import Cause, Checkpoint, Lease
-from perdure.storage.port import Append, Appended, Backend, Ref, Refused, StoredSnapshot
+from perdure.storage.appending import Append, Appended, Ref, Refused, StoredSnapshot
+from perdure.storage.port import Backend
 from perdure.testing.contract.bounds import BoundsContract
 from perdure.testing.contract.feed import FeedContract
 from perdure.testing.contract.inbox import InboxContract

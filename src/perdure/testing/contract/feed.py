@@ -13,7 +13,8 @@ from msgspec.structs import replace
 from perdure.core.format import chain
 from perdure.errors import NotFound
 from perdure.private import new_folder
-from perdure.storage.port import Appended, Backend, Fed
+from perdure.storage.appending import Appended
+from perdure.storage.port import Backend, Fed
 from perdure.testing.pen import Contract, Pen, refused
 
 

@@ -13,7 +13,8 @@ from msgspec.structs import replace
 
 from perdure.errors import PerdureError
 from perdure.model import MISSING, Message, MessageKind
-from perdure.storage.port import Append, Appended, Backend, Refused, Sent
+from perdure.storage.appending import Append, Appended, Refused
+from perdure.storage.port import Backend, Sent
 from perdure.testing.pen import Contract, Pen, a_run, fields, refused
 
 KINDS: tuple[MessageKind, ...] = ("signal", "answer", "cancel")

@@ -9,8 +9,9 @@ from msgspec.structs import replace
 from perdure.model import Lease, Message, MessageKind, RunInfo
 from perdure.state.event_loop.head_looks import Heads
 from perdure.state.event_loop.loop_waits import Threads
+from perdure.storage.appending import Ref
 from perdure.storage.looks import COMMITS, Look
-from perdure.storage.port import Backend, Ref
+from perdure.storage.port import Backend
 from perdure.testing.pen import Contract, Pen, a_run
 
 KINDS: tuple[MessageKind | None, ...] = (None, "start", "signal", "cancel")

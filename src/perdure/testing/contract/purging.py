@@ -10,7 +10,8 @@ from msgspec.structs import replace
 
 from perdure.errors import Conflict
 from perdure.model import Checkpoint
-from perdure.storage.port import Append, Backend, Shipment, StoredSnapshot
+from perdure.storage.appending import Append, StoredSnapshot
+from perdure.storage.port import Backend, Shipment
 from perdure.testing.pen import Contract, Pen, a_run, refused
 
 

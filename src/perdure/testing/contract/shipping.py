@@ -12,14 +12,8 @@ from msgspec.structs import replace
 from perdure.errors import Conflict, NotFound, PerdureError
 from perdure.model import MISSING, Lease, Message
 from perdure.storage.answers import Standing
-from perdure.storage.port import (  # fmt: skip
-    Append,
-    Appended,
-    Backend,
-    Sent,
-    Shipment,
-    StoredSnapshot,
-)
+from perdure.storage.appending import Append, Appended, StoredSnapshot
+from perdure.storage.port import Backend, Sent, Shipment
 from perdure.storage.standing import ClosedError, OvertakenError, Why, read_why
 from perdure.testing.pen import Contract, Pen, a_run
 

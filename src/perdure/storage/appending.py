@@ -1,0 +1,189 @@
+"""A commit on its way into a backend, and what the backend answers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+from msgspec import Struct, field
+from msgspec.structs import replace
+
+from perdure.model import Checkpoint, Message, RunInfo
+
+
+class StoredSnapshot(Struct, frozen=True):
+    """A state as bytes: a manifest, and the leaves that it is made of, shared between snapshots.
+
+    Attributes:
+        leaf_ids: all its leaves, in the manifest's order.
+        leaves: their bytes; on the way in, only those that are new.
+    """
+
+    manifest: bytes
+    leaf_ids: Sequence[int] = ()
+    leaves: Mapping[int, bytes] = field(default_factory=dict)
+
+
+class Ref(Struct, frozen=True):
+    """A name of an agent: a branch or a checkpoint. Both share one namespace; names stay taken.
+
+    Attributes:
+        seq: head of the branch, or the commit of the checkpoint.
+        epoch: the highest epoch ever given for the branch.
+        held: the epoch that may append now; None while nobody holds a lease.
+        holder: the executor of that epoch.
+    """
+
+    name: str
+    kind: Literal["branch", "checkpoint"]
+    seq: int
+    deleted: bool = False
+    epoch: int = 0
+    held: int | None = None
+    holder: str | None = None
+    checkpoint: Checkpoint | None = None
+
+
+class Riders(Struct, frozen=True):
+    """What happens along with a commit, or not at all (I2): one form, from the effect that asks for
+    it to the backend.
+
+    Attributes:
+        records: of a run's journal, or of what else the log says; they are in the payload.
+        holder: the executor for which the commit takes the branch's lease, which nobody may hold;
+            its `epoch` is then the next one. Not with a new branch. A "cancel" to one of `runs`
+            refuses it, and a "start" of one that is not among `consumed`, as something to be read:
+            ``unread``.
+        key: an idempotency key that must be new to the agent, and a digest of what was asked.
+        checkpoint: a checkpoint to record.
+        drop_branch: a branch to delete; its name stays taken.
+        delete_agent: end this incarnation; none of its branches can be appended to again.
+        runs: rows of runs to insert or replace.
+        consumed: numbers of the messages that it takes out of the inbox, each once.
+        sends: messages that are put into inboxes along with it, as by `send`, unless that refuses.
+        release: give up the branch's lease.
+        sync: durable before it is answered, whatever the store's durability is.
+        purge: with `delete_agent`: from then on `to_purge` names it.
+        read_to: by run that it ends: the number of the last signal to it that its maker has read,
+            or 0. A later one, and a "start" or a "cancel" that is not among `consumed`, refuse it:
+            ``unread``.
+        trims: the head of the branch `@retention` as its maker knew it, 0: there is none. Where it
+            is another one by now, what the commit builds on may be removed: ``trimmed``.
+    """
+
+    records: Sequence[Mapping[str, Any]] = ()
+    holder: str | None = None
+    key: tuple[str, bytes] | None = None
+    checkpoint: Checkpoint | None = None
+    drop_branch: str | None = None
+    delete_agent: bool = False
+    runs: Sequence[RunInfo] = ()
+    consumed: Sequence[int] = ()
+    sends: Sequence[Message] = ()
+    release: bool = False
+    sync: bool = False
+    purge: bool = False
+    read_to: Mapping[str, int] = {}
+    trims: int | None = None
+
+    @property
+    def is_bare(self) -> bool:
+        """Whether nothing is to be done beside writing the commit itself."""
+        return self.trims is None and not any(getattr(self, name) for name in _BESIDE)
+
+
+NOTHING = Riders()
+_BESIDE = {*Riders.__struct_fields__} - {"records", "sync", "purge", "read_to", "trims"}
+
+
+def together(parts: Sequence[Riders]) -> Riders:
+    """What happens along with one commit that says all of what several were to say. Names, leases
+    and keys are their first's alone: only one of them has any."""
+    return replace(
+        parts[0],
+        records=[record for part in parts for record in part.records],
+        runs=[row for part in parts for row in part.runs],
+        consumed=[no for part in parts for no in part.consumed],
+        sends=[message for part in parts for message in part.sends],
+        release=any(part.release for part in parts),
+        sync=any(part.sync for part in parts),
+    )
+
+
+class Append(Struct):
+    """One commit on its way in, linked to a tail, with all that must happen along with it.
+
+    Attributes:
+        agent: the agent's name; `no` its number, None where this commit creates the incarnation.
+        seq, header, payload: the commit. `seq` must be the log's next.
+        branch, expected: the branch's head must be at `expected`; None: the branch must be new.
+        epoch: the lease under which it is written; None: no lease may be held on the branch.
+        riders: what happens along with it.
+        snapshot: a snapshot of the state after this commit.
+        epoch_min: at least that high is the branch's epoch afterwards, of an imported log (I4).
+        prev: id of the commit at `seq` − 1, which `header` names. Where another one is there, the
+            writer linked to what never got in: ``stale`` (I3).
+        before: that commit's header, whose id `prev` is; empty: it is not at hand.
+        id: its own, the digest of `header`; empty: it is not at hand.
+        then: with a commit that creates its agent, commits that follow it (their `no` is None):
+            all of them are in along with it, or none is.
+        awaited: the thread that brings it waits for nothing else, and does nothing meanwhile.
+    """
+
+    agent: str
+    no: int | None
+    incarnation: int
+    seq: int
+    header: bytes
+    payload: bytes
+    branch: str
+    expected: int | None
+    epoch: int | None = None
+    riders: Riders = NOTHING
+    snapshot: StoredSnapshot | None = None
+    epoch_min: int = 0
+    prev: bytes = b""
+    before: bytes = b""
+    id: bytes = b""
+    then: Sequence[Append] = ()
+    awaited: bool = False
+
+    @property
+    def sync(self) -> bool:
+        """Whether it, or one that follows it, is to be durable before it is answered."""
+        return self.riders.sync or any(one.riders.sync for one in self.then)
+
+
+class Appended(Struct, frozen=True):
+    """The commit is in, at the durability asked for. `no`: the agent's number."""
+
+    no: int
+
+
+class Refused(Struct, frozen=True):
+    """Nothing of the commit is in.
+
+    Attributes:
+        why: ``stale``: the log's end is not before `seq`, link again;
+            ``moved``: the branch's head is elsewhere; ``exists``: agent, branch or name is taken;
+            ``held``: another executor holds the branch; ``fenced``: the epoch is not current,
+            or, where the commit takes the lease, not the next one;
+            ``gone``: the agent, incarnation or branch is deleted or was never there;
+            ``key``: the idempotency key is used, `seq` says where and `asked` for what;
+            ``consumed``: a message was taken out by another commit, or ended with its agent;
+            ``unread``: its maker has not read a message to a run that it begins or ends;
+            ``trimmed``: retention removed something that its maker does not know of;
+            ``leaves``: a leaf that its snapshot shares is gone: propose it without the snapshot.
+        ref: the branch as it is, where there is one.
+    """
+
+    why: Literal[
+        "stale", "moved", "exists", "held", "fenced", "gone", "key", "consumed", "unread",
+        "trimmed", "leaves",
+    ]  # fmt: skip
+    ref: Ref | None = None
+    seq: int = 0
+    asked: bytes = b""
+
+
+Outcome = Appended | Refused | Exception
