@@ -7,7 +7,7 @@ import pytest
 
 import perdure
 from perdure.cli.failures import HELD, MOVED
-from perdure.storage.log.refusals import explain
+from perdure.storage.log.proposals import explain
 from tests.cli.operator import Operator
 
 

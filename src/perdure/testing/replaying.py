@@ -23,12 +23,13 @@ from perdure.engine.execution.run_writer import RunWriter
 from perdure.engine.functions.decorators import spec_of
 from perdure.engine.functions.orders import Order, args_digest
 from perdure.engine.functions.turn_end import Again
+from perdure.engine.journal.call import Call
 from perdure.engine.journal.call_identity import digests
 from perdure.engine.journal.effects import Arrive, Arrived
+from perdure.engine.journal.entry import Entry
 from perdure.engine.journal.failures import words
-from perdure.engine.journal.journal import Entry, describe
+from perdure.engine.journal.journal import describe
 from perdure.engine.journal.release_order import PROVEN_S
-from perdure.engine.journal.replay import Call
 from perdure.engine.journal.scopes import Scope
 from perdure.engine.journal.values import binding_of, label, parameters_of, preview
 from perdure.errors import NeedsAttention, NotFound, PerdureError, RunInterrupted

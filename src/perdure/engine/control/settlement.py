@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from perdure.engine.journal.journal import Entry, Journal
+from perdure.engine.journal.entry import Entry
+from perdure.engine.journal.journal import Journal
 from perdure.engine.journal.ledger import effects_of
 from perdure.errors import Conflict, NotFound
 from perdure.model import Commit

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 from msgspec import Struct
 
-from perdure.engine.journal.journal import Entry
+from perdure.engine.journal.entry import Entry
 from perdure.engine.journal.scopes import Scope
 from perdure.engine.journal.waits import Suspended
 from perdure.system.locks import Lock

@@ -29,6 +29,7 @@ from perdure.engine.execution.performer import (
 from perdure.engine.execution.run_tasks import RunTasks, runner_here
 from perdure.engine.execution.standstill import Rest
 from perdure.engine.execution.wakeups import POLL_S
+from perdure.engine.journal.call import Call
 from perdure.engine.journal.cancellations import Heard, alone
 from perdure.engine.journal.effects import (
     Arrive,
@@ -45,8 +46,9 @@ from perdure.engine.journal.effects import (
     Record,
     drive_async,
 )
-from perdure.engine.journal.journal import Entry, OthersFirstError
-from perdure.engine.journal.replay import Call, outcome_of, recorded_call
+from perdure.engine.journal.entry import Entry
+from perdure.engine.journal.journal import OthersFirstError
+from perdure.engine.journal.replay import outcome_of, recorded_call
 from perdure.engine.journal.retries import NO_LIMITS
 from perdure.engine.journal.scopes import Scope
 from perdure.engine.journal.values import is_async

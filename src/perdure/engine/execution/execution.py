@@ -23,13 +23,15 @@ from perdure.engine.execution.run_edits import Edits
 from perdure.engine.execution.run_inbox import Mail
 from perdure.engine.execution.run_writer import RunWriter
 from perdure.engine.execution.wakeups import Wakeups
+from perdure.engine.journal.call import Call
 from perdure.engine.journal.effects import Arrive, Arrived, Await, Came, Record
-from perdure.engine.journal.journal import UNORDERED, Entry, Journal, OthersFirstError, came_short
+from perdure.engine.journal.entry import UNORDERED, Entry
+from perdure.engine.journal.journal import Journal, OthersFirstError, came_short
 from perdure.engine.journal.leaving import Cancelled, DeadlinePassed, Drained, Leaving, LeftError
 from perdure.engine.journal.prepared_replies import Fakes, Played
 from perdure.engine.journal.questions import left_open, name_of, too_late
 from perdure.engine.journal.release_order import Turns, Waiter
-from perdure.engine.journal.replay import Call, is_settled_as
+from perdure.engine.journal.replay import is_settled_as
 from perdure.engine.journal.scopes import Scope
 from perdure.engine.journal.visible_state import Seeing
 from perdure.errors import PerdureError, RunInterrupted

@@ -25,8 +25,9 @@ from perdure.engine.execution.standstill import Rest, Standstill
 from perdure.engine.journal import release_order
 from perdure.engine.journal.cancellations import Heard, as_told, told_of
 from perdure.engine.journal.effects import Arrive
+from perdure.engine.journal.entry import Entry
 from perdure.engine.journal.failures import CallCancelled, error_record
-from perdure.engine.journal.journal import Entry, changed
+from perdure.engine.journal.journal import changed
 from perdure.engine.journal.questions import left_open
 from perdure.engine.journal.scopes import Scope
 from perdure.errors import PerdureError

@@ -15,6 +15,7 @@ from perdure.engine.execution.commit_items import Item
 from perdure.engine.execution.current_run import Frame, current, enter, inside
 from perdure.engine.execution.wakeups import POLL_S
 from perdure.engine.journal import release_order
+from perdure.engine.journal.call import Call
 from perdure.engine.journal.effects import (
     Arrive,
     Arrived,
@@ -30,8 +31,9 @@ from perdure.engine.journal.effects import (
     drive,
     first_timer,
 )
-from perdure.engine.journal.journal import Entry, OthersFirstError, changed
-from perdure.engine.journal.replay import AttemptTimedOut, Call, arrival, from_there, outcome_of
+from perdure.engine.journal.entry import Entry
+from perdure.engine.journal.journal import OthersFirstError, changed
+from perdure.engine.journal.replay import AttemptTimedOut, arrival, from_there, outcome_of
 from perdure.engine.journal.retries import NO_LIMITS
 from perdure.engine.journal.scopes import Scope
 from perdure.engine.journal.waits import only_runs

@@ -12,8 +12,9 @@ from perdure.core.draft.draft import Recording
 from perdure.engine.execution.commit_items import Item
 from perdure.engine.journal.cancellations import Heard
 from perdure.engine.journal.effects import Carried
+from perdure.engine.journal.entry import Entry
 from perdure.engine.journal.failures import CallCancelled, as_replayed, error_record, rebuild_error
-from perdure.engine.journal.journal import Entry, changed
+from perdure.engine.journal.journal import changed
 from perdure.engine.journal.scopes import Scope
 from perdure.errors import Conflict, PerdureError, SchemaError
 from perdure.model import Cause

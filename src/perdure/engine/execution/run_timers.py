@@ -19,7 +19,7 @@ from perdure.engine.execution.commit_items import Item
 from perdure.engine.execution.event_pacing import Event, Pace
 from perdure.engine.execution.run_clock import RunClock
 from perdure.engine.journal import release_order
-from perdure.engine.journal.journal import Entry
+from perdure.engine.journal.entry import Entry
 from perdure.engine.journal.scopes import Scope
 from perdure.model import Cause
 from perdure.storage.appending import Riders

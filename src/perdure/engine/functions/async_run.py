@@ -24,8 +24,8 @@ from perdure.engine.functions.children import Child, ChildOptions, started_child
 from perdure.engine.functions.decorators import recorded_as, with_self
 from perdure.engine.functions.run import Run, check_limit
 from perdure.engine.journal.cancellations import Heard, alone, as_told, told_of
+from perdure.engine.journal.entry import Entry
 from perdure.engine.journal.failures import CallCancelled
-from perdure.engine.journal.journal import Entry
 from perdure.engine.journal.values import is_async
 from perdure.engine.journal.waits import (
     Ask,

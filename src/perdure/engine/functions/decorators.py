@@ -28,6 +28,7 @@ from perdure.core.schema.schema import Schema
 from perdure.core.schema.value_digest import class_label, digest, is_known
 from perdure.engine.execution.current_run import Frame, current, driving, enter, inside
 from perdure.engine.execution.execution import Execution
+from perdure.engine.journal.call import Call, CrashPolicy
 from perdure.engine.journal.call_identity import (
     SELF,
     Captured,
@@ -37,7 +38,6 @@ from perdure.engine.journal.call_identity import (
     declared,
     digests,
 )
-from perdure.engine.journal.replay import Call, CrashPolicy
 from perdure.engine.journal.retries import NO_LIMITS, Limits, Retry
 from perdure.engine.journal.values import (
     Binding,

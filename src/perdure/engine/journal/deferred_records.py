@@ -7,7 +7,7 @@ from typing import Any
 
 from msgspec import Struct, field
 
-from perdure.engine.journal.journal import UNORDERED
+from perdure.engine.journal.entry import UNORDERED
 from perdure.storage.appending import Riders
 
 

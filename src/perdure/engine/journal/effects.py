@@ -12,7 +12,8 @@ from typing import Any, Literal
 from msgspec import Struct, field
 
 from perdure.core.values.plain_values import Plain
-from perdure.engine.journal.journal import Entry
+from perdure.engine.journal.call import Call
+from perdure.engine.journal.entry import Entry
 from perdure.engine.journal.left_history import Made
 from perdure.engine.journal.retries import NO_LIMITS, Limits
 from perdure.storage.appending import Riders
@@ -82,7 +83,7 @@ class Attempt(Struct):
     """One attempt of a call, as the code inside it sees it.
 
     Attributes:
-        call: its `Call`, of whose records those of its progress are.
+        call: of whose records those of its progress are.
         number: from 1.
         saved: what the attempt before saved of its work; MISSING if nothing.
         total_left_s: seconds that are left of the call's total timeout; None: it has none.
@@ -91,7 +92,7 @@ class Attempt(Struct):
         posted: the `Item` of what it saved last.
     """
 
-    call: Any
+    call: Call
     number: int
     saved: Plain
     total_left_s: float | None = None

@@ -11,6 +11,7 @@ from typing import Any
 from msgspec import Struct, field
 
 from perdure.engine.journal.call_identity import QUESTION, SCHEMA, differing
+from perdure.engine.journal.entry import TIMER, UNBOUND, UNORDERED, Entry
 from perdure.engine.journal.failures import words
 from perdure.engine.journal.lacking import lacking, lacks
 from perdure.engine.journal.question_digest import with_digests
@@ -19,100 +20,6 @@ from perdure.engine.journal.unreached import Leftover, first_left
 from perdure.errors import NeedsAttention
 from perdure.model import Commit
 from perdure.visible import visible
-
-UNORDERED = ("value", "patch")
-"""Kinds whose outcome is the same whenever the function comes to it: nothing waits for them."""
-
-TIMER = "timer"
-"""The kind of an entry that no call belongs to; see `execution.run_timers`."""
-
-UNBOUND = "patch"
-"""The kind that nothing has to come to: a patch leaves the code when no old run is left."""
-
-
-class Entry(Struct):
-    """What is recorded at one place of a run.
-
-    Attributes:
-        kind: ``step``, ``tool``, ``edit``, ``value``, ``patch`` or ``wait``; ``timer``, of one
-            that went off.
-        seq: of the commit that settled it; of the one that began it while it is open.
-        outcome: the record with its value or error; None while it is open: a tool call in doubt,
-            a wait that goes on, a step that failed and is to be tried again.
-        attempts: how many intents a tool call has, or failed attempts a step.
-        in_doubt: the last attempt of a tool call has an intent, and nothing says what became of it.
-        failures: the records of failed attempts.
-        progress: what the last attempt saved of its work; None if nothing.
-        order: which of the run's settled entries this is, by the log; -1 while it is open.
-        cancelled_after_s: its task was cancelled there after so long, so that the function never
-            saw what it came to; None: it was not.
-        told: the record that says what the function heard then, if anything does.
-        cut: it was open, or settled as not done, where the run was set back or forked: what became
-            of it since is in the history that was left.
-    """
-
-    place: str
-    kind: str
-    seq: int
-    call: Mapping[str, Any]
-    outcome: Mapping[str, Any] | None = None
-    attempts: int = 0
-    in_doubt: bool = False
-    failures: Sequence[Mapping[str, Any]] = ()
-    progress: Mapping[str, Any] | None = None
-    order: int = -1
-    scope: str = ""
-    consumed: bool = False
-    cancelled_after_s: float | None = None
-    told: Mapping[str, Any] = {}
-    cut: bool = False
-
-    @property
-    def name(self) -> str:
-        """Its place without the occurrence."""
-        return self.place.rpartition("#")[0]
-
-    @property
-    def asked(self) -> bool:
-        """Whether it was made in a history that the run left, and not since: somebody is to decide
-        whether it is made again."""
-        return "made_at" in self.call and not self.attempts
-
-    @property
-    def shows(self) -> int:
-        """Seq of the commit whose state the function sees behind it: of the one before its own, but
-        behind an edit of this one. What an edit's commit has besides it, as the end of a wait, was
-        met before the edit."""
-        return self.seq if self.kind == "edit" and "error" not in self.call else self.seq - 1
-
-    @property
-    def hands(self) -> str:
-        """Its place, if the function hears of an outcome there, or of being cancelled. One that is
-        not done is made again, and what it comes to then has its place behind what happened
-        meanwhile."""
-        again = self.outcome is None or (self.outcome.get("not_done") and not self.cancelled)
-        return "" if again else self.place
-
-    @property
-    def left(self) -> bool:
-        """Whether the function has to come to it still."""
-        return not self.consumed and self.kind != UNBOUND
-
-    @property
-    def cancelled(self) -> bool:
-        """Whether its task was cancelled there, so that the function never saw the outcome."""
-        return self.cancelled_after_s is not None
-
-    @property
-    def kept_on(self) -> bool:
-        """Whether its task was cancelled there, and the call caught that: the function went on."""
-        outcome = self.outcome
-        return outcome is not None and not self.cancelled and bool(outcome.get("kept_on"))
-
-    @property
-    def unbegun(self) -> bool:
-        """Whether it was cancelled before there was anything that could have an outcome."""
-        return self.outcome is not None and self.outcome["t"] == "cancelled"
 
 
 class OthersFirstError(Exception):

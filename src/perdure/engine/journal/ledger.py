@@ -5,7 +5,8 @@ from __future__ import annotations
 from msgspec import Struct
 
 from perdure.core.values.plain_values import Plain
-from perdure.engine.journal.journal import Entry, Journal
+from perdure.engine.journal.entry import Entry
+from perdure.engine.journal.journal import Journal
 
 _CALLS = ("intent", "outcome", "settle")
 """Why commits were made that tell of a tool call; their headers stay where retention was."""

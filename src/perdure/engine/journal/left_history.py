@@ -12,7 +12,8 @@ from typing import Any, Literal
 from msgspec import Struct, field
 
 from perdure.core.schema.value_digest import is_known
-from perdure.engine.journal.journal import Entry, Journal
+from perdure.engine.journal.entry import Entry
+from perdure.engine.journal.journal import Journal
 from perdure.engine.journal.scopes import scope_of
 from perdure.errors import Corrupt, UnsupportedFormat
 from perdure.model import Commit, RunInfo

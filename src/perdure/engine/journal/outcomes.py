@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from perdure.core.values.plain_values import Plain
+from perdure.engine.journal.call import Call
 from perdure.engine.journal.effects import Carried, uncarried
 from perdure.engine.journal.failures import as_replayed
 from perdure.engine.journal.lacking import lacks
 from perdure.errors import NeedsAttention, PerdureError, UnknownZone
 from perdure.system.user_errors import of_code
-
-if TYPE_CHECKING:
-    from perdure.engine.journal.replay import Call
 
 T = TypeVar("T")
 

@@ -11,7 +11,8 @@ from collections.abc import Callable, Sequence
 from heapq import heappop, heappush
 from itertools import count
 
-from perdure.engine.journal.journal import TIMER, Entry, Journal, changed, describe
+from perdure.engine.journal.entry import TIMER, Entry
+from perdure.engine.journal.journal import Journal, changed, describe
 from perdure.errors import NeedsAttention
 from perdure.system.locks import ReentrantLock
 

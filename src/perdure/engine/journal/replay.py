@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from typing import Any, Literal
 from urllib.parse import unquote
 
@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from perdure.core.arguments.checks import seconds
 from perdure.core.values.plain_values import Plain
-from perdure.engine.journal.call_identity import Captured, Unsaid, digests_before
+from perdure.engine.journal.call import Call
 from perdure.engine.journal.cancellations import told_of
 from perdure.engine.journal.effects import (
     Arrive,
@@ -26,12 +26,10 @@ from perdure.engine.journal.effects import (
     Record,
     uncarried,
 )
+from perdure.engine.journal.entry import Entry
 from perdure.engine.journal.failures import CallCancelled, error_record, rebuild_error, words
-from perdure.engine.journal.journal import Entry
 from perdure.engine.journal.left_history import Made
 from perdure.engine.journal.outcomes import error_of, handed, taken
-from perdure.engine.journal.retries import NO_LIMITS, Limits
-from perdure.engine.journal.values import Results, preview
 from perdure.errors import (
     CallFailed,
     InDoubt,
@@ -45,10 +43,6 @@ from perdure.model import MISSING
 from perdure.storage.appending import Riders
 from perdure.system import shell
 from perdure.system.user_errors import of_code
-
-CrashPolicy = Literal["retry", "probe", "ask", "fail"]
-"""What to do with a tool call in doubt: call again with the same key; ask the outside world;
-ask a person; raise InDoubt in the function."""
 
 
 class NotDone:
@@ -65,65 +59,19 @@ class AttemptTimedOut(TimedOut):
     """An attempt took longer than it may. Whether it still does something, nobody knows."""
 
 
-class Call(Struct):
-    """One call of a recorded function. `place` and `key` are known once the run has come to it."""
-
-    run: str
-    name: str
-    kind: Literal["step", "tool"]
-    function: Callable[..., Any]
-    args: tuple[Any, ...]
-    kwargs: Mapping[str, Any]
-    digests: Mapping[str, str]
-    arguments: Mapping[str, Any]
-    results: Results
-    policy: CrashPolicy = "ask"
-    probe: Callable[..., Any] | None = None
-    limits: Limits = NO_LIMITS
-    place: str = ""
-    key: str = ""
-    instead: str = ""
-    """The key of the call that was made before, and in whose place this one is made again."""
-    unsaid: Unsaid | None = None
-    """That there are objects in its arguments which say nothing of themselves."""
-    captured: Captured | None = None
-    """That its function closes over something."""
-
-    @property
-    def target(self) -> str:
-        return f"run {self.run}, call {self.place}"
-
-    def preview(self) -> str:
-        """Its arguments as a person reads them."""
-        return preview(self.arguments)
-
-    def before(self) -> Mapping[str, str]:
-        """The digests that older versions wrote of its arguments."""
-        return digests_before(self.arguments)
-
-    def record(self, kind: str, **more: Any) -> dict[str, Any]:
-        return {"t": kind, "run": self.run, "place": self.place, **more}
-
-    def full_record(self, kind: str, **more: Any) -> dict[str, Any]:
-        """One that may be the first at its place, so that it says what was called."""
-        return {
-            "t": kind, "run": self.run, "place": self.place, "args": dict(self.digests),
-            "preview": preview(self.arguments), **more,
-        }  # fmt: skip
-
-    def invoke(self, inside: Literal["step", "tool"], tries: _Tries) -> Effects:
-        """One attempt; gives what the function returned."""
-        attempt = Attempt(self, tries.number, tries.saved, tries.total_left_s)
-        try:
-            return (
-                yield Invoke(
-                    self.function, self.args, self.kwargs, inside, self.key or None, self.limits,
-                    attempt,
-                )
-            )  # fmt: skip
-        finally:
-            attempt.over = True
-            tries.saved = attempt.saved
+def _invoke(call: Call, inside: Literal["step", "tool"], tries: _Tries) -> Effects:
+    """One attempt; gives what the function returned."""
+    attempt = Attempt(call, tries.number, tries.saved, tries.total_left_s)
+    try:
+        return (
+            yield Invoke(
+                call.function, call.args, call.kwargs, inside, call.key or None, call.limits,
+                attempt,
+            )
+        )  # fmt: skip
+    finally:
+        attempt.over = True
+        tries.saved = attempt.saved
 
 
 def is_settled_as(call: Call, entry: Entry) -> bool:
@@ -212,7 +160,7 @@ def _step(call: Call, arrived: Arrived) -> Effects:
         try:
             if tries.wait_first:
                 yield from tries.wait()
-            value = yield from call.invoke("step", tries)
+            value = yield from _invoke(call, "step", tries)
             plain, between = taken(call, value)
             if between is not None:
                 raise between
@@ -256,7 +204,7 @@ def _tool(call: Call, entry: Entry | None) -> Effects:
             if tries.wait_first:
                 yield from tries.wait()
             yield Record(Riders((tries.intent(),), sync=True))
-            value = yield from call.invoke("tool", tries)
+            value = yield from _invoke(call, "tool", tries)
         except CancelledInside as cancelled:
             yield Record(
                 Riders((_cancelled(call.record("outcome", by="cancel"), cancelled),), sync=True)

@@ -8,10 +8,8 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from perdure.engine.journal.journal import Entry
+from perdure.engine.journal.entry import Entry
 
 
 class Leftover:

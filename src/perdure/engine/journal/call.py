@@ -1,0 +1,63 @@
+"""One call of a recorded function, as its run knows it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Literal
+
+from msgspec import Struct
+
+from perdure.engine.journal.call_identity import Captured, Unsaid, digests_before
+from perdure.engine.journal.retries import NO_LIMITS, Limits
+from perdure.engine.journal.values import Results, preview
+
+CrashPolicy = Literal["retry", "probe", "ask", "fail"]
+"""What to do with a tool call in doubt: call again with the same key; ask the outside world;
+ask a person; raise InDoubt in the function."""
+
+
+class Call(Struct):
+    """One call of a recorded function. `place` and `key` are known once the run has come to it."""
+
+    run: str
+    name: str
+    kind: Literal["step", "tool"]
+    function: Callable[..., Any]
+    args: tuple[Any, ...]
+    kwargs: Mapping[str, Any]
+    digests: Mapping[str, str]
+    arguments: Mapping[str, Any]
+    results: Results
+    policy: CrashPolicy = "ask"
+    probe: Callable[..., Any] | None = None
+    limits: Limits = NO_LIMITS
+    place: str = ""
+    key: str = ""
+    instead: str = ""
+    """The key of the call that was made before, and in whose place this one is made again."""
+    unsaid: Unsaid | None = None
+    """That there are objects in its arguments which say nothing of themselves."""
+    captured: Captured | None = None
+    """That its function closes over something."""
+
+    @property
+    def target(self) -> str:
+        return f"run {self.run}, call {self.place}"
+
+    def preview(self) -> str:
+        """Its arguments as a person reads them."""
+        return preview(self.arguments)
+
+    def before(self) -> Mapping[str, str]:
+        """The digests that older versions wrote of its arguments."""
+        return digests_before(self.arguments)
+
+    def record(self, kind: str, **more: Any) -> dict[str, Any]:
+        return {"t": kind, "run": self.run, "place": self.place, **more}
+
+    def full_record(self, kind: str, **more: Any) -> dict[str, Any]:
+        """One that may be the first at its place, so that it says what was called."""
+        return {
+            "t": kind, "run": self.run, "place": self.place, "args": dict(self.digests),
+            "preview": preview(self.arguments), **more,
+        }  # fmt: skip
