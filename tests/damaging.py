@@ -12,8 +12,8 @@ from perdure.core.format.chain import Tail
 from perdure.core.values import codec, ops
 from perdure.model import Cause
 from perdure.storage.appending import Append, Appended, Riders
+from perdure.storage.capabilities import Backend
 from perdure.storage.memory.backend import MemoryBackend
-from perdure.storage.port import Backend
 from perdure.store import Store
 
 Bytes = tuple[bytes, bytes]

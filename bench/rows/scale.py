@@ -18,8 +18,8 @@ from bench.report import Figure, Line, Target
 from bench.rows.scale_building import COMMITS, SCHEMA, agent_name, caring, grow
 from bench.workplace import Workplace, file_bytes
 from perdure import Agent, Store
+from perdure.storage.capabilities import Backend
 from perdure.storage.locate import locate
-from perdure.storage.port import Backend
 
 FEW = 1000
 """Agents of the store that is almost empty."""

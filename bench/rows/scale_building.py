@@ -23,10 +23,10 @@ from perdure.core.values.ops import Op
 from perdure.engine.functions.orders import Order
 from perdure.model import MAIN, Cause, RunInfo
 from perdure.storage.appending import NOTHING, Riders
+from perdure.storage.capabilities import Backend
 from perdure.storage.locate import locate
 from perdure.storage.log.committer import Committer
 from perdure.storage.log.proposals import HERE, Committed, Proposal
-from perdure.storage.port import Backend
 
 COMMITS = 10
 """Of each agent: it is created, its run begins, messages come, the run ends or waits."""

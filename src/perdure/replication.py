@@ -26,8 +26,8 @@ from perdure.core.arguments.exact_types import is_a
 from perdure.core.arguments.names import shown
 from perdure.errors import NotFound, StoreUnavailable
 from perdure.model import MICROS_MAX
+from perdure.storage.capabilities import Backend
 from perdure.storage.locate import locate
-from perdure.storage.port import Backend
 from perdure.storage.standing import Aside as Aside
 from perdure.storage.standing import ClosedError as ClosedError
 from perdure.storage.standing import read_why

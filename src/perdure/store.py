@@ -46,12 +46,12 @@ from perdure.state.stateless_commits import note
 from perdure.state.working_copy import WorkingCopy
 from perdure.storage.answers import Sizes
 from perdure.storage.appending import Riders
+from perdure.storage.capabilities import Backend, RunQuery
 from perdure.storage.locate import is_store_file as is_store_file
 from perdure.storage.locate import locate
 from perdure.storage.log.committer import Committer
 from perdure.storage.log.proposals import HERE
 from perdure.storage.log.reader import LogReader
-from perdure.storage.port import Backend
 from perdure.transfer.portable_file import PORTABLE_VERSION as PORTABLE_VERSION
 from perdure.transfer.portable_file import read_file as read_file
 from perdure.transfer.whole_log import LogEntry as LogEntry
@@ -216,7 +216,7 @@ class Store:
             raise NotFound("there is no such agent", target=f"agent {name!r}")
         reader, branch = LogReader(backend, info), self._any_branch(info)
         head = reader.peek(reader.ref(branch).seq)
-        runs = backend.runs(agent=name, unfinished=True)
+        runs = backend.runs(RunQuery(agent=name, unfinished=True))
         cancelled = [
             replace(run, status="cancelled", ended=HERE, problem=DELETED, wake_at=0, waits="")
             for run in runs if run.agent_no == info.no
@@ -393,10 +393,10 @@ class Store:
                 agent=agent, kind="start", name=function, limit=limit, newest_first=newest_first
             )
             asked = [asked_for(one) for one in messages]
-        found = backend.runs(
+        found = backend.runs(RunQuery(
             agent=agent, unfinished=unfinished, status=status, function=function, limit=limit,
             newest_first=newest_first,
-        )  # fmt: skip
+        ))  # fmt: skip
         begun = {run.id for run in found}
         new = [run for run in asked if run.id not in begun]
         return ([*new, *found] if newest_first else [*found, *new])[:limit]

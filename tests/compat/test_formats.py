@@ -17,8 +17,8 @@ from perdure.core.values import codec
 from perdure.core.values.plain_values import same
 from perdure.model import id_text
 from perdure.state import checkpoints
+from perdure.storage.capabilities import Backend
 from perdure.storage.log.reader import LogReader
-from perdure.storage.port import Backend
 from tests.compat import stranger
 from tests.compat.make_fixture import NAME, VALUES
 

@@ -12,8 +12,8 @@ import pytest
 import perdure
 from perdure.errors import Corrupt, PerdureError
 from perdure.model import Message
+from perdure.storage.capabilities import Backend, RunQuery, Sent
 from perdure.storage.log.reader import LogReader
-from perdure.storage.port import Backend, Sent
 from perdure.storage.sqlite import connection
 from perdure.storage.sqlite.backend import SqliteBackend
 from perdure.storage.sqlite.repair import rebuild_checksums
@@ -81,7 +81,7 @@ def test_one_that_may_only_be_read_is_seen_as_new(
     verify_all(backend)
     assert backend.inbox() == [] and backend.executors() == []
     assert backend.next_wake() == 0
-    assert len(backend.runs(unfinished=True)) == len(backend.ready(2**60, 99)) == 0
+    assert len(backend.runs(RunQuery(unfinished=True))) == len(backend.ready(2**60, 99)) == 0
     with pytest.raises(PerdureError, match="read-only"):
         backend.send(Message("r", "a", "start", "f"))
     backend.close()

@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
+from perdure.storage.capabilities import Backend
 from perdure.storage.memory.backend import MemoryBackend
-from perdure.storage.port import Backend
 from perdure.storage.postgres.backend import PostgresBackend
 from perdure.storage.sqlite.backend import SqliteBackend
 from perdure.testing import BackendContract

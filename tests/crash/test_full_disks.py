@@ -17,7 +17,7 @@ from msgspec import Struct
 from perdure.errors import StoreUnavailable
 from perdure.model import Message
 from perdure.storage.appending import Append
-from perdure.storage.port import Sent
+from perdure.storage.capabilities import Sent
 from perdure.storage.sqlite.backend import SqliteBackend
 from perdure.testing.contract.backend import Pen
 from perdure.testing.faults import FaultyFiles, Operation, no_fault

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from perdure.errors import StoreUnavailable
 from perdure.model import Message
 from perdure.storage.appending import Appended, Refused
-from perdure.storage.port import Backend, Sent
+from perdure.storage.capabilities import Backend, RunQuery, Sent
 from perdure.storage.sqlite.backend import SqliteBackend
 from perdure.storage.sqlite.rows import run
 from perdure.storage.sqlite.statements import statements
@@ -250,9 +250,9 @@ def test_a_hundred_thousand_that_wait_cost_nothing(path: str) -> None:
         lambda backend: backend.ready(100, 50),
         lambda backend: backend.next_wake(),
         lambda backend: backend.inbox("w7"),
-        lambda backend: backend.runs(run_id="w7"),
-        lambda backend: backend.runs(newest_first=True, limit=5),
-        lambda backend: backend.runs(agent="b", unfinished=True),
+        lambda backend: backend.runs(RunQuery(run_id="w7")),
+        lambda backend: backend.runs(RunQuery(newest_first=True, limit=5)),
+        lambda backend: backend.runs(RunQuery(agent="b", unfinished=True)),
     ]
     few = [steps(backend, look) for look in looks]
     pen.write(runs=[replace(row, id=f"w{n}") for n in range(5000)])

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 import perdure
 from perdure.errors import Fenced
 from perdure.model import Lease
+from perdure.storage.capabilities import RunQuery
 from perdure.testing import Ending, kill_program_at_every_boundary
 from tests.engine.conftest import CrashError, Crashes, Place
 
@@ -234,7 +235,7 @@ def test_an_owner_that_lost_its_lease_is_fenced(url: str, place: Place) -> None:
 
     @perdure.step
     async def slow() -> int:
-        (found,) = backend.runs(agent="a")
+        (found,) = backend.runs(RunQuery(agent="a"))
         ref = backend.ref(found.agent_no, found.branch)
         assert ref is not None
         taken = backend.lease(found.agent_no, found.branch, "a thief", over=ref.epoch)

@@ -11,7 +11,7 @@ import pytest
 
 import perdure
 from perdure.engine.dispatch.worker import Worker
-from perdure.storage.port import Backend
+from perdure.storage.capabilities import Backend
 from perdure.storage.postgres.backend import PostgresBackend
 from perdure.testing import BackendContract
 from perdure.testing.contract.notices import NoticesContract

@@ -19,8 +19,8 @@ from psycopg import errors
 from perdure.errors import Corrupt, NotFound, PerdureError, StoreUnavailable, UnsupportedFormat
 from perdure.model import Message
 from perdure.storage.appending import Appended
+from perdure.storage.capabilities import Sent
 from perdure.storage.locate import locate
-from perdure.storage.port import Sent
 from perdure.storage.postgres.backend import PostgresBackend
 from perdure.storage.postgres.writer import Writer
 from perdure.testing.pen import Pen, a_run

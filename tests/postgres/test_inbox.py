@@ -8,7 +8,7 @@ import psycopg
 
 from perdure.model import Message
 from perdure.storage.appending import Appended
-from perdure.storage.port import Sent
+from perdure.storage.capabilities import Sent
 from perdure.testing.pen import Pen, a_run, refused
 from tests.postgres.conftest import Open
 from tests.postgres.server import Server

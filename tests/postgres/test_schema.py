@@ -14,8 +14,8 @@ from msgspec.structs import replace
 
 from perdure.errors import NotFound, UnsupportedFormat
 from perdure.model import Lease, Message
+from perdure.storage.capabilities import Sent
 from perdure.storage.locate import locate
-from perdure.storage.port import Sent
 from perdure.storage.postgres import schema, statements
 from perdure.storage.postgres.backend import PostgresBackend
 from perdure.testing.pen import Pen, a_run

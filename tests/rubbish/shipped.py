@@ -21,7 +21,7 @@ from perdure.core.values.plain_values import copy
 from perdure.errors import PerdureError
 from perdure.model import MAIN, Cause, Checkpoint, Message, RunInfo
 from perdure.storage.answers import Standing
-from perdure.storage.port import Backend, Shipment
+from perdure.storage.capabilities import Backend, Shipment
 from perdure.testing.pen import Pen
 from perdure.transfer.whole_log import LogEntry
 from tests.rubbish.rooms import Parts, Reasons, Room, arguments, methods, part

@@ -14,8 +14,9 @@ from perdure.engine.execution.run_writer import RunWriter
 from perdure.model import Lease
 from perdure.retention import trimming
 from perdure.storage.appending import Append, Appended, Outcome, Ref
+from perdure.storage.capabilities import Sent
 from perdure.storage.log.reader import SEQ_END
-from perdure.storage.port import Sent
+from perdure.storage.shortcuts import LOOKS
 from tests.simulation.connection import Connection
 from tests.simulation.simulation import Outcome as Simulated
 from tests.simulation.simulation import Simulation, simulate
@@ -101,7 +102,8 @@ def _leases_shared(connection: Connection, simulation: Simulation) -> Connection
         return answer
 
     connection.lease = share  # type: ignore[method-assign]
-    connection.look = None  # type: ignore[assignment,method-assign]  # none goes with a commit
+    less = connection.backend.capabilities - {LOOKS}  # none goes with a commit
+    connection.capabilities = less  # type: ignore[attr-defined]
     return connection
 
 

@@ -14,8 +14,8 @@ from perdure import Store
 from perdure.core.format import chain
 from perdure.model import FINISHED
 from perdure.replication import migrate, promote
+from perdure.storage.capabilities import Backend, Shipment
 from perdure.storage.log.reader import LogReader
-from perdure.storage.port import Backend, Shipment
 from perdure.transfer.follower import Follower
 from perdure.verification.verify import verify_log
 from tests.simulation.house import REFUSED, House, backend_of, logs

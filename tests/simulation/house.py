@@ -19,7 +19,7 @@ from perdure.engine.dispatch.picking import Pick
 from perdure.engine.dispatch.worker import Worker
 from perdure.engine.dispatch.worker_jobs import Job
 from perdure.model import FINISHED, AgentInfo, Lease
-from perdure.storage.port import Backend
+from perdure.storage.capabilities import Backend
 
 REFUSED = (perdure.Conflict, perdure.NotFound, perdure.NeedsAttention, perdure.RunFailed)
 """What a deed that cannot be done now is refused with; it leaves no trace then."""

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from perdure.errors import PerdureError
 from perdure.model import FINISHED, AgentInfo, Commit, Message, RunInfo
+from perdure.storage.capabilities import RunQuery
 from perdure.store import Store
 from tests.simulation import logs
 from tests.simulation.linearizable import check
@@ -182,7 +183,9 @@ class Audit:
                 yield from self._of_child(row, known[op], gave)
 
     def _of_child(self, row: RunInfo, op: Op, gave: Any) -> Iterator[str]:
-        found = [one for one in self._backend.runs(agent=op["agent"]) if one.key == op["id"]]
+        found = [
+            one for one in self._backend.runs(RunQuery(agent=op["agent"])) if one.key == op["id"]
+        ]
         if len(found) != 1:
             yield f"run {row.id}: child {op['id']} was begun {len(found)} times"
         elif found[0].status != gave[0] or (gave[0] == "done" and found[0].result != gave[1]):

@@ -18,9 +18,9 @@ from perdure.core.format import chain
 from perdure.errors import Conflict, NeedsAttention, RunFailed
 from perdure.model import Lease
 from perdure.storage.appending import Append, Outcome, Ref
+from perdure.storage.capabilities import Backend
 from perdure.storage.locate import locate
-from perdure.storage.looks import Seen
-from perdure.storage.port import Backend
+from perdure.storage.shortcuts import Seen
 from perdure.store import Store
 from tests.simulation import logs
 from tests.simulation.logs import Call

@@ -9,7 +9,7 @@ from msgspec import Struct, field
 
 from perdure.model import Message
 from perdure.storage.appending import Append, Appended, Ref, Refused
-from perdure.storage.port import Sent
+from perdure.storage.capabilities import Sent
 from tests.simulation.logs import UNKNOWN, Asked, Call, seen
 
 

@@ -14,8 +14,8 @@ from msgspec.structs import replace
 import perdure
 from perdure import Store
 from perdure.model import AgentInfo
+from perdure.storage.capabilities import Backend, RunQuery
 from perdure.storage.log.reader import LogReader
-from perdure.storage.port import Backend
 from perdure.transfer.given_tokens import living
 from perdure.verification.verify import verify_log
 
@@ -159,7 +159,7 @@ def waiting_for(store: Store, run: str, words: str) -> Callable[[], bool]:
     """Whether a run waits for that, and has looked at all that came."""
 
     def reached() -> bool:
-        rows = backend_of(store).runs(run_id=run)
+        rows = backend_of(store).runs(RunQuery(run_id=run))
         return bool(rows) and rows[0].status == "waiting" and words in rows[0].waits
 
     return reached

@@ -13,7 +13,7 @@ import pytest
 import perdure
 from perdure.errors import Conflict, NotFound, PerdureError, StoreUnavailable
 from perdure.storage.appending import Ref
-from perdure.storage.looks import Head
+from perdure.storage.shortcuts import Head
 from tests.state.test_async_trouble import add, run
 
 MANY = 20
@@ -32,9 +32,9 @@ class Looking:
         self.problem: BaseException | None = None
         self.only: int | None = None
         self.context.heads._at_hand = None
-        self.context.heads._many = self.look
+        self.context.heads._many = self
 
-    def look(self, places: Sequence[tuple[int, str]]) -> Sequence[Head]:
+    def heads(self, places: Sequence[tuple[int, str]]) -> Sequence[Head]:
         self.batches.append(len(places))
         self.under_way.set()
         assert self.gate.wait(60)

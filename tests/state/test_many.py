@@ -11,8 +11,8 @@ import pytest
 
 import perdure
 from perdure.model import UNFINISHED, RunInfo, RunStatus
+from perdure.storage.capabilities import Backend, RunQuery
 from perdure.storage.memory.backend import MemoryBackend
-from perdure.storage.port import Backend
 from perdure.storage.sqlite.backend import SqliteBackend
 from perdure.storage.sqlite.statements import statements
 from perdure.testing.contract.backend import Pen
@@ -109,14 +109,16 @@ def test_unfinished_runs_in_pages(backend: Backend) -> None:
                 if newest_first:
                     wanted.reverse()
                 pages: list[str] = []
-                while page := backend.runs(
+                while page := backend.runs(RunQuery(
                     unfinished=True, status=status, function=function, limit=3,
                     newest_first=newest_first, after=pages[-1] if pages else None,
-                ):  # fmt: skip
+                )):  # fmt: skip
                     pages += [row.id for row in page]
                 assert pages == wanted
                 whole = backend.runs(
-                    unfinished=True, status=status, function=function, newest_first=newest_first
+                    RunQuery(
+                        unfinished=True, status=status, function=function, newest_first=newest_first
+                    )
                 )
                 assert [row.id for row in whole] == wanted
 

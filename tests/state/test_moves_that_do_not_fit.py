@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
@@ -18,9 +18,9 @@ from perdure.core.arguments.bounds import NAME_MAX
 from perdure.errors import Conflict
 from perdure.model import Message, RunInfo
 from perdure.replication import IncompleteError, following, migrate, promote, restore
+from perdure.storage.capabilities import RETENTION, SHIPPING, Sent
 from perdure.storage.locate import locate
 from perdure.storage.memory.backend import MemoryBackend
-from perdure.storage.port import Backend, Sent
 from perdure.testing.pen import Pen
 from perdure.transfer.follower import Follower
 from perdure.transfer.migration import Migration
@@ -130,12 +130,12 @@ def test_a_backend_without_what_a_move_needs_is_refused() -> None:
     """It failed at the first agent that was shipped, by an AttributeError."""
 
     class Partial(MemoryBackend):
-        ship = trim = None  # type: ignore[assignment]
+        capabilities = MemoryBackend.capabilities - {SHIPPING, RETENTION}
 
-    source, target = MemoryBackend("source"), cast("Backend", Partial())
+    source, target = MemoryBackend("source"), Partial()
     Pen(source, "a").write(value={"n": 1})
     for begin in (Follower(source, target).begin, Migration(source, target).run):
-        with pytest.raises(Conflict, match="lacks ship, trim"):
+        with pytest.raises(Conflict, match="lacks shipping, retention"):
             begin()
     assert target.standing() is None
     check_able(MemoryBackend())

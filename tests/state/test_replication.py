@@ -28,8 +28,9 @@ from perdure.replication import (
     promote,
     restore,
 )
+from perdure.storage.capabilities import RunQuery, Shipment
 from perdure.storage.locate import _named_memories
-from perdure.storage.port import Feed, Shipment, StoredCommit
+from perdure.storage.port import Feed, StoredCommit
 from perdure.storage.standing import Why, read_why
 from perdure.transfer.follower import Follower
 from perdure.transfer.promotion import promote as promote_backends
@@ -583,7 +584,7 @@ def test_the_inbox_of_a_promoted_store_wakes_its_runs(pair: Pair) -> None:
     handle = source.handle(run.id)
     for n in range(5):
         handle.signal("other", n)
-    serve(source, lambda: backend_of(source).runs(run_id=run.id)[0].seen > 0)
+    serve(source, lambda: backend_of(source).runs(RunQuery(run_id=run.id))[0].seen > 0)
     follower_of(source, target).drain()
     promote(pair.target, source_is_lost=True)
     target.handle(run.id).signal("word", "hear")
@@ -598,7 +599,7 @@ def test_an_imported_run_hears_what_is_sent_to_it(pair: Pair) -> None:
     serve(source, waiting_for(source, "a/waits/main", "word"))
     for n in range(3):
         source.handle("a/waits/main").signal("other", n)
-    serve(source, lambda: backend_of(source).runs(run_id="a/waits/main")[0].seen > 2)
+    serve(source, lambda: backend_of(source).runs(RunQuery(run_id="a/waits/main"))[0].seen > 2)
     target.import_log(source.export_log(_info(source, "a")))
     target.handle("a/waits/main").signal("word", "hear")
     serve(target, waiting_for(target, "a/waits/main", "Go on?"))

@@ -13,12 +13,12 @@ from perdure.errors import Corrupt
 from perdure.model import Cause, Message, RunInfo
 from perdure.state.runs.run_rows import RunRows
 from perdure.storage.appending import Riders
+from perdure.storage.capabilities import Backend, RunQuery, Sent
 from perdure.storage.log.committer import Committer
 from perdure.storage.log.proposals import HERE, Committed, Proposal
 from perdure.storage.log.reader import LogReader
 from perdure.storage.log.refusals import ConsumedError
 from perdure.storage.memory.backend import MemoryBackend
-from perdure.storage.port import Backend, Sent
 from perdure.storage.sqlite.backend import SqliteBackend
 from perdure.verification.verify import verify_log
 
@@ -71,7 +71,7 @@ class Log:
 
     @property
     def row(self) -> RunInfo:
-        (row,) = self.backend.runs(run_id=RUN)
+        (row,) = self.backend.runs(RunQuery(run_id=RUN))
         return row
 
     def verify(self) -> None:

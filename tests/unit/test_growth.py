@@ -21,6 +21,7 @@ from bench.growth.places import HISTORIES, SqlitePlaces, finishing, waiting
 from bench.growth.postgres import SETTINGS, PostgresPlaces
 from bench.growth.table import LATE, grown
 from perdure.model import Message
+from perdure.storage.capabilities import RunQuery
 from perdure.storage.memory.backend import MemoryBackend
 from perdure.testing.driving import run_until_waiting
 from tests.postgres.server import Server
@@ -168,8 +169,8 @@ def _lines_in_memory(look: str, others: int) -> int:
             "inbox": lambda: backend.inbox(run),
             "page": lambda: backend.inbox(kind="start", limit=3, newest_first=True),
             "named": lambda: backend.inbox(kind="start", name="finishing", limit=3),
-            "row": lambda: backend.runs(run_id=run),
-            "rows": lambda: backend.runs(agent="a", unfinished=True),
+            "row": lambda: backend.runs(RunQuery(run_id=run)),
+            "rows": lambda: backend.runs(RunQuery(agent="a", unfinished=True)),
             "look": lambda: backend.look("a", run),
             "send": lambda: backend.send(Message(run, "a", "signal", "go", str(others))),
         }

@@ -18,8 +18,8 @@ from msgspec import Struct
 from perdure.core.format import chain
 from perdure.errors import Conflict, Corrupt, NotFound, UnsupportedFormat
 from perdure.model import AgentInfo, Commit, Verified, id_text
+from perdure.storage.capabilities import Backend
 from perdure.storage.log.reader import LogReader
-from perdure.storage.port import Backend
 from perdure.storage.retention import COPIES
 from perdure.system import logs
 

@@ -33,10 +33,11 @@ from perdure.state.checkpoints import state_hash
 from perdure.state.context import Context
 from perdure.state.thread_rollback import THREAD
 from perdure.storage.appending import Riders
+from perdure.storage.capabilities import Backend, RunQuery
 from perdure.storage.log.commits import check_follows
 from perdure.storage.log.proposals import Proposal
 from perdure.storage.log.reader import SEQ_END, LogReader
-from perdure.storage.port import Backend, StoredCommit
+from perdure.storage.port import StoredCommit
 from perdure.storage.retention import RETENTION, Trim, stretches
 from perdure.system.backoff import chances
 
@@ -135,7 +136,7 @@ def _first_known(reader: LogReader) -> Commit:
 
 def _held(backend: Backend, reader: LogReader) -> int:
     """The earliest commit that an unfinished run reads when it is taken up again."""
-    runs = backend.runs(agent=reader.name, unfinished=True)
+    runs = backend.runs(RunQuery(agent=reader.name, unfinished=True))
     return min((run.turn_at for run in runs if run.agent_no == reader.no), default=SEQ_END)
 
 

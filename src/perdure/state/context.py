@@ -11,11 +11,11 @@ from perdure.errors import Conflict, NotFound, StoreUnavailable
 from perdure.model import Lease, Message
 from perdure.state.snapshot_policy import SnapshotPolicy
 from perdure.storage.appending import Refused
+from perdure.storage.capabilities import Backend, Sent
 from perdure.storage.log.committer import Committer
 from perdure.storage.log.proposals import Committed, Proposal
 from perdure.storage.log.refusals import HeldError
 from perdure.storage.looks import Look
-from perdure.storage.port import Backend, Sent
 from perdure.system import process_id
 from perdure.system.locks import Lock
 

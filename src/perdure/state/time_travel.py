@@ -26,6 +26,7 @@ from perdure.state.thread_rollback import refuse_inner, refuse_redo, refuse_thin
 from perdure.state.undo_conflicts import hindrance
 from perdure.state.working_copy import WorkingCopy
 from perdure.storage.appending import Riders
+from perdure.storage.capabilities import RunQuery
 from perdure.storage.log.proposals import HERE
 from perdure.storage.log.reader import LogReader
 from perdure.storage.log.refusals import UnreadError
@@ -173,7 +174,7 @@ def unfinished_runs(working: WorkingCopy[Any], branch: str | None = None) -> lis
     reader = working.reader_if_created()
     if reader is None:
         return []
-    runs = working.context.backend.runs(agent=working.name, unfinished=True)
+    runs = working.context.backend.runs(RunQuery(agent=working.name, unfinished=True))
     branch = working.branch if branch is None else branch
     return [run for run in runs if run.branch == branch and run.agent_no == reader.no]
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Protocol
+from collections.abc import Sequence
+from typing import Any, Protocol
 
 from perdure.core.arguments.bounds import index_key
+from perdure.storage.shortcuts import MANY_KEYS
 
 
 class Keys(Protocol):
+    capabilities: frozenset[Any]
+
     def key(self, agent_no: int, key: str) -> tuple[int, bytes] | None: ...
 
 
@@ -23,18 +26,10 @@ def find_key(backend: Keys, agent_no: int, key: str) -> tuple[int, bytes] | None
     return backend.key(agent_no, key) if found is None and noted is not key else found
 
 
-class ManyKeys(Protocol):
-    """What a backend may have beside `Backend`: for who looks for many keys at once."""
-
-    def keys(self, no: int, keys: Sequence[str]) -> Mapping[str, int]:
-        """The seqs of those of the keys that took effect."""
-        ...
-
-
 def find_keys(backend: Keys, agent_no: int, keys: Sequence[str]) -> dict[str, int]:
     """As `find_key`, of many; those that are unused are left out."""
-    many: Callable[[int, Sequence[str]], Mapping[str, int]] | None = getattr(backend, "keys", None)
+    many = MANY_KEYS.of(backend)
     if many is not None and all(index_key(key) is key for key in keys):
-        return dict(many(agent_no, keys)) if keys else {}
+        return dict(many.keys(agent_no, keys)) if keys else {}
     found = {key: find_key(backend, agent_no, key) for key in keys}
     return {key: one[0] for key, one in found.items() if one is not None}

@@ -11,8 +11,8 @@ from perdure.core.arguments.exact_types import is_a
 from perdure.core.arguments.names import shown
 from perdure.errors import NotAStore, NotFound
 from perdure.model import Durability
+from perdure.storage.capabilities import Backend
 from perdure.storage.clocks import Clock, wall_clock
-from perdure.storage.port import Backend
 from perdure.system.locks import Lock
 
 if TYPE_CHECKING:

@@ -13,8 +13,8 @@ from perdure.core.arguments.names import shown
 from perdure.engine.dispatch.heartbeat import LEASE_TTL
 from perdure.model import MICROS_MAX, Durability, from_micros, to_micros
 from perdure.state.snapshot_policy import SnapshotPolicy
+from perdure.storage.capabilities import Backend
 from perdure.storage.locate import locate
-from perdure.storage.port import Backend
 from perdure.store import Store, check_settings
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from perdure.engine.functions.decorators import spec_of
 from perdure.errors import PerdureError
 from perdure.model import FINISHED, MISSING, RunInfo
 from perdure.state.initial_state import default_state
-from perdure.storage.port import Backend
+from perdure.storage.capabilities import Backend
 from perdure.store import Options, Store
 
 R = TypeVar("R")

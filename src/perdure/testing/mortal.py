@@ -23,7 +23,7 @@ from perdure.engine.journal.values import is_async
 from perdure.errors import PerdureError, StoreUnavailable
 from perdure.model import MISSING
 from perdure.private import make_file
-from perdure.storage.port import Backend
+from perdure.storage.capabilities import Backend
 from perdure.testing.boundaries import WRITES, Counter
 
 AFTER_DEATH = ("url", "now", "close", "listen", "notify")

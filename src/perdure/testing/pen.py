@@ -12,7 +12,7 @@ from perdure.core.format.chain import START, Tail
 from perdure.core.values import ops
 from perdure.model import Cause, RunInfo
 from perdure.storage.appending import Append, Appended, Refused, Riders
-from perdure.storage.port import Backend
+from perdure.storage.capabilities import Backend
 
 
 class Pen:

@@ -83,8 +83,7 @@ class Replayed(Struct, frozen=True):
         if self.drift is not None:
             raise AssertionError(
                 f"run {self.run} does not replay: {self.drift.problem}\n"
-                f"  recorded: {self.drift.recorded}\n"
-                f"  now:      {self.drift.now}\n"
+                f"  recorded: {self.drift.recorded}\n  now:      {self.drift.now}\n"
                 f"  (after {self.calls} recorded calls that matched)"
             )
         return self.result

@@ -22,8 +22,8 @@ from perdure.engine.journal.replay import NOT_DONE
 from perdure.errors import NeedsAttention, PerdureError
 from perdure.model import FINISHED, MISSING, RunInfo, from_micros
 from perdure.private import make_file
+from perdure.storage.capabilities import Backend
 from perdure.storage.locate import locate
-from perdure.storage.port import Backend
 from perdure.store import Store
 from perdure.testing.boundaries import counting
 from perdure.testing.clock import Clock

@@ -14,8 +14,8 @@ from msgspec.structs import replace
 
 from perdure.core.arguments.bounds import message_key
 from perdure.model import FINISHED, MISSING, Commit, Message, RunInfo
+from perdure.storage.capabilities import Backend, RunQuery
 from perdure.storage.log.reader import LogReader
-from perdure.storage.port import Backend
 
 PAGE = 1000
 
@@ -123,7 +123,7 @@ def taken_by_then(source: Backend, target: Backend, until: int) -> Iterator[Mess
         if message.value is MISSING and message.at <= until:
             by_run.setdefault(message.run, []).append(message)
     for run, messages in by_run.items():
-        rows = target.runs(run_id=run)
+        rows = target.runs(RunQuery(run_id=run))
         if not rows:
             continue  # it had not begun
         took = None if rows[0].status in FINISHED else _took(target, rows[0])

@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from perdure.errors import Conflict
 from perdure.model import AgentInfo
-from perdure.storage.port import Backend
+from perdure.storage.capabilities import Backend
 
 PAGE = 1000
 NAMED_MAX = 5

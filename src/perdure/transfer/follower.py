@@ -19,7 +19,7 @@ from perdure.core.format import chain
 from perdure.errors import Conflict, Corrupt, NotFound, UnsupportedFormat
 from perdure.model import MISSING, AgentInfo, Message, from_micros
 from perdure.storage.answers import Standing
-from perdure.storage.port import Backend, Sent
+from perdure.storage.capabilities import Backend, Sent
 from perdure.storage.standing import Aside, ClosedError, Kind, OvertakenError, Why, read_why
 from perdure.system import shell
 from perdure.system.urls import same_store

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from perdure.model import AgentInfo
 from perdure.storage.appending import Ref
-from perdure.storage.port import Backend, Shipment
+from perdure.storage.capabilities import Backend, RunQuery, Shipment
 from perdure.transfer.divergence import PAGE
 
 NUMBERS_APART = 1 << 40
@@ -29,7 +29,7 @@ def raise_tokens(target: Backend, source: Backend | None) -> None:
     Args:
         source: it is closed, so what it gave is known; None: a good deal above what is known.
     """
-    numbers = [last_number(target), *(run.seen for run in target.runs(unfinished=True))]
+    numbers = [last_number(target), *(run.seen for run in target.runs(RunQuery(unfinished=True)))]
     if source is not None:
         numbers.append(last_number(source))
     target.ship(Shipment(number_min=max(numbers) + NUMBERS_APART))

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from perdure.errors import Conflict
 from perdure.model import AgentInfo, Message
-from perdure.storage.port import Backend, Shipment
+from perdure.storage.capabilities import Backend, Shipment
 from perdure.storage.standing import Why, read_why
 from perdure.system.urls import same_store
 from perdure.transfer.follower import PART, DoneBeforeError, Follower, forward, unfit

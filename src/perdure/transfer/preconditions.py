@@ -21,15 +21,20 @@ from perdure.core.arguments.bounds import (
 )  # fmt: skip
 from perdure.errors import Conflict
 from perdure.model import AgentInfo, Message
-from perdure.storage.port import Backend
+from perdure.storage.capabilities import (
+    INBOX,
+    LEASES,
+    RETENTION,
+    RUN_ROWS,
+    SHIPPING,
+    Backend,
+    RunQuery,
+)
 from perdure.storage.standing import Aside
 from perdure.transfer.arriving_messages import all_mail
 
-NEEDED = (
-    "agent", "agents", "append", "feed", "inbox", "key", "lease", "mail", "read", "ref", "refs",
-    "runs", "send", "ship", "snapshot", "stand", "standing", "trim",
-)  # fmt: skip
-"""What of `Backend` a move calls of its target."""
+NEEDED = (RUN_ROWS, INBOX, LEASES, SHIPPING, RETENTION)
+"""What a move needs of its target, beside a log."""
 
 SHOWN_MAX = 60
 
@@ -38,7 +43,7 @@ Kind = Literal["agent", "branch", "checkpoint", "run", "function or signal", "me
 
 def check_able(target: Backend) -> None:
     """Raises: Conflict: the backend lacks what its side of a move needs."""
-    lacks = [name for name in NEEDED if not callable(getattr(target, name, None))]
+    lacks = [needed.name for needed in NEEDED if needed not in target.capabilities]
     if lacks:
         raise Conflict(
             f"cannot be moved to: its backend lacks {', '.join(lacks)}",
@@ -67,7 +72,7 @@ def _problems(source: Backend, info: AgentInfo, mail: Iterable[Message]) -> Iter
     for ref in refs:
         yield from problems(ref.kind, ref.name)
     yield from lost_end(source, info, max((ref.seq for ref in refs), default=0))
-    for run in source.runs(agent=info.name):
+    for run in source.runs(RunQuery(agent=info.name)):
         yield from problems("run", run.id)
     for message in mail:
         yield from problems("run", message.run)

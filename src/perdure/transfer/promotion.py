@@ -6,7 +6,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from perdure.errors import Conflict
-from perdure.storage.port import Backend, Shipment
+from perdure.storage.capabilities import Backend, Shipment
 from perdure.storage.standing import Aside, Why, read_why
 from perdure.system import shell
 from perdure.system.urls import same_store

@@ -17,8 +17,8 @@ from perdure.model import MISSING, UNFINISHED, AgentInfo, Cause, from_micros
 from perdure.retention.trimming import carry_out
 from perdure.state.runs.run_rows import RunRows
 from perdure.storage.appending import Append
+from perdure.storage.capabilities import Backend, Shipment
 from perdure.storage.log.reader import LogReader
-from perdure.storage.port import Backend, Shipment
 from perdure.storage.retention import RETENTION, Trim, stretches
 from perdure.storage.standing import Aside
 from perdure.transfer.arriving_messages import PAGE, all_mail, taken_by_then

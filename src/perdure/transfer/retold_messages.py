@@ -29,8 +29,8 @@ from perdure.state.runs.family_messages import (
 )
 from perdure.state.runs.parentage import Origin, args_of_start
 from perdure.state.runs.run_rows import args_digest
+from perdure.storage.capabilities import Backend, RunQuery, Shipment
 from perdure.storage.log.reader import LogReader
-from perdure.storage.port import Backend, Shipment
 from perdure.transfer.arriving_messages import PAGE
 from perdure.transfer.given_tokens import last_number, living
 
@@ -133,7 +133,7 @@ def retell(source: Backend, target: Backend, until: int) -> None:
 
 def _untold(source: Backend, target: Backend, until: int) -> Iterator[Message]:
     for info in living(target):
-        if not target.runs(agent=info.name, limit=1):
+        if not target.runs(RunQuery(agent=info.name, limit=1)):
             continue
         ties = Ties()
         for commit in LogReader(target, info).commits(1, damaged_too=True):
@@ -290,5 +290,5 @@ def _unless_told(
 def _row(backend: Backend, rows: Mapping[str, RunInfo], run: str) -> RunInfo | None:
     if run in rows:
         return rows[run]
-    found = backend.runs(run_id=run)
+    found = backend.runs(RunQuery(run_id=run))
     return found[0] if found else None

@@ -17,9 +17,10 @@ from perdure.retention.purging import sweep
 from perdure.retention.trimming import carry_out
 from perdure.storage.answers import Standing
 from perdure.storage.appending import Append, StoredSnapshot
+from perdure.storage.capabilities import Backend, RunQuery, Shipment
 from perdure.storage.keys import find_key
 from perdure.storage.log.reader import CHUNK_MAX, LogReader
-from perdure.storage.port import Backend, Fed, Shipment, StoredCommit
+from perdure.storage.port import Fed, StoredCommit
 from perdure.storage.retention import RETENTION
 from perdure.storage.standing import Aside, ClosedError, OvertakenError, Why
 from perdure.system import logs
@@ -331,7 +332,7 @@ class Shipper:
         target = self.target
 
         def find_row(run: str) -> RunInfo | None:
-            return next(iter(target.runs(run_id=run)), None)
+            return next(iter(target.runs(RunQuery(run_id=run))), None)
 
         info = target.agent(agent, incarnation)
         if info is None:

@@ -13,7 +13,7 @@ from typing import Any
 from perdure.errors import Conflict
 from perdure.model import RunInfo
 from perdure.state.runs.parentage import Origin
-from perdure.storage.port import Backend
+from perdure.storage.capabilities import Backend
 from perdure.transfer.retold_messages import Started, Ties, ties_of
 from perdure.visible import visible
 

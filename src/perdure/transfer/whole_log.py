@@ -26,12 +26,12 @@ from perdure.state.context import Context
 from perdure.state.runs.parentage import args_of_start
 from perdure.state.runs.taken_signals import Taken
 from perdure.storage.appending import Append
+from perdure.storage.capabilities import Backend, RunQuery, Shipment
 from perdure.storage.keys import find_key
 from perdure.storage.log import snapshots
 from perdure.storage.log.proposals import Proposal
 from perdure.storage.log.reader import CHUNK_MAX, LogReader
 from perdure.storage.log.snapshots import Leaves
-from perdure.storage.port import Backend, Shipment
 from perdure.storage.retention import RETENTION
 from perdure.transfer import incoming_states
 from perdure.transfer.arriving_messages import PAGE
@@ -124,7 +124,7 @@ def _orders_of(backend: Backend, commit: Commit) -> bytes | None:
             run = str(record["child"]["run"])
             for message in backend.inbox(run, kind="start"):
                 order: Any = message.value
-                if _fits(order, record) and not backend.runs(run_id=run):
+                if _fits(order, record) and not backend.runs(RunQuery(run_id=run)):
                     orders[run] = order
     return codec.encode(orders) if orders else None
 
@@ -252,11 +252,11 @@ def _tell_of_others(context: Context, plan: _Plan) -> None:
     """Of two logs that were taken in at the same time, each was not there yet for the other: the
     later one sees both."""
     backend = context.backend
-    rows = {run: row for run in plan.rows for row in backend.runs(run_id=run)}
+    rows = {run: row for run in plan.rows for row in backend.runs(RunQuery(run_id=run))}
     for message in untold_by(backend, rows, plan.ties, plan.orders):
         context.send(message)
     begun = [
-        one.no for run in plan.orders if backend.runs(run_id=run)
+        one.no for run in plan.orders if backend.runs(RunQuery(run_id=run))
         for one in backend.inbox(run, kind="start") if one.value == plan.orders[run]
     ]  # fmt: skip
     if begun:

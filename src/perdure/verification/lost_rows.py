@@ -14,9 +14,9 @@ from perdure.errors import Corrupt, UnsupportedFormat
 from perdure.model import AgentInfo, Commit
 from perdure.state.agent_names import Names
 from perdure.storage.appending import Ref
+from perdure.storage.capabilities import Backend
 from perdure.storage.log.commits import SEQ_END, check_follows
 from perdure.storage.log.reader import LogReader
-from perdure.storage.port import Backend
 
 EPOCHS = 1000
 """By how much the epoch of a branch grows whose row was lost: leases that nothing was written under

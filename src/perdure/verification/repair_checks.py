@@ -17,9 +17,9 @@ from perdure.errors import Corrupt, UnsupportedFormat
 from perdure.model import AgentInfo, Verified
 from perdure.retention.purging import deletes
 from perdure.storage.appending import Ref
+from perdure.storage.capabilities import Backend
 from perdure.storage.log.reader import LogReader
 from perdure.storage.log.way_back import PUT_BACK
-from perdure.storage.port import Backend
 from perdure.verification.findings import TOLD_MAX
 from perdure.verification.lost_rows import lost_names, unlisted
 from perdure.verification.snapshot_removal import drop_snapshots

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from perdure.model import Verified
+from perdure.storage.capabilities import Backend
 from perdure.storage.log.reader import LogReader
-from perdure.storage.port import Backend
 from perdure.system import logs
 from perdure.verification.verify import Progress, verify_log
 

@@ -20,11 +20,11 @@ from perdure.state.agent_names import Names
 from perdure.state.checkpoints import state_hash
 from perdure.state.runs.run_rows import RunRows
 from perdure.storage.appending import Ref
+from perdure.storage.capabilities import Backend, RunQuery
 from perdure.storage.keys import find_key
 from perdure.storage.log import snapshots
 from perdure.storage.log.commits import check_follows
 from perdure.storage.log.reader import Folded, LogReader
-from perdure.storage.port import Backend
 from perdure.storage.retention import RETENTION, Trim
 from perdure.system import shell
 from perdure.verification.findings import Findings
@@ -426,7 +426,9 @@ def _projections(backend: Backend, reader: LogReader) -> tuple[list[Ref], list[R
     """Names and runs as of one moment; no runs where the agent is too busy to have one."""
     refs = backend.refs(reader.no)
     for _ in range(MOMENTS_MAX):
-        runs = [run for run in backend.runs(agent=reader.name) if run.agent_no == reader.no]
+        runs = [
+            run for run in backend.runs(RunQuery(agent=reader.name)) if run.agent_no == reader.no
+        ]
         again = backend.refs(reader.no)
         if again == refs:
             return refs, runs

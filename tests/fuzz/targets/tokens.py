@@ -12,8 +12,8 @@ from perdure import Question
 from perdure.cli import naming, plain
 from perdure.cli.failures import UsageError
 from perdure.storage.answers import Standing
+from perdure.storage.capabilities import Backend, RunQuery
 from perdure.storage.locate import locate
-from perdure.storage.port import Backend
 from perdure.storage.postgres import address
 from perdure.storage.standing import closed_error, read_why
 from perdure.system import urls as shown_urls
@@ -67,8 +67,8 @@ def _cursors(parts: Parts, looks: Looks) -> None:
                     backend.mail(cursor, limit=10)
             with looks.look(ValueError):  # no text: bytes of a command line that are no UTF-8
                 backend.agents(text, text, 10)
-                backend.runs(run_id=text)
-                backend.runs(after=text)
+                backend.runs(RunQuery(run_id=text))
+                backend.runs(RunQuery(after=text))
 
 
 @cache

@@ -8,7 +8,7 @@ from perdure.errors import Corrupt, NotFound
 from perdure.integrations.langgraph import PerdureSaver
 from perdure.integrations.langgraph.threads import thread_deletion
 from perdure.retention import purging
-from perdure.storage.port import Backend
+from perdure.storage.capabilities import Backend
 from tests.integrations.langgraph.checkpoints import (
     checkpoint,
     config,

@@ -30,6 +30,7 @@ from perdure.state.runs.unused_signals import base_key, renewed, signals_left
 from perdure.state.time_travel import unfinished_runs
 from perdure.state.working_copy import WorkingCopy
 from perdure.storage.appending import Riders
+from perdure.storage.capabilities import RunQuery
 from perdure.storage.log.proposals import HERE
 from perdure.storage.log.reader import LogReader
 from perdure.visible import visible
@@ -48,7 +49,7 @@ def fork_run(
     back = _Back(context, reader, info, step, effects)
     key = key or _short(f"{info.key}@{branch}")
     new = run_id(info.agent, info.function, key, reader.incarnation)
-    if context.backend.runs(run_id=new):
+    if context.backend.runs(RunQuery(run_id=new)):
         raise Conflict("there is such a run", target=f"run {new}", hint="use another key")
     began = _started(reader, info)
     began.pop("origin", None)

@@ -43,10 +43,10 @@ from perdure.state.runs.run_rows import FINISHED, row_text
 from perdure.state.runs.unused_signals import Unused, sent_key
 from perdure.state.stateless_commits import note
 from perdure.storage.appending import Refused, Riders
+from perdure.storage.capabilities import Sent
 from perdure.storage.log.proposals import HERE
 from perdure.storage.log.reader import SEQ_END, LogReader
 from perdure.storage.log.refusals import UnreadError
-from perdure.storage.port import Sent
 
 if TYPE_CHECKING:
     from perdure.engine.control.run_report import RunReport

@@ -16,7 +16,7 @@ from perdure.engine.journal.run_log import Event, Note, Recorded, reader_of, rec
 from perdure.errors import Corrupt, NotFound, UnsupportedFormat
 from perdure.model import Message, RunInfo
 from perdure.state.runs.family_messages import agent_of
-from perdure.storage.port import Backend
+from perdure.storage.capabilities import Backend
 
 if TYPE_CHECKING:
     from perdure.engine.journal.questions import Question

@@ -18,7 +18,7 @@ from perdure.errors import Conflict, Corrupt, NeedsAttention, NotFound, Unsuppor
 from perdure.model import MAIN, RunInfo
 from perdure.state.context import Context
 from perdure.state.runs.family_messages import agent_of
-from perdure.storage.port import Backend
+from perdure.storage.capabilities import Backend, RunQuery
 from perdure.system import shell
 from perdure.visible import visible
 
@@ -124,7 +124,7 @@ def _branch_taken(
         if agent is None or agent.deleted:
             return None
         no = agent.no
-    for other in backend.runs(agent=name, unfinished=True):
+    for other in backend.runs(RunQuery(agent=name, unfinished=True)):
         ours = other.branch == branch and other.agent_no == no
         if not ours or (info is not None and other.id == info.id):
             continue

@@ -5,7 +5,7 @@ from __future__ import annotations
 from msgspec import Struct
 
 from perdure.engine.journal.deleted_runs import never_comes
-from perdure.storage.port import Backend
+from perdure.storage.capabilities import Backend, RunQuery
 from perdure.system import shell
 from perdure.visible import visible
 
@@ -28,7 +28,7 @@ def of_child(backend: Backend, run: str, child: str) -> Way:
     had begun, that is not there; or a stranger's has its id."""
     if why := never_comes(backend, run, child):
         return Way(f"not for run {visible(child)}, which {why}: end this one, or set it back then")
-    if backend.runs(run_id=child) or backend.inbox(child, kind="start", limit=1):
+    if backend.runs(RunQuery(run_id=child)) or backend.inbox(child, kind="start", limit=1):
         return by("ask the same of the run that it waits for", "why", child)
     return Way(
         "there is no such run, and nothing asks for one: import the log of its agent; or end this "

@@ -18,8 +18,8 @@ from perdure.model import FINISHED, UNTIL, Message, RunInfo, RunStatus, from_mic
 from perdure.state.runs.family_messages import CHILD, begin_of
 from perdure.storage.answers import ExecutorRow
 from perdure.storage.appending import Ref
+from perdure.storage.capabilities import Backend
 from perdure.storage.log.reader import LogReader
-from perdure.storage.port import Backend
 from perdure.visible import visible
 
 Situation = Literal[

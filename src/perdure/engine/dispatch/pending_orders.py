@@ -10,7 +10,7 @@ from itertools import chain, repeat
 
 from perdure.engine.execution.wakeups import POLL_S
 from perdure.model import Message
-from perdure.storage.port import Backend
+from perdure.storage.capabilities import Backend
 
 PAGES = (64, 512, 4096)
 """How many are read at a time: few, and more where none of those is for this worker."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import heapq
 import time
-from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping
 from itertools import islice
 from typing import Any, TypeVar
 
@@ -23,9 +23,11 @@ from perdure.errors import NeedsAttention, PerdureError, StoreUnavailable
 from perdure.model import FINISHED, MAIN, Message, RunInfo
 from perdure.state.runs.family_messages import begin_of, to_parents
 from perdure.storage.appending import Ref
+from perdure.storage.capabilities import RunQuery
 from perdure.storage.due import due_since
 from perdure.storage.log.reader import LogReader
-from perdure.storage.looks import CLAIM_S, Look
+from perdure.storage.looks import Look
+from perdure.storage.shortcuts import CLAIM_S, FAR_LEASES, FarLeases
 from perdure.system import logs
 
 T = TypeVar("T")
@@ -67,7 +69,6 @@ class Pick(Struct, frozen=True):
 Taken = Callable[[str, str, str], bool]
 """Whether a run, or its agent's branch, is not to be picked now."""
 
-Claim = Callable[[Sequence[str], str], set[str]]
 """As `Far.claim`."""
 
 
@@ -89,7 +90,7 @@ class Picker:
         self._functions = functions
         self._queues = frozenset(queues)
         self._leave = leave
-        self._claim: Claim | None = getattr(self._context.backend, "claim", None)
+        self._claims = FAR_LEASES.of(self._context.backend)
         self._unknown: dict[str, tuple[RunInfo, float]] = {}
         self._unknown_starts: set[str] = set()
         self._asked = Asked(self._context.backend, self._is_ours)
@@ -109,8 +110,8 @@ class Picker:
         found: Iterator[Pick] = heapq.merge(
             self._rows(taken), self._starts(taken), key=lambda pick: pick.since
         )
-        if others and self._claim is not None:
-            found = self._claimed(found, self._claim, free)
+        if others and self._claims is not None:
+            found = self._claimed(found, self._claims, free)
         for pick in found:
             if taken(pick.run, pick.agent, pick.branch) or not self._is_free(pick):
                 continue
@@ -125,12 +126,12 @@ class Picker:
             self._asked.is_gone(pick.agent, pick.asked.no)
 
     def _claimed(
-        self, found: Iterator[Pick], claim: Claim, free: Callable[[], int]
+        self, found: Iterator[Pick], claims: FarLeases, free: Callable[[], int]
     ) -> Iterator[Pick]:
         """Those that no other worker is about to take: many who see the same runs would each try
         for the first of them, and all but one in vain."""
         while picks := list(islice(found, max(free(), 1))):
-            ours = claim([pick.run for pick in picks], self._context.executor)
+            ours = claims.claim([pick.run for pick in picks], self._context.executor)
             for pick in picks:
                 if pick.run in ours:
                     yield pick
@@ -326,7 +327,7 @@ class Picker:
         """Let those runs go on that needed attention because nobody served their function, which
         this worker does. Writes."""
         taken: list[str] = []
-        for row in self._context.backend.runs(status=("needs_attention",)):
+        for row in self._context.backend.runs(RunQuery(status=("needs_attention",))):
             known = row.function in self._functions and row.queue in self._queues
             if not known or UNKNOWN not in (row.problem or ""):
                 continue

@@ -29,6 +29,7 @@ from perdure.engine.functions.decorators import MARK, AgentSpec, by_name, spec_o
 from perdure.engine.journal.leaving import Drained
 from perdure.errors import Fenced, NeedsAttention, PerdureError, StoreUnavailable
 from perdure.model import FINISHED, RunInfo
+from perdure.storage.capabilities import RunQuery
 from perdure.storage.log.refusals import HeldError
 from perdure.storage.standing import ClosedError
 from perdure.system import logs
@@ -435,7 +436,7 @@ class Worker:
             error: what its execution raised: one that says that it waits did not.
         """
         try:
-            found = self._context.backend.runs(run_id=run)
+            found = self._context.backend.runs(RunQuery(run_id=run))
         except PerdureError:
             return False
         ends = (

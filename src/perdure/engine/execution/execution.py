@@ -23,7 +23,7 @@ from perdure.engine.execution.run_edits import Edits
 from perdure.engine.execution.run_inbox import Mail
 from perdure.engine.execution.run_writer import RunWriter
 from perdure.engine.execution.wakeups import Wakeups
-from perdure.engine.journal.call import Call
+from perdure.engine.journal.call import Call, is_settled_as
 from perdure.engine.journal.effects import Arrive, Arrived, Await, Came, Record
 from perdure.engine.journal.entry import UNORDERED, Entry
 from perdure.engine.journal.journal import Journal, OthersFirstError, came_short
@@ -31,7 +31,6 @@ from perdure.engine.journal.leaving import Cancelled, DeadlinePassed, Drained, L
 from perdure.engine.journal.prepared_replies import Fakes, Played
 from perdure.engine.journal.questions import left_open, name_of, too_late
 from perdure.engine.journal.release_order import Turns, Waiter
-from perdure.engine.journal.replay import is_settled_as
 from perdure.engine.journal.scopes import Scope
 from perdure.engine.journal.visible_state import Seeing
 from perdure.errors import PerdureError, RunInterrupted
@@ -126,10 +125,9 @@ class Execution(Generic[T]):
         any call, and holds up the event loop meanwhile."""
         if threading.get_ident() == self._loop_thread and name not in self._warned:
             self._warned.add(name)
-            shown = visible(name)
             warnings.warn(
-                f"{shown} is synchronous and holds up the event loop; in asynchronous code say "
-                f"`await run.call({shown}, …)`, which calls it on a thread",
+                f"{visible(name)} is synchronous and holds up the event loop; in asynchronous code "
+                f"say `await run.call({visible(name)}, …)`, which calls it on a thread",
                 RuntimeWarning, stacklevel=3,
             )  # fmt: skip
 

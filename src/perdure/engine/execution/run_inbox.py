@@ -11,7 +11,7 @@ from perdure.engine.journal.effects import Await, Branch, Came, first_timer
 from perdure.model import FINISHED, Message, RunInfo
 from perdure.state.runs.family_messages import CHILD
 from perdure.state.runs.unused_signals import Unused, base_key
-from perdure.storage.port import Backend
+from perdure.storage.capabilities import Backend, RunQuery
 from perdure.system.locks import Lock
 
 if TYPE_CHECKING:
@@ -220,7 +220,7 @@ class Mail:
 
     def _row(self, child: str) -> RunInfo | None:
         """Of a run that is waited for; not of a stranger that has its id."""
-        found = self._backend.runs(run_id=child)
+        found = self._backend.runs(RunQuery(run_id=child))
         if not found or found[0].parent == self._run:
             return found[0] if found else None
         from perdure.engine.journal.deleted_runs import find_stranger, trace_of

@@ -26,7 +26,7 @@ from perdure.model import MISSING, Message
 from perdure.state.runs.family_messages import agent_of, begin_of
 from perdure.state.runs.parentage import Origin
 from perdure.storage.appending import Riders
-from perdure.storage.port import Backend
+from perdure.storage.capabilities import Backend, RunQuery
 from perdure.system import shell
 from perdure.visible import visible
 
@@ -96,7 +96,7 @@ def refuse_deadlock(execution: Execution[Any], child: str) -> None:
                 target=f"run {child}", hint="start it on another agent",
             )  # fmt: skip
         with execution.asking:
-            found = backend.runs(run_id=run)
+            found = backend.runs(RunQuery(run_id=run))
         run = found[0].parent if found else ""
 
 
@@ -247,7 +247,7 @@ def _is_of_a_relative(execution: Execution[Any], child: str, order: Order) -> bo
 
 def _lineage(backend: Backend, run: str) -> set[str]:
     """A run and those that it was forked from."""
-    rows = backend.runs(run_id=run)
+    rows = backend.runs(RunQuery(run_id=run))
     reader = reader_of(backend, rows[0]) if rows else None
     began = begin_of(reader.commit(rows[0].started), run) if reader is not None else None
     return {run} if began is None or "again" not in began else {run, *began["again"]["runs"]}

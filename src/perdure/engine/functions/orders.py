@@ -20,9 +20,9 @@ from perdure.errors import Conflict, Corrupt, PerdureError
 from perdure.model import Message, RunInfo
 from perdure.state.runs.run_rows import args_digest as args_digest
 from perdure.storage.appending import Riders
+from perdure.storage.capabilities import Backend
 from perdure.storage.log.proposals import HERE
 from perdure.storage.looks import Look, Reads
-from perdure.storage.port import Backend
 
 
 def run_id(agent: str, function: str, key: str, incarnation: int = 1) -> str:

@@ -16,7 +16,7 @@ from perdure.engine.journal.values import fitting
 from perdure.errors import Conflict, NotFound, SchemaError, Unstorable
 from perdure.model import Message, RunInfo
 from perdure.state.runs.run_rows import DELETED
-from perdure.storage.port import Backend
+from perdure.storage.capabilities import Backend, RunQuery
 
 if TYPE_CHECKING:
     from perdure.engine.journal.questions import Question
@@ -28,13 +28,13 @@ def find_run(backend: Backend, run: str) -> RunInfo:
     Raises:
         NotFound: there is none.
     """
-    found = backend.runs(run_id=run)
+    found = backend.runs(RunQuery(run_id=run))
     if found:
         return found[0]
     asked = backend.inbox(run, kind="start")
     if asked:
         return asked_for(asked[0])
-    found = backend.runs(run_id=run)  # it may have begun between the two looks
+    found = backend.runs(RunQuery(run_id=run))  # it may have begun between the two looks
     if not found:
         raise NotFound("there is no such run", target=f"run {run}")
     return found[0]

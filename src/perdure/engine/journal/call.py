@@ -8,6 +8,7 @@ from typing import Any, Literal
 from msgspec import Struct
 
 from perdure.engine.journal.call_identity import Captured, Unsaid, digests_before
+from perdure.engine.journal.entry import Entry
 from perdure.engine.journal.retries import NO_LIMITS, Limits
 from perdure.engine.journal.values import Results, preview
 
@@ -61,3 +62,14 @@ class Call(Struct):
             "t": kind, "run": self.run, "place": self.place, "args": dict(self.digests),
             "preview": preview(self.arguments), **more,
         }  # fmt: skip
+
+
+def is_settled_as(call: Call, entry: Entry) -> bool:
+    """Whether a call is just what is recorded there, with an outcome that the function saw."""
+    outcome = entry.outcome
+    return (
+        outcome is not None and entry.kind == call.kind
+        and entry.call.get("args") == call.digests
+        and entry.cancelled_after_s is None and not outcome.get("not_done")
+        and call.unsaid is None and call.captured is None
+    )  # fmt: skip

@@ -20,7 +20,7 @@ from perdure.model import RunInfo
 from perdure.state.runs.family_messages import CHILD, agent_of, starter_of
 from perdure.state.runs.parentage import Origin
 from perdure.state.runs.run_rows import DELETED
-from perdure.storage.port import Backend
+from perdure.storage.capabilities import Backend, RunQuery
 from perdure.system import shell
 from perdure.visible import visible
 
@@ -44,7 +44,7 @@ class Trace(Struct):
 def trace_of(backend: Backend, run: str, child: str) -> Trace:
     """What the log of a run that executes has of one that it waits for, since its turn began."""
     trace = Trace()
-    rows = backend.runs(run_id=run)
+    rows = backend.runs(RunQuery(run_id=run))
     reader = reader_of(backend, rows[0]) if rows else None
     if reader is None:
         return trace
@@ -75,7 +75,9 @@ def _never_began(backend: Backend, child: str) -> bool:
     That was told once, to a run that may have left without hearing it."""
     info = backend.agent(agent_of(child), incarnation_of(child))
     deleted = info is not None and info.deleted and not info.purged
-    return deleted and not backend.runs(run_id=child)  # it may have come and gone meanwhile
+    return deleted and not backend.runs(
+        RunQuery(run_id=child)
+    )  # it may have come and gone meanwhile
 
 
 def find_stranger(backend: Backend, run: str, child: str, trace: Trace | None = None) -> str | None:
@@ -85,7 +87,7 @@ def find_stranger(backend: Backend, run: str, child: str, trace: Trace | None = 
     starter = starter_of(backend, child)
     if starter is None or starter == run:
         return None
-    rows = backend.runs(run_id=child)
+    rows = backend.runs(RunQuery(run_id=child))
     trace = trace or trace_of(backend, run, child)
     if trace.named or starter in trace.starters or (rows and _asked_too(backend, run, rows[0])):
         return None

@@ -74,17 +74,6 @@ def _invoke(call: Call, inside: Literal["step", "tool"], tries: _Tries) -> Effec
         tries.saved = attempt.saved
 
 
-def is_settled_as(call: Call, entry: Entry) -> bool:
-    """Whether a call is just what is recorded there, with an outcome that the function saw."""
-    outcome = entry.outcome
-    return (
-        outcome is not None and entry.kind == call.kind
-        and entry.call.get("args") == call.digests
-        and entry.cancelled_after_s is None and not outcome.get("not_done")
-        and call.unsaid is None and call.captured is None
-    )  # fmt: skip
-
-
 def recorded_call(call: Call) -> Effects:
     """A call of a step or tool, from where the function comes to it to its result."""
     arrived = yield arrival(call)

@@ -15,8 +15,8 @@ from perdure.engine.journal.left_history import Origins, path_of
 from perdure.engine.journal.scopes import scope_of
 from perdure.errors import Corrupt, NotFound, UnsupportedFormat
 from perdure.model import FINISHED, Commit, RunInfo, from_micros
+from perdure.storage.capabilities import Backend
 from perdure.storage.log.reader import SEQ_END, LogReader
-from perdure.storage.port import Backend
 
 CallState = Literal[
     "done", "failed", "open", "not done", "to be tried again", "timed out", "cancelled"

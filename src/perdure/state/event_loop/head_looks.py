@@ -10,17 +10,14 @@ the answer in memory. Two changes of threads take five times as long as asking i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from perdure.errors import PerdureError
 from perdure.state.event_loop.loop_waits import Threads, Wait, bell, closed
 from perdure.storage.appending import Ref
-from perdure.storage.looks import Head
-from perdure.storage.port import Backend
+from perdure.storage.capabilities import Backend
+from perdure.storage.shortcuts import HEADS_AT_HAND, MANY_HEADS, Head
 from perdure.system.locks import ReentrantLock
-
-_Many = Callable[[Sequence[tuple[int, str]]], Sequence[Head]]
-_AtHand = Callable[[int, str], tuple[Ref | None] | None]
 
 
 class _Ask:
@@ -39,8 +36,7 @@ class Heads:
 
     def __init__(self, backend: Backend, threads: Threads) -> None:
         self._backend = backend
-        self._many: _Many | None = getattr(backend, "heads", None)
-        self._at_hand: _AtHand | None = getattr(backend, "ref_at_hand", None)
+        self._many, self._at_hand = MANY_HEADS.of(backend), HEADS_AT_HAND.of(backend)
         self._threads = threads
         self._lock = ReentrantLock()
         self._queue: list[_Ask] = []
@@ -54,7 +50,8 @@ class Heads:
         Raises:
             PerdureError: as `Backend.ref`, or the store is closed.
         """
-        if self._at_hand is not None and (found := self._at_hand(no, branch)) is not None:
+        found = self._at_hand.ref_at_hand(no, branch) if self._at_hand is not None else None
+        if found is not None:
             return _head_of(found[0])
         ask = _Ask((no, branch))
         self._queue_up(ask)
@@ -113,7 +110,7 @@ class Heads:
 
     def _look(self, places: Sequence[tuple[int, str]]) -> Sequence[Head]:
         if self._many is not None:
-            return self._many(places)
+            return self._many.heads(places)
         return [self._look_at(*place) for place in places]
 
     def _look_at(self, no: int, branch: str) -> Head:

@@ -11,8 +11,8 @@ from urllib.parse import unquote
 from perdure.core.arguments.bounds import index_key
 from perdure.model import Commit, Message, RunInfo
 from perdure.state.runs.run_rows import args_digest
+from perdure.storage.capabilities import Backend, RunQuery
 from perdure.storage.log.reader import LogReader
-from perdure.storage.port import Backend
 
 CHILD = "child:"
 """A parent is told of a child's end by a signal of this name, followed by the child's id."""
@@ -35,7 +35,7 @@ def starter_of(backend: Backend, run: str) -> str | None:
     """The run that started one which is there, or was asked for; empty: no run did; None: there is
     no such run."""
     for _ in range(2):  # it may begin between the two looks
-        if rows := backend.runs(run_id=run):
+        if rows := backend.runs(RunQuery(run_id=run)):
             return rows[0].parent
         asked: Any = [message.value for message in backend.inbox(run, kind="start", limit=1)]
         if asked:
@@ -129,14 +129,14 @@ def to_children(
     for commit in reader.commits(min(run.started, run.turn_at), damaged_too=True):
         having.note(commit)
     own = [child for child, since in having.since.items() if run.id in since]
-    others = backend.runs(agent=run.agent, unfinished=True) if own else []
+    others = backend.runs(RunQuery(agent=run.agent, unfinished=True)) if own else []
     going_on = {one.id for one in others if one.id != run.id and one.id not in ended}
     told = []
     for child in own:
         starter = starter_of(backend, child)
         if (child, starter) not in having.bound or not going_on.isdisjoint(having.since[child]):
             continue
-        rows = [run] if starter == run.id else backend.runs(run_id=starter)
+        rows = [run] if starter == run.id else backend.runs(RunQuery(run_id=starter))
         if rows and rows[0].status == "cancelled":
             told.append(to_end_with(run.id, child, agent_of(child), once=os.urandom(12).hex()))
     return told

@@ -17,8 +17,8 @@ from perdure.errors import Corrupt, NotFound, UnsupportedFormat
 from perdure.model import RunInfo
 from perdure.state.runs.family_messages import agent_of, begin_of
 from perdure.state.runs.run_rows import args_digest
+from perdure.storage.capabilities import Backend, RunQuery
 from perdure.storage.log.reader import LogReader
-from perdure.storage.port import Backend
 
 _OF_THE_CALL = ("(agent)", "(key)")
 """What tells one start from another beside the arguments of what is started."""
@@ -49,12 +49,12 @@ class Origin(Struct, frozen=True):
     @classmethod
     def find(cls, backend: Backend, run: str) -> Origin | None:
         """Of a run that is there, or was asked for; None: there is none."""
-        rows = backend.runs(run_id=run)
+        rows = backend.runs(RunQuery(run_id=run))
         if not rows:
             asked: Any = [message.value for message in backend.inbox(run, kind="start")]
             if asked:
                 return cls.of(asked[0])
-            rows = backend.runs(run_id=run)  # it may have begun between the two looks
+            rows = backend.runs(RunQuery(run_id=run))  # it may have begun between the two looks
         return cls.of_row(backend, rows[0]) if rows else None
 
     @classmethod

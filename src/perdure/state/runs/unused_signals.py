@@ -23,7 +23,7 @@ from perdure.core.values import codec
 from perdure.core.values.plain_values import Plain
 from perdure.model import Commit, Message
 from perdure.state.runs.family_messages import CHILD
-from perdure.storage.port import Backend
+from perdure.storage.capabilities import Backend
 
 _RENEWED = re.compile("↺[0-9]+$")
 _LEFT_MAX = envelope.SEALED_MAX // 4

@@ -16,6 +16,7 @@ from perdure.core.format import chain
 from perdure.core.format.salvage import salvage
 from perdure.errors import Corrupt, NotFound, PerdureError, UnsupportedFormat
 from perdure.model import MAIN, MICROS_MAX, AgentInfo, Commit
+from perdure.storage.capabilities import RunQuery
 from perdure.storage.log.way_back import with_way_back
 from perdure.storage.looks import Reads
 from perdure.storage.port import StoredCommit
@@ -79,7 +80,7 @@ class CommitReader:
 
     def waited_on(self, branch: str) -> bool:
         """Whether a run on a branch is not finished; see `way_back`."""
-        rows = self._backend.runs(agent=self.name, unfinished=True)
+        rows = self._backend.runs(RunQuery(agent=self.name, unfinished=True))
         return any((row.agent_no, row.branch) == (self.no, branch or MAIN) for row in rows)
 
     # -- commits ---------------------------------------------------------------------------

@@ -21,8 +21,8 @@ from perdure.core.format import chain
 from perdure.core.format.chain import START, Tail
 from perdure.errors import Corrupt, PerdureError, StoreUnavailable, UnsupportedFormat
 from perdure.storage.appending import Append, Appended, Outcome, Refused
+from perdure.storage.capabilities import Backend
 from perdure.storage.log.proposals import Committed, Proposal
-from perdure.storage.port import Backend
 from perdure.system import process_id
 from perdure.system.locks import LOOK_FIRST_S, LOOK_MAX_S, Lock
 from perdure.system.threads import Servants

@@ -5,32 +5,20 @@ Who shows the last ten of thousands of messages would else read, prove and decod
 
 from __future__ import annotations
 
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from perdure.core.format import remains
 from perdure.core.values.ops import Append
 from perdure.core.values.plain_values import Plain
 from perdure.errors import Corrupt
 from perdure.model import Commit
-from perdure.storage.appending import StoredSnapshot
 from perdure.storage.log import snapshots
 from perdure.storage.log.commits import CHUNK_FIRST
 from perdure.storage.log.reader import LogReader
 from perdure.storage.log.snapshots import ABSENT
+from perdure.storage.shortcuts import SNAPSHOT_PARTS
 
 CHUNK_LEAST = 4
-
-
-class Parts(Protocol):
-    """What a backend may have beside `Backend`: the parts of a snapshot, one by one."""
-
-    def manifest(self, no: int, seq: int) -> StoredSnapshot | None:
-        """As `Backend.snapshot`, without the leaves."""
-        ...
-
-    def leaf(self, leaf_id: int) -> bytes | None:
-        """One leaf; None: retention has removed it."""
-        ...
 
 
 class End(NamedTuple):
@@ -104,11 +92,11 @@ class EndReader(LogReader):
     def _snapshot(self, commit: Commit) -> Plain:
         """The state of a snapshot, where the backend allows that without most of its items."""
         target = f"agent {self.name!r}, snapshot at commit {commit.seq}"
-        manifest = getattr(self._backend, "manifest", None)
-        if manifest is None:
+        parts = SNAPSHOT_PARTS.of(self._backend)
+        if parts is None:
             whole = self._read_snapshot(commit)
             return None if whole is None else whole[0]
         return snapshots.read_end(
-            manifest(self.no, commit.seq), self._backend.leaf, self._key,  # type: ignore[attr-defined]
-            self._count, target, self.name, self.incarnation, commit.parent,
+            parts.manifest(self.no, commit.seq), parts.leaf, self._key, self._count, target,
+            self.name, self.incarnation, commit.parent,
         )  # fmt: skip

@@ -16,14 +16,15 @@ from perdure.errors import NotFound, StoreUnavailable
 from perdure.model import MAIN, AgentInfo, Lease, Message, MessageKind, RunInfo
 from perdure.storage.answers import ExecutorRow, Mail, Serves, Sizes, Standing, serves_text
 from perdure.storage.appending import Append, Appended, Outcome, Ref, Refused, StoredSnapshot
+from perdure.storage.capabilities import EVERY_RUN, WHOLE, RunQuery, Sent, Shipment
 from perdure.storage.clocks import Clock, wall_clock
 from perdure.storage.cursors import foreign_cursor, number_of
 from perdure.storage.listeners import LocalListeners
-from perdure.storage.looks import Seen
 from perdure.storage.memory.agent import Agent, bury, note, purge, refusal, sizes_of, trim
 from perdure.storage.memory.run_table import RunTable
 from perdure.storage.memory.undoing import Undo
-from perdure.storage.port import Fed, Feed, Sent, Shipment, StoredCommit
+from perdure.storage.port import Fed, Feed, StoredCommit
+from perdure.storage.shortcuts import LOOKS, Seen
 from perdure.storage.standing import (
     ClosedError,
     check_after,
@@ -35,7 +36,9 @@ from perdure.system.locks import ReentrantLock
 
 
 class MemoryBackend:
-    """See `perdure.storage.port.Backend`, whose promises these methods keep."""
+    """See `perdure.storage.capabilities.Backend`, whose promises these methods keep."""
+
+    capabilities = WHOLE | {LOOKS}
 
     def __init__(self, name: str = "", *, clock: Clock = wall_clock) -> None:
         self.url = f"memory://{name}"
@@ -248,17 +251,10 @@ class MemoryBackend:
 
     # -- runs and their inbox --------------------------------------------------------------
 
-    def runs(
-        self, *, agent: str | None = None, run_id: str | None = None, unfinished: bool = False,
-        status: Sequence[str] | None = None, function: str | None = None, limit: int | None = None,
-        after: str | None = None, newest_first: bool = False,
-    ) -> list[RunInfo]:  # fmt: skip
+    def runs(self, query: RunQuery = EVERY_RUN) -> list[RunInfo]:
         with self._lock:
             self._check_open()
-            return self._runs.find(
-                agent=agent, run_id=run_id, unfinished=unfinished, status=status,
-                function=function, limit=limit, after=after, newest_first=newest_first,
-            )  # fmt: skip
+            return self._runs.find(query)
 
     def ready(self, now: int, limit: int) -> list[RunInfo]:
         with self._lock:

@@ -13,11 +13,11 @@ from perdure.core.values import codec
 from perdure.model import FINISHED, MISSING, UNFINISHED, Message, MessageKind, RunInfo
 from perdure.storage.answers import Mail
 from perdure.storage.appending import Refused
+from perdure.storage.capabilities import RunQuery, Sent
 from perdure.storage.cursors import foreign_cursor, number_of
 from perdure.storage.due import due_since
 from perdure.storage.memory.shelves import Shelves
 from perdure.storage.memory.undoing import Undo
-from perdure.storage.port import Sent
 from perdure.storage.standing import number_taken
 
 Place = tuple[str, str, str, str]
@@ -66,25 +66,21 @@ class RunTable:
             if row.agent_no == agent_no:
                 self.rows.take(row.id)
 
-    def find(
-        self, *, agent: str | None, run_id: str | None, unfinished: bool,
-        status: Sequence[str] | None, function: str | None, limit: int | None, after: str | None,
-        newest_first: bool,
-    ) -> list[RunInfo]:  # fmt: skip
-        """As `Backend.runs`."""
-        rows = self._some(agent, run_id)
-        if newest_first:
+    def find(self, query: RunQuery) -> list[RunInfo]:
+        """As `RunRows.runs`."""
+        rows = self._some(query.agent, query.run_id)
+        if query.newest_first:
             rows.reverse()
-        if after is not None:
-            rows = self._behind(after, rows, newest_first=newest_first)
+        if query.after is not None:
+            rows = self._behind(query.after, rows, newest_first=query.newest_first)
         found = (
             row for row in rows
-            if (agent is None or row.agent == agent)
-            and (not unfinished or row.status in UNFINISHED)
-            and (status is None or row.status in status)
-            and (function is None or row.function == function)
+            if (query.agent is None or row.agent == query.agent)
+            and (not query.unfinished or row.status in UNFINISHED)
+            and (query.status is None or row.status in query.status)
+            and (query.function is None or row.function == query.function)
         )  # fmt: skip
-        return [*islice(found, limit)]
+        return [*islice(found, query.limit)]
 
     def _some(self, agent: str | None, run_id: str | None) -> list[RunInfo]:
         """Among which those of an agent, or the one of an id, are."""

@@ -21,9 +21,9 @@ from perdure.errors import NotFound, StoreUnavailable
 from perdure.model import AgentInfo, Durability, Lease, Message, MessageKind, RunInfo
 from perdure.storage.answers import ExecutorRow, Mail, Serves, Sizes, Standing, serves_text
 from perdure.storage.appending import Append, Outcome, Ref, Refused, StoredSnapshot
+from perdure.storage.capabilities import EVERY_RUN, WHOLE, RunQuery, Sent, Shipment
 from perdure.storage.clocks import Clock, wall_clock
-from perdure.storage.looks import CLAIM_S, COMMITS, Head, Seen
-from perdure.storage.port import Feed, Sent, Shipment, StoredCommit
+from perdure.storage.port import Feed, StoredCommit
 from perdure.storage.postgres import housekeeping, inbox, purging, schema
 from perdure.storage.postgres.address import parse
 from perdure.storage.postgres.append import closed_of
@@ -52,6 +52,7 @@ from perdure.storage.postgres.wire import (
 )
 from perdure.storage.postgres.witness import Witness
 from perdure.storage.postgres.writer import AT_ONCE_MAX, Writer
+from perdure.storage.shortcuts import CLAIM_S, COMMITS, FAR_LEASES, LOOKS, MANY_HEADS, Head, Seen
 from perdure.storage.wanted import Wanted
 
 T = TypeVar("T")
@@ -63,7 +64,9 @@ FORGOTTEN_AFTER_US = 24 * 3600 * 1_000_000
 
 
 class PostgresBackend:
-    """See `perdure.storage.port.Backend`, whose promises these methods keep."""
+    """See `perdure.storage.capabilities.Backend`, whose promises these methods keep."""
+
+    capabilities = WHOLE | {LOOKS, FAR_LEASES, MANY_HEADS}
 
     def __init__(
         self, url: str, *, durability: Durability = "sync", create: bool = True,
@@ -208,17 +211,8 @@ class PostgresBackend:
 
     # -- runs and their inbox --------------------------------------------------------------
 
-    def runs(
-        self, *, agent: str | None = None, run_id: str | None = None, unfinished: bool = False,
-        status: Sequence[str] | None = None, function: str | None = None, limit: int | None = None,
-        after: str | None = None, newest_first: bool = False,
-    ) -> list[RunInfo]:  # fmt: skip
-        return self._reading(
-            lambda db: list_runs(
-                db, self._sql, agent=agent, run_id=run_id, unfinished=unfinished, status=status,
-                function=function, limit=limit, after=after, newest_first=newest_first,
-            )
-        )  # fmt: skip
+    def runs(self, query: RunQuery = EVERY_RUN) -> list[RunInfo]:
+        return self._reading(lambda db: list_runs(db, self._sql, query))
 
     def ready(self, now: int, limit: int) -> list[RunInfo]:
         ours, moment = self._line.executors, self._moment()

@@ -10,7 +10,7 @@ from perdure.core.values import codec
 from perdure.model import MISSING, Message
 from perdure.storage.answers import Standing
 from perdure.storage.appending import Refused
-from perdure.storage.port import Sent
+from perdure.storage.capabilities import Sent
 from perdure.storage.postgres.append import new_token
 from perdure.storage.postgres.connection import Connection
 from perdure.storage.postgres.rows import from_text, text, to_message

@@ -9,9 +9,9 @@ from psycopg.pq.abc import PGresult
 
 from perdure.model import MAIN, AgentInfo, Message, RunInfo
 from perdure.storage.appending import Ref
-from perdure.storage.looks import Seen
 from perdure.storage.port import StoredCommit
 from perdure.storage.postgres.rows import from_text, to_message, to_ref, to_run
+from perdure.storage.shortcuts import Seen
 
 _fields = msgspec.json.Decoder(list[Any]).decode
 

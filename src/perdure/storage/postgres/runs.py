@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from perdure.model import UNFINISHED, RunInfo
+from perdure.storage.capabilities import RunQuery
 from perdure.storage.postgres.connection import Connection
 from perdure.storage.postgres.rows import text, to_run
 
@@ -20,38 +21,33 @@ _CONDITIONS: dict[str, str] = {
 """What narrows a list, by the name of its value."""
 
 
-def list_runs(
-    db: Connection, sql: Mapping[str, str], *, agent: str | None, run_id: str | None,
-    unfinished: bool, status: Sequence[str] | None, function: str | None, limit: int | None,
-    after: str | None, newest_first: bool,
-) -> list[RunInfo]:  # fmt: skip
-    """As `Backend.runs`."""
+def list_runs(db: Connection, sql: Mapping[str, str], query: RunQuery) -> list[RunInfo]:
+    """As `RunRows.runs`."""
+    status = query.status
+    if status is not None and query.unfinished:
+        status = [one for one in status if one in UNFINISHED]
     values: dict[str, Any] = {
-        "agent": None if agent is None else text(agent),
-        "run_id": None if run_id is None else text(run_id),
-        "function": None if function is None else text(function),
-        "status": None if status is None else [one for one in status if _fits(one, unfinished)],
-        "limit": limit,
+        "agent": None if query.agent is None else text(query.agent),
+        "run_id": None if query.run_id is None else text(query.run_id),
+        "function": None if query.function is None else text(query.function),
+        "status": None if status is None else list(status),
+        "limit": query.limit,
     }
-    if after is not None:
-        found = db.execute(sql["find_run_place"], (text(after),)).fetchone()
+    if query.after is not None:
+        found = db.execute(sql["find_run_place"], (text(query.after),)).fetchone()
         if found is None:
             return []
-        values["before" if newest_first else "behind"] = found[0]
+        values["before" if query.newest_first else "behind"] = found[0]
     chosen: list[str] = [
         condition for name, condition in _CONDITIONS.items() if values.get(name) is not None
     ]
-    if unfinished or (values["status"] and set(values["status"]) <= set(UNFINISHED)):
+    if query.unfinished or (values["status"] and set(values["status"]) <= set(UNFINISHED)):
         chosen.append(sql["unfinished"])  # as the indexes have it, so that they serve
     where: str = " AND ".join(chosen) or "true"
-    order: str = "DESC" if newest_first else "ASC"
+    order: str = "DESC" if query.newest_first else "ASC"
     statement = sql["list_runs"].replace("{conditions}", where).replace("{order}", order)
     rows = db.cursor(binary=True).execute(statement, values).fetchall()
     return [to_run(row) for row in rows]
-
-
-def _fits(status: str, unfinished: bool) -> bool:
-    return not unfinished or status in UNFINISHED
 
 
 def list_ready(

@@ -8,7 +8,7 @@ from perdure.core.values import codec
 from perdure.model import MISSING, Message
 from perdure.storage.answers import Standing
 from perdure.storage.appending import Appended
-from perdure.storage.port import Shipment
+from perdure.storage.capabilities import Shipment
 from perdure.storage.postgres import purging
 from perdure.storage.postgres.append import outcome_of, values_of
 from perdure.storage.postgres.connection import Connection

@@ -16,9 +16,10 @@ from perdure.errors import Corrupt, NotFound
 from perdure.model import AgentInfo, Durability, Lease, Message, MessageKind, RunInfo
 from perdure.storage.answers import ExecutorRow, Mail, Serves, Sizes, Standing, serves_text
 from perdure.storage.appending import Append, Outcome, Ref, Refused, StoredSnapshot
+from perdure.storage.capabilities import EVERY_RUN, WHOLE, RunQuery, Sent, Shipment
 from perdure.storage.clocks import Clock, wall_clock
-from perdure.storage.looks import Seen
-from perdure.storage.port import Feed, Sent, Shipment, StoredCommit
+from perdure.storage.port import Feed, StoredCommit
+from perdure.storage.shortcuts import HEADS_AT_HAND, LOOKS, MANY_KEYS, SNAPSHOT_PARTS, Seen
 from perdure.storage.sqlite import closing, inbox, purging, shipping
 from perdure.storage.sqlite.closing import unless_closed
 from perdure.storage.sqlite.executors import ExecutorLocks
@@ -68,7 +69,9 @@ FORGOTTEN_AFTER_US = 24 * 3600 * 1_000_000
 
 
 class SqliteBackend:
-    """See `perdure.storage.port.Backend`, whose promises these methods keep."""
+    """See `perdure.storage.capabilities.Backend`, whose promises these methods keep."""
+
+    capabilities = WHOLE | {LOOKS, MANY_KEYS, HEADS_AT_HAND, SNAPSHOT_PARTS}
 
     def __init__(
         self, path: str, *, durability: Durability = "sync", create: bool = True,
@@ -219,16 +222,9 @@ class SqliteBackend:
 
     # -- runs and their inbox --------------------------------------------------------------
 
-    def runs(
-        self, *, agent: str | None = None, run_id: str | None = None, unfinished: bool = False,
-        status: Sequence[str] | None = None, function: str | None = None, limit: int | None = None,
-        after: str | None = None, newest_first: bool = False,
-    ) -> list[RunInfo]:  # fmt: skip
+    def runs(self, query: RunQuery = EVERY_RUN) -> list[RunInfo]:
         with self._reading() as db:
-            return list_runs(
-                db, agent=agent, run_id=run_id, unfinished=unfinished, status=status,
-                function=function, limit=limit, after=after, newest_first=newest_first,
-            )  # fmt: skip
+            return list_runs(db, query)
 
     def ready(self, now: int, limit: int) -> list[RunInfo]:
         with self._reading() as db:

@@ -10,8 +10,8 @@ from perdure.core.values import codec
 from perdure.model import FINISHED, MISSING, Message
 from perdure.storage.answers import Mail
 from perdure.storage.appending import Refused
+from perdure.storage.capabilities import Sent
 from perdure.storage.cursors import foreign_cursor, number_of
-from perdure.storage.port import Sent
 from perdure.storage.sqlite.closing import unless_closed
 from perdure.storage.sqlite.rows import run, to_message, to_run
 from perdure.storage.wanted import Wanted

@@ -8,7 +8,7 @@ import apsw
 
 from perdure.errors import Corrupt
 from perdure.model import MAIN, AgentInfo
-from perdure.storage.looks import Seen
+from perdure.storage.shortcuts import Seen
 from perdure.storage.sqlite.faults import RESTORE, MisplacedError
 from perdure.storage.sqlite.feed import PURGED
 from perdure.storage.sqlite.inbox import messages

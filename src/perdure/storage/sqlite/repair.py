@@ -19,7 +19,7 @@ import apsw
 from perdure.errors import Corrupt, UnsupportedFormat
 from perdure.model import AgentInfo
 from perdure.storage.appending import Ref
-from perdure.storage.port import Backend
+from perdure.storage.capabilities import Backend
 from perdure.storage.sqlite.backend import SqliteBackend
 from perdure.storage.sqlite.faults import RESTORE, RESTORE_OR_REPAIR
 from perdure.storage.sqlite.listing import list_agent, put_names

@@ -3,42 +3,40 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any
 
 import apsw
 
 from perdure.model import UNFINISHED, RunInfo
+from perdure.storage.capabilities import RunQuery
 from perdure.storage.sqlite.rows import run, to_run
 
 PLACE_MAX = 2**63 - 1
 
 
-def list_runs(
-    db: apsw.Connection, *, agent: str | None, run_id: str | None, unfinished: bool,
-    status: Sequence[str] | None, function: str | None, limit: int | None, after: str | None,
-    newest_first: bool,
-) -> list[RunInfo]:  # fmt: skip
-    """As `Backend.runs`."""
-    low, high = 0, PLACE_MAX
-    if after is not None:
-        found = run(db, "find_run_place", (after,))
+def list_runs(db: apsw.Connection, query: RunQuery) -> list[RunInfo]:
+    """As `RunRows.runs`."""
+    low, high, status = 0, PLACE_MAX, query.status
+    if query.after is not None:
+        found = run(db, "find_run_place", (query.after,))
         if not found:
             return []
-        low, high = (0, found[0][0]) if newest_first else (found[0][0], PLACE_MAX)
-    if unfinished:
+        low, high = (0, found[0][0]) if query.newest_first else (found[0][0], PLACE_MAX)
+    if query.unfinished:
         status = [one for one in UNFINISHED if status is None or one in status]
-    if run_id is not None:
-        low, high = _narrowed(db, run_id, low, high)
+    if query.run_id is not None:
+        low, high = _narrowed(db, query.run_id, low, high)
     few = status is not None and set(status) <= set(UNFINISHED)
     values: dict[str, Any] = {
-        "agent": agent, "function": function, "low": low, "high": high,
+        "agent": query.agent, "function": query.function, "low": low, "high": high,
         "status": json.dumps(list(status)) if status is not None else None,
-        "limit": -1 if limit is None else limit, "direction": -1 if newest_first else 1,
+        "limit": -1 if query.limit is None else query.limit,
+        "direction": -1 if query.newest_first else 1,
         **{one: status is not None and one in status for one in UNFINISHED},
     }  # fmt: skip
-    direction = "down" if newest_first else "up"
-    whose = "" if agent is None else "agents_"
+    direction = "down" if query.newest_first else "up"
+    whose = "" if query.agent is None else "agents_"
     if not few:
         name = f"list_{whose}runs_{direction}"
     else:

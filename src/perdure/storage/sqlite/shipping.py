@@ -10,8 +10,8 @@ from msgspec.structs import replace
 from perdure.core.values import codec
 from perdure.model import MISSING, Message
 from perdure.storage.appending import Append, Appended
+from perdure.storage.capabilities import Shipment
 from perdure.storage.clocks import Clock
-from perdure.storage.port import Shipment
 from perdure.storage.sqlite import closing
 from perdure.storage.sqlite.append import append
 from perdure.storage.sqlite.purging import bury

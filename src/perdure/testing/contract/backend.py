@@ -22,7 +22,7 @@ from perdure.core.values import ops
 from perdure.errors import NotFound, PerdureError, StoreUnavailable
 from perdure.model import Cause, Checkpoint, Lease
 from perdure.storage.appending import Append, Appended, Ref, Refused, StoredSnapshot
-from perdure.storage.port import Backend
+from perdure.storage.capabilities import Backend
 from perdure.testing.contract.bounds import BoundsContract
 from perdure.testing.contract.feed import FeedContract
 from perdure.testing.contract.inbox import InboxContract

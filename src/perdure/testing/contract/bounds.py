@@ -15,7 +15,7 @@ from perdure.core.arguments.bounds import (
     SUFFIX_BYTES_MAX,
 )
 from perdure.model import Message, RunInfo
-from perdure.storage.port import Backend, Sent
+from perdure.storage.capabilities import Backend, Sent
 from perdure.testing.pen import Contract, Pen
 
 

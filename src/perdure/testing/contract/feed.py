@@ -14,7 +14,8 @@ from perdure.core.format import chain
 from perdure.errors import NotFound
 from perdure.private import new_folder
 from perdure.storage.appending import Appended
-from perdure.storage.port import Backend, Fed
+from perdure.storage.capabilities import Backend
+from perdure.storage.port import Fed
 from perdure.testing.pen import Contract, Pen, refused
 
 

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from perdure.errors import PerdureError
 from perdure.model import MISSING, Message, MessageKind
 from perdure.storage.appending import Append, Appended, Refused
-from perdure.storage.port import Backend, Sent
+from perdure.storage.capabilities import Backend, RunQuery, Sent
 from perdure.testing.pen import Contract, Pen, a_run, fields, refused
 
 KINDS: tuple[MessageKind, ...] = ("signal", "answer", "cancel")
@@ -226,7 +226,7 @@ class InboxContract(Contract):
         for read_to in (0, first.no - 1):
             late, _ = pen.make(runs=[a_run("r", status="done")], read_to={"r": read_to})
             assert backend.append([late])[0] == Refused("unread")
-        assert [row.status for row in backend.runs(run_id="r")] == ["running"]
+        assert [row.status for row in backend.runs(RunQuery(run_id="r"))] == ["running"]
         second = put(backend, signal(key="2"))
         late, _ = pen.make(runs=[a_run("r", status="done")], read_to={"r": first.no})
         assert backend.append([late])[0] == Refused("unread")

@@ -10,8 +10,9 @@ from perdure.model import Lease, Message, MessageKind, RunInfo
 from perdure.state.event_loop.head_looks import Heads
 from perdure.state.event_loop.loop_waits import Threads
 from perdure.storage.appending import Ref
-from perdure.storage.looks import COMMITS, Look
-from perdure.storage.port import Backend
+from perdure.storage.capabilities import Backend, RunQuery
+from perdure.storage.looks import Look
+from perdure.storage.shortcuts import COMMITS
 from perdure.testing.pen import Contract, Pen, a_run
 
 KINDS: tuple[MessageKind | None, ...] = (None, "start", "signal", "cancel")
@@ -21,9 +22,9 @@ def check(look: Look, backend: Backend, agent: str, *, no: int = 0, branch: str 
     """It answers what the backend does."""
     assert look.agent(agent) == backend.agent(agent)
     assert look.agent(agent, 1) == backend.agent(agent, 1)
-    rows = backend.runs(run_id=look.run)
+    rows = backend.runs(RunQuery(run_id=look.run))
     assert look.run_row() == (rows[0] if rows else None)
-    assert look.unfinished() == backend.runs(agent=agent, unfinished=True)
+    assert look.unfinished() == backend.runs(RunQuery(agent=agent, unfinished=True))
     for kind in KINDS:
         assert look.inbox(kind) == backend.inbox(look.run, kind=kind)
     if no:

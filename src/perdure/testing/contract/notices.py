@@ -16,7 +16,7 @@ import pytest
 
 from perdure.errors import StoreUnavailable
 from perdure.model import Message
-from perdure.storage.port import Backend
+from perdure.storage.capabilities import Backend
 from perdure.testing.pen import Contract, Pen
 
 SOON_S = 20

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from perdure.errors import Conflict
 from perdure.model import Checkpoint
 from perdure.storage.appending import Append, StoredSnapshot
-from perdure.storage.port import Backend, Shipment
+from perdure.storage.capabilities import Backend, RunQuery, Shipment
 from perdure.testing.pen import Contract, Pen, a_run, refused
 
 
@@ -66,7 +66,7 @@ class PurgingContract(Contract):
         assert backend.snapshot(pen.number(), 3) is None
         assert backend.refs(pen.number()) == []
         assert backend.key(pen.number(), "first") is None
-        assert backend.runs(agent="a") == []
+        assert backend.runs(RunQuery(agent="a")) == []
         sizes = backend.maintain("sizes", no=pen.number())
         assert (sizes.commits, sizes.snapshots, sizes.leaves) == (1, 0, 0)
         info = backend.agent("a")
@@ -118,7 +118,7 @@ class PurgingContract(Contract):
         again.write(runs=[a_run("r2")])
         assert again.number() != pen.number()
         assert not backend.purge(pen.number())
-        assert [run.id for run in backend.runs(agent="a")] == ["r2"]
+        assert [run.id for run in backend.runs(RunQuery(agent="a"))] == ["r2"]
         info = backend.agent("a")
         assert info is not None and not info.purged and info.incarnation == 2
 
@@ -155,7 +155,7 @@ class PurgingContract(Contract):
         assert len(backend.read(pen.number(), 1, 9)) == 9
         purged(backend, part.number(), 2)
         assert [one.seq for one in backend.read(part.number(), 1, 9)] == [9]
-        assert backend.runs(agent="part") == []
+        assert backend.runs(RunQuery(agent="part")) == []
         assert backend.key(part.number(), "k") is None
         fed = [(entry.agent, entry.commit.seq) for entry in backend.feed().entries]
         assert ("new", 9) in fed and ("part", 9) in fed

@@ -7,7 +7,7 @@ from functools import partial
 from msgspec.structs import replace
 
 from perdure.model import Message, RunInfo
-from perdure.storage.port import Backend, Sent
+from perdure.storage.capabilities import Backend, RunQuery, Sent
 from perdure.testing.pen import Contract, Pen, a_run
 
 
@@ -28,7 +28,7 @@ class RunsContract(Contract):
             "a problem", 2**50, "signal 'approve'", 3, 7, "v2", "high", "parent/run", 11, 12,
         )  # fmt: skip
         pen.write(runs=[row])
-        assert backend.runs(run_id="a/f/main") == [replace(row, agent_no=pen.number())]
+        assert backend.runs(RunQuery(run_id="a/f/main")) == [replace(row, agent_no=pen.number())]
         pen.write(runs=[replace(row, status="running", waits="", wake_at=0, turn=4, turn_at=9)])
         (again,) = backend.runs()
         assert (again.status, again.waits, again.wake_at) == ("running", "", 0)
@@ -37,11 +37,11 @@ class RunsContract(Contract):
     def test_rows_of_runs_are_replaced_in_place(self, backend: Backend, pen: Pen) -> None:
         pen.write(runs=[a_run("a", status="running")])
         pen.write(runs=[a_run("b", status="running"), a_run("a", status="done", result={"x": 1})])
-        assert ids(backend.runs(agent="a")) == ["a", "b"]
-        (done,) = backend.runs(run_id="a")
+        assert ids(backend.runs(RunQuery(agent="a"))) == ["a", "b"]
+        (done,) = backend.runs(RunQuery(run_id="a"))
         assert (done.status, done.result, done.agent_no) == ("done", {"x": 1}, pen.number())
-        assert ids(backend.runs(unfinished=True)) == ["b"]
-        assert backend.runs(agent="nobody") == []
+        assert ids(backend.runs(RunQuery(unfinished=True))) == ["b"]
+        assert backend.runs(RunQuery(agent="nobody")) == []
 
     def test_rows_are_found_by_each_condition(self, backend: Backend, pen: Pen) -> None:
         statuses = [
@@ -50,38 +50,43 @@ class RunsContract(Contract):
         pen.write(runs=[a_run(status, status=status) for status in statuses])
         other = Pen(backend, "b")
         other.write(runs=[replace(a_run("b/g"), agent="b", function="g")])
-        assert ids(backend.runs(unfinished=True)) == [*statuses[:4], "b/g"]
-        assert ids(backend.runs(agent="a", unfinished=True)) == statuses[:4]
-        assert ids(backend.runs(status=["waiting", "done"])) == ["waiting", "done"]
-        assert ids(backend.runs(status=["waiting", "done"], unfinished=True)) == ["waiting"]
-        assert ids(backend.runs(status=["done"], agent="a")) == ["done"]
-        assert backend.runs(status=[]) == []
-        assert ids(backend.runs(function="g")) == ["b/g"]
-        assert ids(backend.runs(function="g", status=["running"])) == ["b/g"]
-        assert backend.runs(function="g", agent="a") == []
-        assert ids(backend.runs(run_id="done")) == ["done"]
-        assert backend.runs(run_id="done", unfinished=True) == []
-        assert backend.runs(run_id="done", agent="b") == []
-        assert backend.runs(run_id="nobody's") == []
+        assert ids(backend.runs(RunQuery(unfinished=True))) == [*statuses[:4], "b/g"]
+        assert ids(backend.runs(RunQuery(agent="a", unfinished=True))) == statuses[:4]
+        assert ids(backend.runs(RunQuery(status=["waiting", "done"]))) == ["waiting", "done"]
+        assert ids(backend.runs(RunQuery(status=["waiting", "done"], unfinished=True))) == [
+            "waiting"
+        ]
+        assert ids(backend.runs(RunQuery(status=["done"], agent="a"))) == ["done"]
+        assert backend.runs(RunQuery(status=[])) == []
+        assert ids(backend.runs(RunQuery(function="g"))) == ["b/g"]
+        assert ids(backend.runs(RunQuery(function="g", status=["running"]))) == ["b/g"]
+        assert backend.runs(RunQuery(function="g", agent="a")) == []
+        assert ids(backend.runs(RunQuery(run_id="done"))) == ["done"]
+        assert backend.runs(RunQuery(run_id="done", unfinished=True)) == []
+        assert backend.runs(RunQuery(run_id="done", agent="b")) == []
+        assert backend.runs(RunQuery(run_id="nobody's")) == []
 
     def test_rows_come_in_pages(self, backend: Backend, pen: Pen) -> None:
         for n in range(6):
             pen.write(runs=[a_run(f"r{n}", status="done" if n % 2 else "waiting")])
         pen.write(runs=[a_run("r1", status="done")])  # a row that changes keeps its place
-        assert ids(backend.runs(limit=2)) == ["r0", "r1"]
-        assert ids(backend.runs(limit=2, after="r1")) == ["r2", "r3"]
-        assert ids(backend.runs(newest_first=True, limit=2)) == ["r5", "r4"]
-        assert ids(backend.runs(newest_first=True, limit=2, after="r4")) == ["r3", "r2"]
+        assert ids(backend.runs(RunQuery(limit=2))) == ["r0", "r1"]
+        assert ids(backend.runs(RunQuery(limit=2, after="r1"))) == ["r2", "r3"]
+        assert ids(backend.runs(RunQuery(newest_first=True, limit=2))) == ["r5", "r4"]
+        assert ids(backend.runs(RunQuery(newest_first=True, limit=2, after="r4"))) == ["r3", "r2"]
         for agent in (None, "a"):
-            some = partial(backend.runs, agent=agent, unfinished=True)
-            assert ids(some(limit=2)) == ["r0", "r2"]
-            assert ids(some(after="r1", limit=1)) == ["r2"]
-            assert ids(some(newest_first=True, after="r4")) == ["r2", "r0"]
-            assert ids(backend.runs(agent=agent, newest_first=True, after="r2")) == ["r1", "r0"]
-            assert ids(backend.runs(agent=agent, after="r4")) == ["r5"]
-        assert backend.runs(after="r5") == []
-        assert backend.runs(after="nobody's") == []
-        assert backend.runs(limit=0) == []
+            some = partial(RunQuery, agent=agent, unfinished=True)
+            assert ids(backend.runs(some(limit=2))) == ["r0", "r2"]
+            assert ids(backend.runs(some(after="r1", limit=1))) == ["r2"]
+            assert ids(backend.runs(some(newest_first=True, after="r4"))) == ["r2", "r0"]
+            assert ids(backend.runs(RunQuery(agent=agent, newest_first=True, after="r2"))) == [
+                "r1",
+                "r0",
+            ]
+            assert ids(backend.runs(RunQuery(agent=agent, after="r4"))) == ["r5"]
+        assert backend.runs(RunQuery(after="r5")) == []
+        assert backend.runs(RunQuery(after="nobody's")) == []
+        assert backend.runs(RunQuery(limit=0)) == []
 
     # -- what can go on ----------------------------------------------------------------------
 

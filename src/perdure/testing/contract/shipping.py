@@ -13,7 +13,7 @@ from perdure.errors import Conflict, NotFound, PerdureError
 from perdure.model import MISSING, Lease, Message
 from perdure.storage.answers import Standing
 from perdure.storage.appending import Append, Appended, StoredSnapshot
-from perdure.storage.port import Backend, Sent, Shipment
+from perdure.storage.capabilities import Backend, Sent, Shipment
 from perdure.storage.standing import ClosedError, OvertakenError, Why, read_why
 from perdure.testing.pen import Contract, Pen, a_run
 

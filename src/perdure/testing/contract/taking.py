@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from perdure.model import Lease, Message
 from perdure.storage.answers import Standing
 from perdure.storage.appending import Append, Appended, Ref, Refused
-from perdure.storage.port import Backend
+from perdure.storage.capabilities import Backend
 from perdure.storage.standing import ClosedError
 from perdure.testing.pen import Contract, Pen, a_run, refused
 

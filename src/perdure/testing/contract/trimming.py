@@ -6,7 +6,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from perdure.storage.appending import Append, Appended, StoredSnapshot
-from perdure.storage.port import Backend, Shipment
+from perdure.storage.capabilities import Backend, Shipment
 from perdure.storage.retention import RETENTION
 from perdure.testing.pen import Contract, Pen, fields, refused
 
