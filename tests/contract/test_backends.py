@@ -1,9 +1,11 @@
 """Every backend keeps the storage port's contract."""
 
 from pathlib import Path
+from typing import Any
 
 from perdure.storage.capabilities import Backend
 from perdure.storage.memory.backend import MemoryBackend
+from perdure.storage.port import LogStorage
 from perdure.storage.postgres.backend import PostgresBackend
 from perdure.storage.sqlite.backend import SqliteBackend
 from perdure.testing import BackendContract
@@ -15,6 +17,30 @@ class TestMemory(BackendContract):
 
     def open(self, place: Path) -> Backend:
         return MemoryBackend()
+
+
+class Core(MemoryBackend):
+    """A backend that keeps logs, and declares nothing else."""
+
+    capabilities = frozenset()
+
+    def __getattribute__(self, name: str) -> Any:
+        if name in BESIDE:
+            raise AssertionError(f"{name} is of a capability that was not declared")
+        return super().__getattribute__(name)
+
+
+BESIDE = {name for name in dir(Backend) if not name.startswith("_")} - {*dir(LogStorage)}
+
+
+class TestCore(BackendContract):
+    """What a backend that only keeps logs has to do: it is asked for nothing else."""
+
+    durable = False
+    capabilities = frozenset()
+
+    def open(self, place: Path) -> Backend:
+        return Core()
 
 
 class TestSqlite(BackendContract):

@@ -36,11 +36,11 @@ MUTATIONS = (
     Mutation(
         "a tool's intent is written after the call",
         "src/perdure/engine/journal/replay.py",
-        """            yield Record((tries.intent(),), sync=True)
-            value = yield from call.invoke("tool", tries)
+        """            yield Record(Riders((tries.intent(),), sync=True))
+            value = yield from _invoke(call, "tool", tries)
 """,
-        """            value = yield from call.invoke("tool", tries)
-            yield Record((tries.intent(),), sync=True)
+        """            value = yield from _invoke(call, "tool", tries)
+            yield Record(Riders((tries.intent(),), sync=True))
 """,
         ("tests/engine/test_policies.py",),
     ),
@@ -234,7 +234,7 @@ MUTATIONS = (
     Mutation(
         "a branch may be built on what retention is about to remove",
         _SQLITE + "append.py",
-        "        if item.trims != (ref.seq if ref is not None else 0):\n",
+        "        if item.riders.trims != (ref.seq if ref is not None else 0):\n",
         "        if False:\n",
         ("tests/contract/test_backends.py", "-k", "without_knowing_what_went"),
     ),

@@ -18,7 +18,7 @@ from perdure.core.arguments.bounds import NAME_MAX
 from perdure.errors import Conflict
 from perdure.model import Message, RunInfo
 from perdure.replication import IncompleteError, following, migrate, promote, restore
-from perdure.storage.capabilities import RETENTION, SHIPPING, Sent
+from perdure.storage.capabilities import REMOVAL, SHIPPING, Sent
 from perdure.storage.locate import locate
 from perdure.storage.memory.backend import MemoryBackend
 from perdure.testing.pen import Pen
@@ -130,12 +130,12 @@ def test_a_backend_without_what_a_move_needs_is_refused() -> None:
     """It failed at the first agent that was shipped, by an AttributeError."""
 
     class Partial(MemoryBackend):
-        capabilities = MemoryBackend.capabilities - {SHIPPING, RETENTION}
+        capabilities = MemoryBackend.capabilities - {SHIPPING, REMOVAL}
 
     source, target = MemoryBackend("source"), Partial()
     Pen(source, "a").write(value={"n": 1})
     for begin in (Follower(source, target).begin, Migration(source, target).run):
-        with pytest.raises(Conflict, match="lacks shipping, retention"):
+        with pytest.raises(Conflict, match="lacks shipping, removal"):
             begin()
     assert target.standing() is None
     check_able(MemoryBackend())

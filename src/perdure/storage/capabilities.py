@@ -290,7 +290,7 @@ class Shipping(Protocol):
 SHIPPING = Capability[Shipping]("shipping")
 
 
-class Retention(Protocol):
+class Removal(Protocol):
     """Removing for good what was there: the logs of deleted agents, payloads of living ones."""
 
     def to_purge(self, after: int = 0, limit: int = 1000) -> list[AgentInfo]:
@@ -336,7 +336,7 @@ class Retention(Protocol):
         ...
 
 
-RETENTION = Capability[Retention]("retention")
+REMOVAL = Capability[Removal]("removal")
 
 
 class Upkeep(Protocol):
@@ -358,12 +358,12 @@ UPKEEP = Capability[Upkeep]("upkeep")
 
 
 class Backend(
-    LogStorage, RunRows, Inbox, Leases, Liveness, Notices, Shipping, Retention, Upkeep, Protocol
+    LogStorage, RunRows, Inbox, Leases, Liveness, Notices, Shipping, Removal, Upkeep, Protocol
 ):
     """A backend with all that a whole store needs."""
 
 
 WHOLE: frozenset[Capability[Any]] = frozenset(
-    {RUN_ROWS, INBOX, LEASES, LIVENESS, NOTICES, SHIPPING, RETENTION, UPKEEP}
+    {RUN_ROWS, INBOX, LEASES, LIVENESS, NOTICES, SHIPPING, REMOVAL, UPKEEP}
 )
 """The capabilities of a `Backend`."""

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 
@@ -12,7 +13,7 @@ from perdure.core.format.chain import START, Tail
 from perdure.core.values import ops
 from perdure.model import Cause, RunInfo
 from perdure.storage.appending import Append, Appended, Refused, Riders
-from perdure.storage.capabilities import Backend
+from perdure.storage.capabilities import WHOLE, Backend, Capability
 
 
 class Pen:
@@ -72,10 +73,32 @@ def a_run(run_id: str, **more: Any) -> RunInfo:
     return RunInfo(run_id, "a", 1, "main", "f", "main", started=1, **more)
 
 
+T = TypeVar("T")
+
+
+def needs(*capabilities: Capability[Any]) -> Callable[[T], T]:
+    """For a test, or all tests of a class: a backend without one of these is not asked."""
+
+    def note(what: T) -> T:
+        tests = vars(what).values() if isinstance(what, type) else [what]
+        for test in tests:
+            if callable(test):
+                test.needs = (*getattr(test, "needs", ()), *capabilities)
+        return what
+
+    return note
+
+
 class Contract:
-    """What the parts of a backend's contract share."""
+    """What the parts of a backend's contract share.
+
+    Attributes:
+        durable: whether what is committed is there when it is opened again.
+        capabilities: what the backend declares of `WHOLE`; tests of the rest are skipped.
+    """
 
     durable = True
+    capabilities: frozenset[Capability[Any]] = WHOLE
 
     def open(self, place: Path) -> Backend:
         raise NotImplementedError
@@ -83,6 +106,12 @@ class Contract:
     @pytest.fixture
     def place(self, tmp_path: Path) -> Path:
         return tmp_path
+
+    @pytest.fixture(autouse=True)
+    def _only_what_it_declares(self, request: pytest.FixtureRequest) -> None:
+        for needed in getattr(request.function, "needs", ()):
+            if needed not in self.capabilities:
+                pytest.skip(f"the backend does not declare {needed.name}")
 
     @pytest.fixture
     def backend(self, place: Path) -> Any:

@@ -24,7 +24,7 @@ from perdure.model import AgentInfo, Message
 from perdure.storage.capabilities import (
     INBOX,
     LEASES,
-    RETENTION,
+    REMOVAL,
     RUN_ROWS,
     SHIPPING,
     Backend,
@@ -33,7 +33,7 @@ from perdure.storage.capabilities import (
 from perdure.storage.standing import Aside
 from perdure.transfer.arriving_messages import all_mail
 
-NEEDED = (RUN_ROWS, INBOX, LEASES, SHIPPING, RETENTION)
+NEEDED = (RUN_ROWS, INBOX, LEASES, SHIPPING, REMOVAL)
 """What a move needs of its target, beside a log."""
 
 SHOWN_MAX = 60

@@ -5,13 +5,12 @@
             return MyBackend(place / "store")
 
 Every test gets an empty store. A backend for which `durable` is true is closed and opened again in
-between, on the same place.
+between, on the same place. Tests of capabilities that a backend does not declare are skipped.
 """
 
 from __future__ import annotations
 
 import threading
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -19,13 +18,14 @@ import pytest
 
 from perdure.core.format import chain
 from perdure.core.values import ops
-from perdure.errors import NotFound, PerdureError, StoreUnavailable
-from perdure.model import Cause, Checkpoint, Lease
-from perdure.storage.appending import Append, Appended, Ref, Refused, StoredSnapshot
-from perdure.storage.capabilities import Backend
+from perdure.errors import PerdureError, StoreUnavailable
+from perdure.model import Cause, Checkpoint
+from perdure.storage.appending import Append, Appended, Refused, StoredSnapshot
+from perdure.storage.capabilities import RUN_ROWS, UPKEEP, WHOLE, Backend
 from perdure.testing.contract.bounds import BoundsContract
 from perdure.testing.contract.feed import FeedContract
 from perdure.testing.contract.inbox import InboxContract
+from perdure.testing.contract.leases import LeasesContract
 from perdure.testing.contract.looks import LooksContract
 from perdure.testing.contract.notices import NoticesContract
 from perdure.testing.contract.purging import PurgingContract
@@ -34,14 +34,17 @@ from perdure.testing.contract.shipping import ShippingContract
 from perdure.testing.contract.taking import TakingContract
 from perdure.testing.contract.trimming import TrimmingContract
 from perdure.testing.pen import Pen as Pen
-from perdure.testing.pen import a_run, fields, refused
+from perdure.testing.pen import a_run, fields, needs, refused
 
 
 class BackendContract(
-    BoundsContract, RunsContract, InboxContract, LooksContract, NoticesContract, FeedContract,
-    ShippingContract, PurgingContract, TakingContract, TrimmingContract,
+    BoundsContract, RunsContract, InboxContract, LeasesContract, LooksContract, NoticesContract,
+    FeedContract, ShippingContract, PurgingContract, TakingContract, TrimmingContract,
 ):  # fmt: skip
     """See the module."""
+
+    def test_it_declares_what_it_is_tested_for(self, backend: Backend) -> None:
+        assert backend.capabilities & WHOLE == self.capabilities
 
     # -- append ----------------------------------------------------------------------------
 
@@ -113,7 +116,8 @@ class BackendContract(
         ref = backend.ref(pen.number(), "main")
         assert ref is not None and ref.seq == 3
 
-    def test_a_refused_commit_leaves_nothing_of_its_extras(
+    @needs(RUN_ROWS)
+    def test_a_refused_commit_leaves_nothing_of_its_riders(
         self, backend: Backend, pen: Pen
     ) -> None:
         pen.write()
@@ -234,6 +238,7 @@ class BackendContract(
         other.write()
         other.write(key=("k", b"mine"))
 
+    @needs(UPKEEP)
     def test_snapshots_share_leaves(self, backend: Backend, pen: Pen) -> None:
         pen.write(snapshot=StoredSnapshot(b"one", [5], {5: b"five"}))
         pen.write(snapshot=StoredSnapshot(b"two", [5, 6], {6: b"six"}))
@@ -246,92 +251,6 @@ class BackendContract(
         assert [row.snapshotted for row in backend.read(pen.number(), 1, 3)] == [True, True]
         sizes = backend.maintain("sizes", no=pen.number())
         assert (sizes.commits, sizes.snapshots, sizes.leaves, sizes.leaf_bytes) == (2, 2, 2, 7)
-
-    # -- leases ----------------------------------------------------------------------------
-
-    def test_i4_only_the_current_epoch_appends(self, backend: Backend, pen: Pen) -> None:
-        pen.write()
-        first = backend.lease(pen.number(), "main", "one")
-        assert isinstance(first, Lease) and first.epoch == 1
-        assert refused(backend.append([pen.make()[0]])[0]) == "held"
-        pen.write(epoch=1)
-        second = backend.lease(pen.number(), "main", "two", over=1)
-        assert isinstance(second, Lease) and second.epoch == 2
-        assert refused(backend.append([pen.make(epoch=1)[0]])[0]) == "fenced"
-        pen.write(epoch=2)
-
-    def test_i4_a_lease_is_taken_once(self, backend: Backend, pen: Pen) -> None:
-        pen.write()
-        assert isinstance(backend.lease(pen.number(), "main", "one"), Lease)
-        answer = backend.lease(pen.number(), "main", "two")
-        assert isinstance(answer, Ref) and (answer.held, answer.holder) == (1, "one")
-        assert isinstance(backend.lease(pen.number(), "main", "two", over=7), Ref)
-
-    def test_i4_epochs_grow_over_releases_and_breaks(self, backend: Backend, pen: Pen) -> None:
-        pen.write()
-        no = pen.number()
-        backend.lease(no, "main", "one")
-        answer = backend.lease(no, "main", None, release=1)
-        assert isinstance(answer, Ref) and answer.held is None
-        pen.write()
-        second = backend.lease(no, "main", "one")
-        assert isinstance(second, Lease) and second.epoch == 2
-        backend.lease(no, "main", None, release=1)  # a late release of an old epoch
-        assert refused(backend.append([pen.make()[0]])[0]) == "held"
-        backend.lease(no, "main", None, over=2)
-        pen.write()
-        assert refused(backend.append([pen.make(epoch=2)[0]])[0]) == "fenced"
-        third = backend.lease(no, "main", "three")
-        assert isinstance(third, Lease) and third.epoch == 4
-
-    def test_a_lease_of_a_branch_that_is_not_there_is_not_found(
-        self, backend: Backend, pen: Pen
-    ) -> None:
-        """Of an agent that was purged under its owner: who gave its lease back to PostgreSQL got a
-        TypeError, and never gave back any other."""
-        pen.write()
-        ways: list[Any] = [{}, {"over": 1}, {"release": 1}]
-        for more in ways:
-            for executor in ("one", None):
-                with pytest.raises(NotFound, match="no such branch"):
-                    backend.lease(pen.number(), "nowhere", executor, **more)
-
-    def test_a_lease_goes_with_the_last_commit(self, backend: Backend, pen: Pen) -> None:
-        pen.write()
-        backend.lease(pen.number(), "main", "one")
-        pen.write(epoch=1, release=True)
-        pen.write()
-
-    def test_a_held_branch_is_not_dropped(self, backend: Backend, pen: Pen) -> None:
-        pen.write()
-        pen.write("side")
-        backend.lease(pen.number(), "side", "one")
-        assert refused(backend.append([pen.make(drop_branch="side")[0]])[0]) == "held"
-
-    def test_who_is_refused_is_told_what_refuses(self, backend: Backend, pen: Pen) -> None:
-        """A lease that was given back while another asked for it was refused, with a branch that
-        nobody holds; and a commit that it had stood in the way of, as if the head had moved."""
-        pen.write()
-        no, ended = pen.number(), threading.Event()
-        linked_wrongly = Append(**{**fields(pen.make()[0]), "prev": bytes(33)})
-
-        def take_and_give_back() -> None:
-            for _ in range(300):
-                if isinstance(lease := backend.lease(no, "main", "one"), Lease):
-                    backend.lease(no, "main", None, release=lease.epoch)
-            ended.set()
-
-        with ThreadPoolExecutor() as other:
-            other.submit(take_and_give_back)
-            while not ended.is_set():
-                answer = backend.lease(no, "main", "two")
-                if isinstance(answer, Lease):
-                    backend.lease(no, "main", None, release=answer.epoch)
-                else:
-                    assert answer.held is not None, answer
-                outcome: Any = backend.append([linked_wrongly])[0]
-                if refused(outcome) != "stale":
-                    assert outcome.why == "held" and outcome.ref.held is not None, outcome
 
     # -- reopening and closing ---------------------------------------------------------------
 
@@ -363,6 +282,7 @@ class BackendContract(
             outcome = error
         assert isinstance(outcome, StoreUnavailable)
 
+    @needs(RUN_ROWS, UPKEEP)
     def test_housekeeping_changes_nothing(self, backend: Backend, pen: Pen) -> None:
         pen.write(key=("k", b"x"))
         before = _everything(backend, pen.number())

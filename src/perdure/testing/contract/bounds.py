@@ -15,8 +15,8 @@ from perdure.core.arguments.bounds import (
     SUFFIX_BYTES_MAX,
 )
 from perdure.model import Message, RunInfo
-from perdure.storage.capabilities import Backend, Sent
-from perdure.testing.pen import Contract, Pen
+from perdure.storage.capabilities import INBOX, RUN_ROWS, Backend, Sent
+from perdure.testing.pen import Contract, Pen, needs
 
 
 def wide(characters: int, seed: str) -> str:
@@ -35,6 +35,7 @@ AGAIN = wide((KEY_BYTES_MAX + SUFFIX_BYTES_MAX) // 4, "again")
 class BoundsContract(Contract):
     """See the module."""
 
+    @needs(RUN_ROWS, INBOX)
     def test_the_widest_names_keys_and_messages_are_kept(self, backend: Backend) -> None:
         pen = Pen(backend, NAME)
         row = RunInfo(

@@ -14,8 +14,8 @@ from msgspec.structs import replace
 from perdure.errors import PerdureError
 from perdure.model import MISSING, Message, MessageKind
 from perdure.storage.appending import Append, Appended, Refused
-from perdure.storage.capabilities import Backend, RunQuery, Sent
-from perdure.testing.pen import Contract, Pen, a_run, fields, refused
+from perdure.storage.capabilities import INBOX, RUN_ROWS, Backend, RunQuery, Sent
+from perdure.testing.pen import Contract, Pen, a_run, fields, needs, refused
 
 KINDS: tuple[MessageKind, ...] = ("signal", "answer", "cancel")
 
@@ -39,6 +39,7 @@ def _send_at(gate: threading.Barrier, backend: Backend, message: Message) -> Sen
     return backend.send(message)
 
 
+@needs(RUN_ROWS, INBOX)
 class InboxContract(Contract):
     """See the module."""
 

@@ -10,10 +10,10 @@ from perdure.model import Lease, Message, MessageKind, RunInfo
 from perdure.state.event_loop.head_looks import Heads
 from perdure.state.event_loop.loop_waits import Threads
 from perdure.storage.appending import Ref
-from perdure.storage.capabilities import Backend, RunQuery
+from perdure.storage.capabilities import INBOX, LEASES, RUN_ROWS, Backend, RunQuery
 from perdure.storage.looks import Look
 from perdure.storage.shortcuts import COMMITS
-from perdure.testing.pen import Contract, Pen, a_run
+from perdure.testing.pen import Contract, Pen, a_run, needs
 
 KINDS: tuple[MessageKind | None, ...] = (None, "start", "signal", "cancel")
 
@@ -42,6 +42,7 @@ def a_message(run: str, kind: MessageKind = "signal", key: str = "") -> Message:
     return Message(run, "a", kind, "f", key, {"x": (1, b"\0")})
 
 
+@needs(RUN_ROWS, INBOX, LEASES)
 class LooksContract(Contract):
     """See the module."""
 

@@ -16,8 +16,8 @@ import pytest
 
 from perdure.errors import StoreUnavailable
 from perdure.model import Message
-from perdure.storage.capabilities import Backend
-from perdure.testing.pen import Contract, Pen
+from perdure.storage.capabilities import NOTICES, Backend
+from perdure.testing.pen import Contract, Pen, needs
 
 SOON_S = 20
 """Far more than a notice takes, for machines that are busy."""
@@ -63,6 +63,7 @@ def in_child(work: Callable[[], object]) -> int:
     return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
 
 
+@needs(NOTICES)
 class NoticesContract(Contract):
     """See the module."""
 

@@ -11,8 +11,8 @@ from msgspec.structs import replace
 from perdure.errors import Conflict
 from perdure.model import Checkpoint
 from perdure.storage.appending import Append, StoredSnapshot
-from perdure.storage.capabilities import Backend, RunQuery, Shipment
-from perdure.testing.pen import Contract, Pen, a_run, refused
+from perdure.storage.capabilities import REMOVAL, RUN_ROWS, Backend, RunQuery, Shipment
+from perdure.testing.pen import Contract, Pen, a_run, needs, refused
 
 
 def a_long_log(pen: Pen, commits: int = 9, *, purge: bool = False) -> list[Append]:
@@ -39,6 +39,7 @@ def purged(backend: Backend, no: int, limit: int = 500) -> int:
     return parts
 
 
+@needs(RUN_ROWS, REMOVAL)
 class PurgingContract(Contract):
     """See the module."""
 

@@ -7,8 +7,8 @@ from functools import partial
 from msgspec.structs import replace
 
 from perdure.model import Message, RunInfo
-from perdure.storage.capabilities import Backend, RunQuery, Sent
-from perdure.testing.pen import Contract, Pen, a_run
+from perdure.storage.capabilities import INBOX, LIVENESS, RUN_ROWS, Backend, RunQuery, Sent
+from perdure.testing.pen import Contract, Pen, a_run, needs
 
 
 def ids(rows: list[RunInfo]) -> list[str]:
@@ -19,6 +19,7 @@ def waiting(run_id: str, wake_at: int = 0, changed_at: int = 0) -> RunInfo:
     return a_run(run_id, status="waiting", wake_at=wake_at, waits="a test", changed_at=changed_at)
 
 
+@needs(RUN_ROWS, INBOX, LIVENESS)
 class RunsContract(Contract):
     """See the module."""
 

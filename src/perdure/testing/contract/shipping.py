@@ -13,9 +13,18 @@ from perdure.errors import Conflict, NotFound, PerdureError
 from perdure.model import MISSING, Lease, Message
 from perdure.storage.answers import Standing
 from perdure.storage.appending import Append, Appended, StoredSnapshot
-from perdure.storage.capabilities import Backend, Sent, Shipment
+from perdure.storage.capabilities import (
+    INBOX,
+    LEASES,
+    REMOVAL,
+    RUN_ROWS,
+    SHIPPING,
+    Backend,
+    Sent,
+    Shipment,
+)
 from perdure.storage.standing import ClosedError, OvertakenError, Why, read_why
-from perdure.testing.pen import Contract, Pen, a_run
+from perdure.testing.pen import Contract, Pen, a_run, needs
 
 FOLLOWS = Why("follows", "sqlite:////elsewhere/é.db", feed="f", mail="7").standing()
 MOVED = Why("moved", "postgresql://there").standing()
@@ -40,6 +49,7 @@ def taken(no: int) -> Message:
     return a_message(no, value=MISSING)
 
 
+@needs(RUN_ROWS, INBOX, LEASES, SHIPPING, REMOVAL)
 class ShippingContract(Contract):
     """See the module."""
 

@@ -11,9 +11,9 @@ from msgspec.structs import replace
 from perdure.model import Lease, Message
 from perdure.storage.answers import Standing
 from perdure.storage.appending import Append, Appended, Ref, Refused
-from perdure.storage.capabilities import Backend
+from perdure.storage.capabilities import INBOX, LEASES, RUN_ROWS, Backend
 from perdure.storage.standing import ClosedError
-from perdure.testing.pen import Contract, Pen, a_run, refused
+from perdure.testing.pen import Contract, Pen, a_run, needs, refused
 
 STARTERS = 6
 ROUNDS = 12
@@ -29,6 +29,7 @@ def beginning(name: str, backend: Backend, executor: str = "one") -> tuple[Appen
     return replace(first, then=[second]), second
 
 
+@needs(RUN_ROWS, INBOX, LEASES)
 class TakingContract(Contract):
     """See the module."""
 
@@ -110,15 +111,18 @@ class TakingContract(Contract):
     ) -> None:
         first, second = beginning("new", backend)
         refusals = {
-            "consumed": replace(second, consumed=[77]), "fenced": replace(second, epoch=2),
-            "stale": replace(second, prev=bytes(33)), "moved": replace(second, expected=7),
-        }  # fmt: skip
+            "consumed": replace(second, riders=replace(second.riders, consumed=[77])),
+            "fenced": replace(second, epoch=2),
+            "stale": replace(second, prev=bytes(33)),
+            "moved": replace(second, expected=7),
+        }
         for why, broken in refusals.items():
             assert refused(backend.append([replace(first, then=[broken])])[0]) == why
             assert backend.agent("new") is None and backend.runs() == []
         sent = backend.send(Message("new/f/main", "new", "start", "f"))
         assert not isinstance(sent, Refused)
-        whole = replace(first, then=[replace(second, consumed=[sent.message.no])])
+        taking = replace(second.riders, consumed=[sent.message.no])
+        whole = replace(first, then=[replace(second, riders=taking)])
         assert isinstance(backend.append([whole])[0], Appended)
         assert backend.inbox() == []
 

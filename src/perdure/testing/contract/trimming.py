@@ -6,11 +6,12 @@ from __future__ import annotations
 from pathlib import Path
 
 from perdure.storage.appending import Append, Appended, StoredSnapshot
-from perdure.storage.capabilities import Backend, Shipment
+from perdure.storage.capabilities import REMOVAL, Backend, Shipment
 from perdure.storage.retention import RETENTION
-from perdure.testing.pen import Contract, Pen, fields, refused
+from perdure.testing.pen import Contract, Pen, fields, needs, refused
 
 
+@needs(REMOVAL)
 class TrimmingContract(Contract):
     """See the module."""
 
