@@ -51,8 +51,9 @@ if TYPE_CHECKING:
         idempotency_key,
         saved,
     )
+    from perdure.engine.functions.agent_functions import agent
     from perdure.engine.functions.async_run import AsyncRun
-    from perdure.engine.functions.decorators import agent, step, tool, unrecorded
+    from perdure.engine.functions.decorators import step, tool, unrecorded
     from perdure.engine.functions.run import Run
     from perdure.engine.journal.ledger import EffectInfo
     from perdure.engine.journal.replay import NOT_DONE
@@ -162,7 +163,8 @@ _ROOMS = {
     "perdure.core.live.drift": "Drift",
     "perdure.core.schema.schema": "Ephemeral Schema invariant transitions",
     "perdure.engine.functions.async_run": "AsyncRun",
-    "perdure.engine.functions.decorators": "agent step tool unrecorded",
+    "perdure.engine.functions.agent_functions": "agent",
+    "perdure.engine.functions.decorators": "step tool unrecorded",
     "perdure.engine.control.run_handle": "RunHandle",
     "perdure.engine.journal.questions": "Question",
     "perdure.engine.execution.inside_calls": "fencing_token heartbeat idempotency_key saved",

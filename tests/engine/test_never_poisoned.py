@@ -65,7 +65,7 @@ ON_A_STORE: dict[str, Asked] = {
     "a deadline at the end of time": lambda store: store.options(deadline=timedelta.max),
     "a deadline of 1e13 seconds": lambda store: store.options(deadline=1e13),
     "a deadline that is a flag": lambda store: store.options(deadline=True),
-    "a version that is a flag": lambda _: perdure.agent(dict, version=True),  # type: ignore[arg-type]
+    "a version that is a flag": lambda _: perdure.agent(dict, version=True),  # type: ignore[call-overload]
     "a name of a step that is a number": lambda _: perdure.step(name=5),  # type: ignore[call-overload]
 }
 

@@ -9,7 +9,7 @@ import pytest
 
 import perdure
 from perdure import Signal, Timer
-from perdure.engine.functions import decorators
+from perdure.engine.functions import agent_functions
 from perdure.errors import NeedsAttention
 from perdure.store import Store
 from tests.engine.conftest import Async, CrashError, Crashes, Place
@@ -18,7 +18,7 @@ from tests.engine.waits import go, verify_all
 
 @pytest.fixture(autouse=True)
 def rows_follow_from_the_log(place: Place, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(decorators, "_versions", {})
+    monkeypatch.setattr(agent_functions, "_versions", {})
     yield
     verify_all(place)
 
@@ -244,7 +244,7 @@ def test_without_the_old_code_new_code_goes_on_if_it_fits(
 ) -> None:
     go(store, selling(old_way, version="1"), "a", "book")
     go(store, selling(old_way, version="1"), "b", "book")
-    monkeypatch.setattr(decorators, "_versions", {})  # another process, without the old code
+    monkeypatch.setattr(agent_functions, "_versions", {})  # another process, without the old code
     for agent in ("a", "b"):
         store.handle(f"{agent}/sell/main").signal("paid")
     other = selling(lambda run, item: run.wait_for("paid"), version="2")

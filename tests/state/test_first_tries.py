@@ -97,10 +97,25 @@ def test_decorators_without_what_they_need_say_it() -> None:
         @perdure.invariant  # type: ignore[arg-type]
         def fine(before: Any, after: Any) -> None: ...
 
-    with pytest.raises(TypeError, match=r"@perdure\.agent\(dict\) above .*act"):
 
-        @perdure.agent  # type: ignore[arg-type]
-        def act(run: Any) -> None: ...
+def test_an_agent_needs_no_parentheses() -> None:
+    """`@perdure.agent` took the function for a schema, where `@perdure.step` takes it as it is; the
+    error named a function `decorate` that nobody had written."""
+
+    @perdure.agent
+    def counts(run: perdure.Run[dict[str, Any]], by: int) -> int:
+        with run.edit() as draft:
+            draft["n"] = draft.get("n", 0) + by
+        return int(run.state["n"])
+
+    @perdure.agent(name="other")
+    def named(run: perdure.Run[dict[str, Any]]) -> str:
+        return run.id
+
+    with perdure.open("memory://") as store:
+        assert store.run(counts, "a", 2) == 2
+        assert store.agent("a").state == {"n": 2}
+        assert store.run(named, "b").startswith("b/other")
 
 
 def test_asynchronous_steps_are_no_truth_of_a_plain_function() -> None:

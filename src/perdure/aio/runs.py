@@ -16,8 +16,8 @@ from perdure.engine.control.why import Explanation
 from perdure.engine.dispatch.drive import Command
 from perdure.engine.dispatch.runner import Runner
 from perdure.engine.execution.wakeups import POLL_S
+from perdure.engine.functions.agent_functions import check_kind
 from perdure.engine.functions.async_run import AsyncRun
-from perdure.engine.functions.decorators import check_kind
 from perdure.engine.journal.ledger import EffectInfo
 from perdure.engine.journal.left_history import Again
 from perdure.engine.journal.questions import Question

@@ -13,7 +13,7 @@ from perdure.engine.control.run_handle import RunHandle
 from perdure.engine.dispatch.drive import Command
 from perdure.engine.dispatch.drive_end import End, FinishedMeanwhileError
 from perdure.engine.dispatch.runner import Runner
-from perdure.engine.functions.decorators import spec_of
+from perdure.engine.functions.agent_functions import spec_of
 from perdure.errors import PerdureError
 from perdure.model import FINISHED, MISSING, RunInfo
 from perdure.state.initial_state import default_state

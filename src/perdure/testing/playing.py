@@ -14,7 +14,7 @@ from perdure.core.arguments.names import shown
 from perdure.core.values.plain_values import Plain
 from perdure.engine.dispatch.drive import Command
 from perdure.engine.dispatch.drive_end import Finished
-from perdure.engine.functions.decorators import spec_of
+from perdure.engine.functions.agent_functions import spec_of
 from perdure.engine.functions.orders import Order
 from perdure.engine.functions.run import Run
 from perdure.engine.functions.run_lookup import take_any

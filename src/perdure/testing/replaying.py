@@ -20,7 +20,7 @@ from perdure.engine.execution.commit_items import Item
 from perdure.engine.execution.execution import Execution
 from perdure.engine.execution.performer import check_given_up
 from perdure.engine.execution.run_writer import RunWriter
-from perdure.engine.functions.decorators import spec_of
+from perdure.engine.functions.agent_functions import spec_of
 from perdure.engine.functions.orders import Order, args_digest
 from perdure.engine.functions.turn_end import Again
 from perdure.engine.journal.call import Call

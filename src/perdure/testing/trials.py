@@ -14,7 +14,7 @@ from msgspec import Struct, field
 from perdure.core.schema.schema import Schema
 from perdure.engine.control.run_handle import RunHandle
 from perdure.engine.dispatch.drive import Command
-from perdure.engine.functions.decorators import spec_of
+from perdure.engine.functions.agent_functions import spec_of
 from perdure.engine.functions.orders import Order
 from perdure.engine.functions.run_lookup import take_any
 from perdure.engine.journal.ledger import EffectInfo

@@ -26,7 +26,7 @@ from perdure.engine.execution.current_run import Frame, counted, current, enter,
 from perdure.engine.execution.execution import Execution
 from perdure.engine.execution.run_inbox import Mail
 from perdure.engine.execution.wakeups import Wakeups
-from perdure.engine.functions.decorators import AgentSpec, of_version, spec_of
+from perdure.engine.functions.agent_functions import AgentSpec, of_version, spec_of
 from perdure.engine.functions.orders import Order, refuse_others, resuming, starting
 from perdure.engine.functions.turn_end import Again
 from perdure.engine.journal.call_identity import FORM, begun_by_older, digests

@@ -15,7 +15,7 @@ from perdure.engine.control.stopping import stop
 from perdure.engine.dispatch.drive import Command
 from perdure.engine.dispatch.pending_orders import Asked
 from perdure.engine.dispatch.runner import Runner
-from perdure.engine.functions.decorators import of_version, spec_of
+from perdure.engine.functions.agent_functions import of_version, spec_of
 from perdure.engine.functions.orders import Order
 from perdure.engine.functions.run_lookup import never_begun
 from perdure.engine.journal.values import parameters_of

@@ -25,7 +25,8 @@ from perdure.engine.dispatch.picking import NeedsCallerError, Pick, Picker
 from perdure.engine.dispatch.runner import Runner
 from perdure.engine.dispatch.worker_jobs import Job, give_way
 from perdure.engine.execution.wakeups import POLL_S
-from perdure.engine.functions.decorators import MARK, AgentSpec, by_name, spec_of
+from perdure.engine.functions.agent_functions import AgentSpec, by_name, spec_of
+from perdure.engine.functions.decorators import MARK
 from perdure.engine.journal.leaving import Drained
 from perdure.errors import Fenced, NeedsAttention, PerdureError, StoreUnavailable
 from perdure.model import FINISHED, RunInfo

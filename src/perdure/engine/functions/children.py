@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from perdure.core.arguments.checks import Seconds, flag
 from perdure.core.arguments.names import check_name
 from perdure.engine.execution.execution import Execution
-from perdure.engine.functions.decorators import spec_of
+from perdure.engine.functions.agent_functions import spec_of
 from perdure.engine.functions.orders import Order
 from perdure.engine.functions.run_lookup import find_run
 from perdure.engine.journal.call_identity import KEY, digests, digests_before

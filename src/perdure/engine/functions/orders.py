@@ -13,7 +13,7 @@ from perdure.core.arguments.checks import Seconds, seconds
 from perdure.core.arguments.names import check_name, shown
 from perdure.core.format import chain
 from perdure.core.values.plain_values import Plain
-from perdure.engine.functions.decorators import spec_of
+from perdure.engine.functions.agent_functions import spec_of
 from perdure.engine.journal.call_identity import FORM, digests, digests_before, same_as_before
 from perdure.engine.journal.values import binding_of, fitting, parameters_of, preview
 from perdure.errors import Conflict, Corrupt, PerdureError
