@@ -198,8 +198,8 @@ def checkpoint(place: Place, measure: Measure) -> None:
     often(measure, lambda number: agent.checkpoint(f"c{number}"))
 
 
-@call("Agent.at", "Past.state", "Past.plain", "Past.read", "Past.commit", history="log",
-      what="Agent.at a commit, Past.state")  # fmt: skip
+@call("Agent.at", "AgentAt.state", "AgentAt.plain", "AgentAt.read", "AgentAt.commit", history="log",
+      what="Agent.at a commit, AgentAt.state")  # fmt: skip
 def at(place: Place, measure: Measure) -> None:
     agent = place.agent()
     for seq in _spread(place):

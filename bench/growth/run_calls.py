@@ -17,8 +17,9 @@ from bench.growth.places import (
     turning,
     waiting,
 )
-from perdure import Run, Timer, Worker, WorkerEvent
+from perdure import Run, Timer, Worker
 from perdure.testing.driving import run_until_waiting
+from perdure.types import WorkerEvent
 
 # -- from outside ----------------------------------------------------------------------------------
 

@@ -25,7 +25,7 @@ from perdure.state.edit_block import Edit, used_key
 from perdure.state.flow import Flow, drive
 from perdure.state.returned_drafts import refuse_awaitable, refuse_new_state
 from perdure.state.state_diff import changes
-from perdure.state.time_travel import Moved
+from perdure.state.time_travel import BranchMove
 from perdure.state.working_copy import WorkingCopy
 from perdure.storage.appending import Ref
 from perdure.storage.log.reader import LogReader
@@ -39,7 +39,7 @@ R = TypeVar("R")
 """A commit: by seq, by the name of a checkpoint or branch, or the head at a moment."""
 
 
-class Past(Generic[T]):
+class AgentAt(Generic[T]):
     """A state that the agent was in, read-only. Changing `state` changes nothing else."""
 
     def __init__(self, reader: LogReader, schema: Schema[T], seq: int) -> None:
@@ -282,7 +282,7 @@ class Agent(Generic[T]):
 
     def at(
         self, where: Where, *, config: Mapping[str, Any] | None = None, strict: bool = False
-    ) -> Past[T]:
+    ) -> AgentAt[T]:
         """The state at a commit, a checkpoint, a branch's head, or a moment.
 
         Args:
@@ -299,7 +299,7 @@ class Agent(Generic[T]):
         where, strict = place_of(where), flag(strict, "strict=")
         name = check_name(where, "a branch or checkpoint") if type(where) is str else None
         ref = None if name is None else self._working.reader.ref(name)
-        past = Past(self._working.reader, self._working.schema, self._resolve(where))
+        past = AgentAt(self._working.reader, self._working.schema, self._resolve(where))
         if ref is not None and ref.checkpoint is not None:
             past.mismatches = self._check_guards(ref.checkpoint, past, config)
             if strict and past.mismatches:
@@ -311,7 +311,7 @@ class Agent(Generic[T]):
         return past
 
     def _check_guards(
-        self, checkpoint: Checkpoint, past: Past[T], config: Mapping[str, Any] | None
+        self, checkpoint: Checkpoint, past: AgentAt[T], config: Mapping[str, Any] | None
     ) -> list[Mismatch]:
         target = f"agent {self.id!r}, checkpoint {checkpoint.name!r}"
         checkpoints.check_state(checkpoint, past.plain, target)
@@ -442,7 +442,7 @@ class Agent(Generic[T]):
 
     # -- going back ------------------------------------------------------------------------
 
-    def rollback(self, to: Where, *, cancel_run: bool = False) -> Moved:
+    def rollback(self, to: Where, *, cancel_run: bool = False) -> BranchMove:
         """Move this branch to an earlier commit, as a new commit; nothing is rewritten (I7).
 
         Also from a head that cannot be read: what is lost is what was committed since then.
@@ -452,7 +452,7 @@ class Agent(Generic[T]):
         """
         return self._do(self._rolling_back(to, cancel_run))
 
-    def _rolling_back(self, to: Where, cancel_run: bool) -> Flow[Moved]:
+    def _rolling_back(self, to: Where, cancel_run: bool) -> Flow[BranchMove]:
         def cause(seq: int) -> Cause:
             return Cause("rollback", str(to), refers=(seq,))
 
@@ -461,18 +461,18 @@ class Agent(Generic[T]):
             self._working, partial(self._resolve, to), cause, cancel_run=cancel_run
         )
 
-    def adopt(self, branch: str, *, cancel_run: bool = False) -> Moved:
+    def adopt(self, branch: str, *, cancel_run: bool = False) -> BranchMove:
         """Make another branch's head the state of this one, as a new commit; see `rollback`."""
         return self._do(self._adopting(branch, cancel_run))
 
-    def _adopting(self, branch: str, cancel_run: bool) -> Flow[Moved]:
+    def _adopting(self, branch: str, cancel_run: bool) -> Flow[BranchMove]:
         def cause(seq: int) -> Cause:
             return Cause("adopt", branch, refers=(seq,))
 
         target = partial(self._resolve, branch)
         return time_travel.moving(self._working, target, cause, cancel_run=cancel_run)
 
-    def undo(self, *, cancel_run: bool = False) -> Moved:
+    def undo(self, *, cancel_run: bool = False) -> BranchMove:
         """Take back the latest commit (or group) that changed the state and is not taken back.
 
         Raises:
@@ -484,6 +484,6 @@ class Agent(Generic[T]):
         """
         return self._do(time_travel.undoing(self._working, cancel_run=cancel_run))
 
-    def redo(self, *, cancel_run: bool = False) -> Moved:
+    def redo(self, *, cancel_run: bool = False) -> BranchMove:
         """Take back the latest undo. Raises as `undo` does."""
         return self._do(time_travel.redoing(self._working, cancel_run=cancel_run))

@@ -119,7 +119,7 @@ class Unstorable(SchemaError, TypeError):
     """A value of a kind that would not come back as it was (I12); names its path."""
 
 
-class Alias(SchemaError):
+class SharedValue(SchemaError):
     """One mutable value would stand at two places of the state, or inside itself."""
 
 

@@ -96,12 +96,12 @@ def test_rows_of_runs_are_a_view_on_the_log(operator: Operator) -> None:
                 rebuilt.update({row.id: row for row in rows.after(commit)})
             stored = {row.id: row for row in store.runs(agent)}
             assert {**stored} == {
-                name: perdure.RunInfo(**{**_fields(row), "agent_no": stored[name].agent_no})
+                name: perdure.types.RunInfo(**{**_fields(row), "agent_no": stored[name].agent_no})
                 for name, row in rebuilt.items()
             }
 
 
-def _fields(row: perdure.RunInfo) -> dict[str, Any]:
+def _fields(row: perdure.types.RunInfo) -> dict[str, Any]:
     return {name: getattr(row, name) for name in row.__struct_fields__}
 
 

@@ -31,7 +31,7 @@ def operator(tmp_path: Path) -> Operator:
                 draft["money"] = 100
         handle = store.start(desk, "t-1")
 
-        def stop_at_waiting(event: perdure.WorkerEvent) -> None:
+        def stop_at_waiting(event: perdure.types.WorkerEvent) -> None:
             if event.kind == "waiting":
                 worker.stop()
 

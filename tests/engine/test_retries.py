@@ -276,7 +276,7 @@ def test_an_attempt_that_takes_too_long_is_left_to_itself_and_nothing_of_it_coun
 
     @perdure.step(retry=Retry(2, first=0, jitter=0), timeout=0.2)
     def slow() -> str:
-        crash.note(perdure.saved("nothing"))
+        crash.note(perdure.saved_progress("nothing"))
         if len(crash.calls) == 2:
             return "the second"
         perdure.heartbeat("half of it")
@@ -434,7 +434,7 @@ def test_what_an_attempt_saved_is_there_for_the_next(store: Store) -> None:
 
     @perdure.step(retry=SOON)
     def copy() -> int:
-        done = perdure.saved(0)
+        done = perdure.saved_progress(0)
         seen.append(done)
         for number in range(done, 30):
             perdure.heartbeat(number + 1)
@@ -449,7 +449,7 @@ def test_what_an_attempt_saved_is_there_for_the_next(store: Store) -> None:
     assert store.run(f, "a") == 20
     assert seen == [0, 10, 20]
     perdure.heartbeat("outside of a run: nothing")
-    assert perdure.saved("nothing") == "nothing"
+    assert perdure.saved_progress("nothing") == "nothing"
 
 
 def test_progress_that_is_told_in_a_tight_loop_does_not_fill_the_log(store: Store) -> None:
@@ -471,12 +471,12 @@ def test_progress_that_is_told_in_a_tight_loop_does_not_fill_the_log(store: Stor
 
 @perdure.step
 def long_step(folder: str) -> list[int]:
-    begun = perdure.saved([])
+    begun = perdure.saved_progress([])
     perdure.heartbeat([*begun, len(begun)])
     with perdure.open(Path(folder) / "a.db") as store:
         wait_until(lambda: len(records(store, "progress")) > len(begun))
     boundary("saved")
-    return perdure.saved([])  # type: ignore[no-any-return]
+    return perdure.saved_progress([])  # type: ignore[no-any-return]
 
 
 @perdure.agent(dict)

@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 
 import perdure
-from perdure import Explanation, Store, Worker
+from perdure import Store, Worker
 from perdure.engine.control import why
+from perdure.types import Explanation
 
 BOUND_S = 30.0
 

@@ -389,7 +389,7 @@ def test_a_store_that_closes_while_a_worker_looks_is_no_outage(
         return looking(self)
 
     monkeypatch.setattr(perdure.Worker, "_look", look)
-    events: list[perdure.WorkerEvent] = []
+    events: list[perdure.types.WorkerEvent] = []
     perdure.Worker(store, [doubling], on_event=events.append).run(signals=False)
     assert [event.kind for event in events] == ["ready", "stopped"]
 

@@ -37,7 +37,7 @@ FUNCTIONS: list[Callable[..., Any]] = [migration, noting, fetching]
 def work(folder: str, ttl_s: float, limit: int) -> None:
     """A worker process, until it is told to end. It says that it is ready by a file."""
 
-    def ready(event: perdure.WorkerEvent) -> None:
+    def ready(event: perdure.types.WorkerEvent) -> None:
         with open(Path(folder) / f"events-{os.getpid()}", "a", encoding="utf-8") as file:
             file.write(f"{event.kind} {event.run}\n")
 

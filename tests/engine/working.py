@@ -22,7 +22,7 @@ def wait_until(true: Callable[[], object]) -> None:
         time.sleep(0.01)
 
 
-class Events(list[perdure.WorkerEvent]):
+class Events(list[perdure.types.WorkerEvent]):
     """What a worker said that it did."""
 
     def kinds(self, run: str = "") -> list[str]:

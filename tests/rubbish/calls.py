@@ -369,7 +369,7 @@ def _use(answer: Any) -> None:
     if isinstance(answer, perdure.Agent):
         _ = answer.state
         _edit(answer)
-    elif isinstance(answer, perdure.Past):
+    elif isinstance(answer, perdure.types.AgentAt):
         _ = answer.state, answer.commit
     elif isinstance(answer, perdure.Store):
         answer.agents()

@@ -126,7 +126,7 @@ class Saver(Room):
                     assert (saver.get_tuple(config(info.name, None)) is None) == (found == [])
 
 
-def _schema(store: perdure.Store, info: perdure.AgentInfo) -> str:
+def _schema(store: perdure.Store, info: perdure.types.AgentInfo) -> str:
     agent = store.agent_of(info, branch=store._any_branch(info))
     return next(iter(agent.log(all_branches=True))).schema_id
 

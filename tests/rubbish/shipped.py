@@ -21,9 +21,11 @@ from perdure.core.values.plain_values import copy
 from perdure.errors import PerdureError
 from perdure.model import MAIN, Cause, Checkpoint, Message, RunInfo
 from perdure.storage.answers import Standing
-from perdure.storage.capabilities import Backend, Shipment
+from perdure.storage.appending import Riders
+from perdure.storage.capabilities import Backend, RunQuery, Shipment
 from perdure.testing.pen import Pen
 from perdure.transfer.whole_log import LogEntry
+from perdure.types import AgentInfo
 from tests.rubbish.rooms import Parts, Reasons, Room, arguments, methods, part
 from tests.rubbish.world import World, finishing
 
@@ -127,8 +129,8 @@ class Taken(Room):
             f"entries__{n}{field}" for n in range(3)
             for field in ("", "__header", "__payload", "__asked")
         ),
-        "Taken.export_log": tuple(f"info__{name}" for name in perdure.AgentInfo.__struct_fields__),
-        "Taken.agent_of": tuple(f"info__{name}" for name in perdure.AgentInfo.__struct_fields__),
+        "Taken.export_log": tuple(f"info__{name}" for name in AgentInfo.__struct_fields__),
+        "Taken.agent_of": tuple(f"info__{name}" for name in AgentInfo.__struct_fields__),
     }  # fmt: skip
 
     def found(self) -> dict[str, Callable[..., Any]]:
@@ -237,11 +239,11 @@ _MESSAGE = tuple(name for name in Message.__struct_fields__ if name != "kind")  
 _APPEND = tuple(
     f"batch__0{name}"
     for name in (
-        "", "__no", "__incarnation", "__expected", "__epoch", "__holder", "__key", "__snapshot",
-        "__checkpoint", "__drop_branch", "__release", "__epoch_min", "__consumed", "__sends",
-        "__read_to", "__trims", "__then", "__runs", "__sends__0", *(f"__{one}" for one in _RUN),
-        *(f"__sends__0__{one}" for one in _MESSAGE),
-        *(f"__checkpoint__{one}" for one in Checkpoint.__struct_fields__),
+        "", "__no", "__incarnation", "__expected", "__epoch", "__snapshot", "__epoch_min", "__then",
+        "__riders", *(f"__riders__{one}" for one in Riders.__struct_fields__),
+        "__riders__sends__0", *(f"__riders__{one}" for one in _RUN),
+        *(f"__riders__sends__0__{one}" for one in _MESSAGE),
+        *(f"__riders__checkpoint__{one}" for one in Checkpoint.__struct_fields__),
     )
 )  # fmt: skip
 
@@ -258,6 +260,7 @@ class Port(Room):
             *(f"shipment__{one}" for one in Shipment.__struct_fields__), "shipment__messages__0",
             *(f"shipment__messages__0__{one}" for one in _MESSAGE),
         ),
+        "Port.runs": tuple(f"query__{one}" for one in RunQuery.__struct_fields__),
         "Port.stand": ("standing__closed", "standing__why"),
     }  # fmt: skip
     excused: ClassVar[Reasons] = {
@@ -267,8 +270,8 @@ class Port(Room):
 
     def found(self) -> dict[str, Callable[..., Any]]:
         return {
-            self.name + name: one for name, one in vars(Backend).items()
-            if callable(one) and not name.startswith("_")
+            self.name + name: getattr(Backend, name) for name in dir(Backend)
+            if not name.startswith("_") and callable(getattr(Backend, name))
         }  # fmt: skip
 
     def takes(self, right: Any, value: Any) -> bool:
@@ -296,7 +299,7 @@ class Port(Room):
             "append": {"batch": [append]}, "send": {"message": message},
             "ship": {"shipment": Shipment(messages=[replace(message, no=1000 + n)], number_min=n)},
             "stand": {"standing": Standing(False, "why"), "no": penned},
-            "standing": {}, "agent": {"name": PENNED},
+            "runs": {"query": RunQuery()}, "standing": {}, "agent": {"name": PENNED},
             "read": {"no": penned, "first": 1, "last": 9}, "ref": {"no": penned, "name": MAIN},
             "refs": {"no": penned}, "key": {"no": penned, "key": "k"},
             "snapshot": {"no": penned, "seq": 1}, "ready": {"now": 1, "limit": 5},

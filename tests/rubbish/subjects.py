@@ -13,7 +13,7 @@ from typing import Any
 
 import perdure
 import perdure.replication
-from perdure.agents import Agent, Past
+from perdure.agents import Agent, AgentAt
 from perdure.aio.agent import AsyncAgent
 from perdure.aio.runs import AsyncOptions, AsyncRunHandle
 from perdure.aio.store import AsyncStore
@@ -26,19 +26,12 @@ from perdure.engine.functions.run import ChildStarter, Run, RunThreads
 from perdure.store import Store
 
 CLASSES: tuple[type, ...] = (
-    Store, Options, Agent, Past, RunHandle, Run, ChildStarter, Child, RunThreads,
+    Store, Options, Agent, AgentAt, RunHandle, Run, ChildStarter, Child, RunThreads,
     AsyncStore, AsyncOptions, AsyncAgent, AsyncRunHandle, AsyncRun, AsyncChildStarter, AsyncChild,
     Worker, perdure.Schema, perdure.SnapshotPolicy, perdure.Retry, perdure.Signal, perdure.Ask,
     perdure.Timer,
 )  # fmt: skip
 """Those that callers call methods of, or make by themselves."""
-
-DATA = {
-    "AgentInfo", "Branch", "Cause", "Change", "Checkpoint", "Commit", "Drift", "EffectInfo",
-    "Explanation", "Message", "Moved", "Question", "RunInfo", "RunReport", "Selected", "Trimmed",
-    "Way", "WorkerEvent",
-}  # fmt: skip
-"""Frozen answers: made by the library, and never given to it."""
 
 EXCUSED = {
     "Store.close": "ends it; no arguments",
@@ -49,7 +42,7 @@ EXCUSED = {
     "AsyncStore.flush": "no arguments",
     "AsyncStore.__init__": "made by open_async", "Store.__init__": "made by open",
     "Agent.__init__": "made by a store", "AsyncAgent.__init__": "made by a store",
-    "Past.__init__": "made by an agent", "Past.read": "no arguments",
+    "AgentAt.__init__": "made by an agent", "AgentAt.read": "no arguments",
     "Options.__init__": "made by a store", "AsyncOptions.__init__": "made by a store",
     "RunHandle.__init__": "made by a store", "AsyncRunHandle.__init__": "made by a store",
     "Run.__init__": "made by a store", "AsyncRun.__init__": "made by a store",
@@ -98,7 +91,7 @@ def found() -> dict[str, Callable[..., Any]]:
 
 def classes_left_out() -> set[str]:
     """Public classes that nothing here knows."""
-    known = {cls.__name__ for cls in CLASSES} | DATA
+    known = {cls.__name__ for cls in CLASSES} | {"Cause"}
     left = set()
     for name in perdure.__all__:
         one = getattr(perdure, name)

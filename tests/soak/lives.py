@@ -56,7 +56,7 @@ class Life:
             store.handle(info.id).signal(f"tick-{tick}", key="once")
         return False
 
-    def _watch(self, store: Store, info: perdure.RunInfo | None) -> None:
+    def _watch(self, store: Store, info: perdure.types.RunInfo | None) -> None:
         said = f"{info.status} {info.changed_at} {info.waits}" if info is not None else ""
         if said != self._said:
             self._said, self._moved_at = said, time.monotonic()

@@ -11,12 +11,12 @@ from pydantic import BaseModel
 import perdure
 from perdure.core.format import chain
 from perdure.errors import (
-    Alias,
     Conflict,
     Corrupt,
     Drifted,
     NotFound,
     SchemaError,
+    SharedValue,
     Unstorable,
 )
 
@@ -586,18 +586,18 @@ def test_i12_a_value_that_cannot_be_stored_is_named_by_its_path(store, steady, v
 def test_aliases_and_cycles_are_refused(store, steady):
     agent = store.agent("a", initial={"x": {"y": [1]}, "z": None})
     agent.save({"x": {"y": [1]}, "z": 0})
-    with steady.refuses(agent, Alias, "state.x"), agent.edit() as draft:
+    with steady.refuses(agent, SharedValue, "state.x"), agent.edit() as draft:
         draft["z"] = draft["x"]
-    with steady.refuses(agent, Alias), agent.edit() as draft:
+    with steady.refuses(agent, SharedValue), agent.edit() as draft:
         draft["x"]["self"] = draft["x"]
     cycle: list[Any] = []
     cycle.append(cycle)
-    with steady.refuses(agent, Alias), agent.edit() as draft:
+    with steady.refuses(agent, SharedValue), agent.edit() as draft:
         draft["z"] = cycle
-    with steady.refuses(agent, Alias, "cycle"):
+    with steady.refuses(agent, SharedValue, "cycle"):
         agent.save({"z": cycle})
     shared = [1]
-    with steady.refuses(agent, Alias), agent.edit() as draft:
+    with steady.refuses(agent, SharedValue), agent.edit() as draft:
         draft["z"] = [shared, shared]
     with agent.edit() as draft:
         draft["one"] = shared  # copied as it is now, each time

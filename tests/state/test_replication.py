@@ -165,7 +165,7 @@ def test_a_follower_takes_no_other_writes(pair: Pair) -> None:
     assert same(source, target)
 
 
-def _info(store: Store, name: str) -> perdure.AgentInfo:
+def _info(store: Store, name: str) -> perdure.types.AgentInfo:
     found = store.find(name)
     assert found is not None
     return found

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 import perdure
-from perdure import Conflict, Corrupt, NotFound, Store, Trimmed
+from perdure import Conflict, Corrupt, NotFound, Store
 from perdure.agents import Agent
 from perdure.core.format import remains
 from perdure.core.format.records import check_records
@@ -26,6 +26,7 @@ from perdure.storage.retention import RETENTION, Trim
 from perdure.transfer.follower import Follower
 from perdure.transfer.promotion import promote
 from perdure.transfer.restoring import restore
+from perdure.types import Trimmed
 from tests.state.conftest import Place
 from tests.state.copies import backend_of, picture, serve, short, waiting_for, waits
 

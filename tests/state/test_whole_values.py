@@ -12,7 +12,7 @@ import pytest
 from typing_extensions import TypedDict
 
 import perdure
-from perdure.errors import Alias
+from perdure.errors import SharedValue
 
 
 @dataclass(frozen=True)
@@ -40,10 +40,10 @@ def test_a_whole_value_is_a_tree_too(store, steady):
     agent = store.agent("a", Shelf)
     shared = [1]
     agent.save(Shelf([Book(), Book()]))
-    with steady.refuses(agent, Alias, r"books\[1\]\.pages"):
+    with steady.refuses(agent, SharedValue, r"books\[1\]\.pages"):
         agent.save(Shelf([Book(pages=shared), Book(pages=shared)]))
     label = Label(notes=shared)
-    with steady.refuses(agent, Alias, r"books\[1\]\.label\.notes"):
+    with steady.refuses(agent, SharedValue, r"books\[1\]\.label\.notes"):
         agent.save(Shelf([Book(label), Book(label)]))
     assert agent.state == store.agent("a", Shelf).state == Shelf([Book(), Book()])
 

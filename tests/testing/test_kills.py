@@ -403,7 +403,7 @@ class Books:
         with open(self.place, "a") as books:
             books.write(perdure.idempotency_key() + "\n")
 
-    def look_up(self, effect: perdure.EffectInfo) -> Any:
+    def look_up(self, effect: perdure.types.EffectInfo) -> Any:
         return "receipt" if effect.key in self.paid else perdure.NOT_DONE
 
     def check(self, end: RunEnding) -> None:
@@ -490,7 +490,7 @@ def test_what_had_not_begun_or_gave_something_is_known(bank: Bank) -> None:
         except ConnectionError:
             return "r"
 
-    def settle(effect: perdure.EffectInfo) -> Any:
+    def settle(effect: perdure.types.EffectInfo) -> Any:
         asked.append(effect.place)
         return Receipt("r", 5)
 

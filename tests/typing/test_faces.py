@@ -215,7 +215,7 @@ def check_sync(store: Store) -> None:
     with agent.edit() as draft:
         typing.assert_type(draft, Ticket)
     typing.assert_type(agent.state, Ticket)
-    typing.assert_type(agent.log(), Iterator[perdure.Commit])
+    typing.assert_type(agent.log(), Iterator[perdure.types.Commit])
     typing.assert_type(store.agent("b").state, dict[str, Any])
 
 
@@ -225,7 +225,7 @@ async def check_async(store: AsyncStore) -> None:
     async with agent.edit() as draft:
         typing.assert_type(draft, Ticket)
     typing.assert_type(agent.state, Ticket)
-    typing.assert_type(agent.log(), AsyncIterator[perdure.Commit])
+    typing.assert_type(agent.log(), AsyncIterator[perdure.types.Commit])
     typing.assert_type(await agent.fork("b"), AsyncAgent[Ticket])
     typing.assert_type((await agent.at(1)).state, Ticket)
     typing.assert_type((await store.agent("b")).state, dict[str, Any])

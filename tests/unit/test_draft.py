@@ -25,7 +25,7 @@ from perdure.core.values.ops import (
     TextSplice,
 )  # fmt: skip
 from perdure.core.values.plain_values import same
-from perdure.errors import Alias, SchemaError, Unstorable
+from perdure.errors import SchemaError, SharedValue, Unstorable
 
 LONG = "word " * 40
 
@@ -304,7 +304,7 @@ def test_sorting_and_filtering_move_items_and_copy_none() -> None:
     assert draft.messages[1] is kept
     draft.messages = [*reversed(draft.messages), Message(content="new")]
     assert [message.content for message in draft.messages] == ["c", "b", "new"]
-    with pytest.raises(Alias, match="twice"):
+    with pytest.raises(SharedValue, match="twice"):
         draft.messages[:] = [kept, kept]
 
 
@@ -341,7 +341,7 @@ def test_a_proxy_cannot_stand_at_a_second_place() -> None:
         lambda: setattr(draft, "pair", (1, first)),
         lambda: draft.messages.__setitem__(1, first),
     ):
-        with pytest.raises(Alias, match=r"state\.messages\[0\]") as caught:
+        with pytest.raises(SharedValue, match=r"state\.messages\[0\]") as caught:
             act()
         assert "deepcopy" in caught.value.hint and caught.value.target != "state.messages[0]"
     assert recording.ops == []
@@ -354,12 +354,12 @@ def test_a_proxy_cannot_stand_at_a_second_place() -> None:
 def test_proxies_of_another_draft_are_refused_too() -> None:
     draft, _ = draft_ticket("a")
     other, _ = draft_ticket("b")
-    with pytest.raises(Alias):
+    with pytest.raises(SharedValue):
         draft.messages.append(other.messages[0])
-    with pytest.raises(Alias):
+    with pytest.raises(SharedValue):
         draft.messages[0] = other.messages[0]
     untyped = record({"a": 1})
-    with pytest.raises(Alias):
+    with pytest.raises(SharedValue):
         untyped.draft["b"] = {"x": other.messages}
 
 
@@ -367,10 +367,10 @@ def test_cycles_aliases_and_what_cannot_be_stored_are_refused_by_path() -> None:
     recording = record({"a": {"b": []}})
     loop: list[Any] = []
     loop.append(loop)
-    with pytest.raises(Alias, match="cycle"):
+    with pytest.raises(SharedValue, match="cycle"):
         recording.draft["a"]["b"].append(loop)
     twice: list[Any] = []
-    with pytest.raises(Alias, match="stands at"):
+    with pytest.raises(SharedValue, match="stands at"):
         recording.draft["a"]["b"].append([twice, twice])
     with pytest.raises(Unstorable) as caught:
         recording.draft["a"]["b"].append({"x": object()})

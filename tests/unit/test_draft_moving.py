@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import pytest
 
 import perdure
-from perdure.errors import Alias
+from perdure.errors import SharedValue
 
 Pair = tuple[str, dict[str, Any]]
 
@@ -124,7 +124,7 @@ def test_what_was_taken_out_may_be_put_back_elsewhere() -> None:
             del draft.rest["one"]
             draft.rest["two"], draft.rest["three"] = one, inner
         assert agent.state.rest == {"two": {"x": [1]}, "three": [1]}
-        with pytest.raises(Alias, match=r"state\.rest\.two"), agent.edit() as draft:
+        with pytest.raises(SharedValue, match=r"state\.rest\.two"), agent.edit() as draft:
             draft.rest["four"] = [draft.rest["two"], ("in a tuple", draft.rest["three"])]
         agent.verify()
 
@@ -185,7 +185,7 @@ def test_what_is_in_a_container_may_be_in_what_comes_instead(change: Callable[[A
 def test_what_stands_elsewhere_still_is_refused(change: Callable[[Any], None]) -> None:
     with perdure.open("memory://") as store:
         agent = store.agent("a", Plan, initial=plan())
-        with pytest.raises(Alias), agent.edit() as draft:
+        with pytest.raises(SharedValue), agent.edit() as draft:
             change(draft)
         assert agent.state == plan()
 
@@ -200,5 +200,5 @@ def test_what_is_freed_is_gone_through_once() -> None:
     with perdure.open("memory://") as store:
         agent = store.agent("a", Chat, initial=chat())
         for value in (inside, folded):
-            with pytest.raises(Alias), agent.edit() as draft:
+            with pytest.raises(SharedValue), agent.edit() as draft:
                 draft.rest["value"] = [draft.pairs[0], value]

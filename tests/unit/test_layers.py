@@ -25,6 +25,7 @@ LAYERS = (
     ("store", "replication", "repairing"),
     ("adapters",),  # what integrations stand on
     ("aio",),
+    ("types",),
     ("",),  # perdure/__init__.py, the public names
     ("cli", "server", "integrations", "__main__"),
 )

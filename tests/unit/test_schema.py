@@ -33,7 +33,7 @@ from perdure.core.draft.draft import Recording
 from perdure.core.live.drift import Drift
 from perdure.core.schema.schema import Ephemeral, Schema, invariant, transitions
 from perdure.core.values.plain_values import copy, same
-from perdure.errors import Alias, SchemaError, Unstorable
+from perdure.errors import SchemaError, SharedValue, Unstorable
 from perdure.model import MISSING
 
 T = TypeVar("T")
@@ -349,14 +349,14 @@ def test_values_that_do_not_fit_name_each_path() -> None:
 
 def test_cycles_and_aliases() -> None:
     inner: list[Any] = []
-    with pytest.raises(Alias, match=r"state\[0\]"):
+    with pytest.raises(SharedValue, match=r"state\[0\]"):
         Schema(dict[str, Any]).take([inner, inner], (), Any, aliases_refused=True)
     assert Schema(dict).take([inner, inner], (), Any, aliases_refused=False) == [[], []]
     inner.append(inner)
-    with pytest.raises(Alias, match="cycle"):
+    with pytest.raises(SharedValue, match="cycle"):
         Schema(dict).take({"a": inner}, aliases_refused=False)
     cat = Cat()
-    with pytest.raises(Alias):
+    with pytest.raises(SharedValue):
         take(Schema(list[Cat]), [cat, cat])
 
 

@@ -11,7 +11,7 @@ from functools import partial
 from types import TracebackType
 from typing import Any, Generic, TypeVar
 
-from perdure.agents import Agent, Past, Where
+from perdure.agents import Agent, AgentAt, Where
 from perdure.aio.loops import Home, Turn
 from perdure.core.arguments.checks import function
 from perdure.core.arguments.names import cause_of
@@ -24,7 +24,7 @@ from perdure.state import branch_operations, time_travel
 from perdure.state.edit_block import Block, used_key
 from perdure.state.flow import Flow, drive_async
 from perdure.state.returned_drafts import refuse_new_state
-from perdure.state.time_travel import Moved
+from perdure.state.time_travel import BranchMove
 from perdure.storage.log.refusals import HeldError
 from perdure.system.backoff import CHANCES_MAX, pauses
 from perdure.system.holders import End, ends_block, first_frame, is_over, span_of
@@ -224,10 +224,10 @@ class AsyncAgent(Generic[T]):
 
     async def at(
         self, where: Where, *, config: Mapping[str, Any] | None = None, strict: bool = False
-    ) -> Past[T]:
-        """As `Agent.at`; all that a `Past` shows was read by then."""
+    ) -> AgentAt[T]:
+        """As `Agent.at`; all that a `AgentAt` shows was read by then."""
 
-        def read() -> Past[T]:
+        def read() -> AgentAt[T]:
             past = self._agent.at(where, config=config, strict=strict)
             past.read()
             return past
@@ -288,19 +288,19 @@ class AsyncAgent(Generic[T]):
 
     # -- going back ------------------------------------------------------------------------
 
-    async def rollback(self, to: Where, *, cancel_run: bool = False) -> Moved:
+    async def rollback(self, to: Where, *, cancel_run: bool = False) -> BranchMove:
         """As `Agent.rollback`."""
         return await self._do(self._agent._rolling_back(to, cancel_run))
 
-    async def adopt(self, branch: str, *, cancel_run: bool = False) -> Moved:
+    async def adopt(self, branch: str, *, cancel_run: bool = False) -> BranchMove:
         """As `Agent.adopt`."""
         return await self._do(self._agent._adopting(branch, cancel_run))
 
-    async def undo(self, *, cancel_run: bool = False) -> Moved:
+    async def undo(self, *, cancel_run: bool = False) -> BranchMove:
         """As `Agent.undo`."""
         return await self._do(time_travel.undoing(self._working, cancel_run=cancel_run))
 
-    async def redo(self, *, cancel_run: bool = False) -> Moved:
+    async def redo(self, *, cancel_run: bool = False) -> BranchMove:
         """As `Agent.redo`."""
         return await self._do(time_travel.redoing(self._working, cancel_run=cancel_run))
 

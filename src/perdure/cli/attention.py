@@ -8,21 +8,14 @@ from typing import Any
 from rich.padding import Padding
 from rich.text import Text
 
-from perdure import (
-    Branch,
-    Corrupt,
-    EffectInfo,
-    Explanation,
-    RunInfo,
-    UnsupportedFormat,
-    Way,
-)  # fmt: skip
+from perdure import Corrupt, UnsupportedFormat
 from perdure.agents import Agent
 from perdure.cli import plain
 from perdure.cli.session import Session
 from perdure.cli.terminal import Screen, text
 from perdure.cli.words import STATUS_STYLES
 from perdure.model import UNFINISHED
+from perdure.types import Branch, EffectInfo, Explanation, RunInfo, WayOut  # fmt: skip
 
 BLOCKS_MAX = 10
 """Runs that are told of at length in one answer."""
@@ -187,7 +180,7 @@ def print_explanation(console: Screen, session: Session, said: Explanation) -> N
     print_ways(console, session, said.ways)
 
 
-def print_ways(console: Screen, session: Session, ways: Sequence[Way]) -> None:
+def print_ways(console: Screen, session: Session, ways: Sequence[WayOut]) -> None:
     """What to do, with commands to paste."""
     for way in ways:
         words = session.say(way.words)

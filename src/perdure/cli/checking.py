@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from perdure import AgentInfo, Corrupt, PerdureError, UnsupportedFormat
+from perdure import Corrupt, PerdureError, UnsupportedFormat
 from perdure.cli import plain
 from perdure.cli.failures import UsageError, code_of, report
 from perdure.cli.progress import Bar, bar
@@ -17,6 +17,7 @@ from perdure.cli.words import count
 from perdure.model import Verified
 from perdure.repairing import repair_store
 from perdure.system import shell
+from perdure.types import AgentInfo
 
 Outcome = Verified | Corrupt | UnsupportedFormat
 

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from perdure import Commit, Corrupt, UnsupportedFormat
+from perdure import Corrupt, UnsupportedFormat
 from perdure.agents import Agent
 from perdure.cli import plain
 from perdure.cli.attention import print_ways_out
@@ -25,6 +25,7 @@ from perdure.cli.session import (
 from perdure.cli.story import Changes, byline, headline, provenance, record_lines
 from perdure.cli.terminal import Screen, stdout_console, text
 from perdure.cli.words import count
+from perdure.types import Commit
 
 LIMIT = 20
 CHUNK = 200

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 from rich.text import Text
 
-from perdure import Conflict, Corrupt, EffectInfo, NotFound, RunInfo, UnsupportedFormat
+from perdure import Conflict, Corrupt, NotFound, UnsupportedFormat
 from perdure.cli import plain
 from perdure.cli.attention import (
     effect_state,
@@ -32,6 +32,7 @@ from perdure.cli.terminal import Screen, stdout_console, table, text
 from perdure.cli.words import REMOVED, cut, full, short
 from perdure.model import UNFINISHED
 from perdure.system import shell
+from perdure.types import EffectInfo, RunInfo
 
 LIMIT = 50
 PREVIEW_MIN = 24

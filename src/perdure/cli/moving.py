@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from perdure import Conflict, Moved
+from perdure import Conflict
 from perdure.agents import Agent
 from perdure.cli import plain
 from perdure.cli.attention import holder
@@ -27,6 +27,7 @@ from perdure.cli.session import (
 from perdure.cli.story import Changes, cause_words
 from perdure.cli.terminal import Screen, stdout_console, text
 from perdure.cli.words import count
+from perdure.types import BranchMove
 
 
 def fork(
@@ -125,7 +126,7 @@ def rollback(
         _say(session, handle, moved)
 
 
-def _moved(session: Session, agent: Agent[Any], move: Callable[[], Moved]) -> Moved:
+def _moved(session: Session, agent: Agent[Any], move: Callable[[], BranchMove]) -> BranchMove:
     """Move the head; a run in the way can only be ended once no living executor has it."""
     try:
         return at_the_head(move)
@@ -138,7 +139,7 @@ def _moved(session: Session, agent: Agent[Any], move: Callable[[], Moved]) -> Mo
         ) from error
 
 
-def _say(session: Session, agent: Agent[Any], moved: Moved) -> None:
+def _say(session: Session, agent: Agent[Any], moved: BranchMove) -> None:
     commit = moved.commit
     if session.json:
         calls = [plain.to_json(dict(call)) for call in moved.tool_calls]
@@ -154,7 +155,7 @@ def _say(session: Session, agent: Agent[Any], moved: Moved) -> None:
     _warn_of_calls(console, moved)
 
 
-def _warn_of_calls(console: Screen, moved: Moved) -> None:
+def _warn_of_calls(console: Screen, moved: BranchMove) -> None:
     if moved.untold:
         words = (
             "some of these commits are damaged, or were removed by retention: what they did to the "

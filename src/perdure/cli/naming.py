@@ -12,12 +12,13 @@ from typing import Annotated, Any, get_args
 import typer
 from msgspec import Struct
 
-from perdure import Conflict, NotFound, Question, RunInfo
+from perdure import Conflict, NotFound
 from perdure.cli import plain
 from perdure.cli.failures import UsageError
 from perdure.cli.session import Session, close_names
 from perdure.cli.words import ago, moment
 from perdure.model import RunStatus, from_micros
+from perdure.types import Question, RunInfo
 from perdure.visible import visible
 
 AGE_MAX = 100

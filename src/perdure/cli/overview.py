@@ -11,7 +11,7 @@ import typer
 from msgspec.structs import asdict
 from rich.text import Text
 
-from perdure import AgentInfo, Commit, Corrupt, RunInfo, UnsupportedFormat
+from perdure import Corrupt, UnsupportedFormat
 from perdure.agents import Agent
 from perdure.cli import plain
 from perdure.cli.attention import (
@@ -30,6 +30,7 @@ from perdure.cli.story import byline, cause_words, headline, unread
 from perdure.cli.terminal import Screen, flush, stdout_console, table, text
 from perdure.cli.words import STATUS_STYLES, ago, count, moment, size
 from perdure.model import UNFINISHED, id_text
+from perdure.types import AgentInfo, Commit, RunInfo
 
 LIMIT = 200
 LAST_COMMITS = 5

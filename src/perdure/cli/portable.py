@@ -16,10 +16,10 @@ from hashlib import sha256
 from typing import Any, BinaryIO
 
 import perdure
-from perdure import AgentInfo
 from perdure.cli import plain
 from perdure.model import id_text
 from perdure.store import PORTABLE_VERSION, LogEntry
+from perdure.types import AgentInfo
 
 
 def write_log(

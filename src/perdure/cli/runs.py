@@ -7,7 +7,6 @@ from typing import Annotated, Any
 
 import typer
 
-from perdure import RunInfo
 from perdure.cli import plain
 from perdure.cli.attention import (
     executor_of,
@@ -36,6 +35,7 @@ from perdure.cli.terminal import Screen, stdout_console, table, text
 from perdure.cli.timeline import why_json
 from perdure.cli.words import ago, moment
 from perdure.model import UNFINISHED
+from perdure.types import RunInfo
 from perdure.visible import visible
 
 LIMIT = 50

@@ -12,7 +12,7 @@ import typer
 from msgspec import Struct
 
 import perdure
-from perdure import AgentInfo, Conflict, NotFound
+from perdure import Conflict, NotFound
 from perdure.agents import Agent, Where
 from perdure.cli.failures import MOVED, UsageError, in_the_shell
 from perdure.core.arguments.names import DATE_LIKE, is_seq
@@ -20,6 +20,7 @@ from perdure.store import Store
 from perdure.system import shell
 from perdure.system.backoff import CHANCES_MAX, chances
 from perdure.system.urls import shown as without_password
+from perdure.types import AgentInfo
 from perdure.visible import visible
 
 T = TypeVar("T")

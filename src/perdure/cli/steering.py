@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from perdure import Conflict, PerdureError, Question, RunHandle, RunInfo
+from perdure import Conflict, PerdureError, RunHandle
 from perdure.cli import plain
 from perdure.cli.attention import BLOCKS_MAX, print_explanation
 from perdure.cli.failures import UsageError, code_of, report
@@ -35,6 +35,7 @@ from perdure.cli.terminal import Screen, stderr_console, stdout_console, text
 from perdure.cli.timeline import wanted, why_json
 from perdure.cli.words import full
 from perdure.model import FINISHED
+from perdure.types import Question, RunInfo
 
 MOVING = ("executing", "finished", "waiting")
 EffectsOption = Annotated[

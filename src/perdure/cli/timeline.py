@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 from rich.text import Text
 
-from perdure import MISSING, Explanation, Message, Question, RunInfo, RunReport, Way
+from perdure import MISSING
 from perdure.cli import plain
 from perdure.cli.attention import (
     effect_style,
@@ -26,6 +26,7 @@ from perdure.cli.session import NUMBER_MAX, JsonOption, Session, StoreOption, op
 from perdure.cli.terminal import Screen, stdout_console, table, text
 from perdure.cli.words import REMOVED, ago, cut, full, moment, short, span
 from perdure.model import UNFINISHED, UNTIL, from_micros
+from perdure.types import Explanation, Message, Question, RunInfo, RunReport, WayOut
 
 Event = Any  # the library's own type has no public name
 EVENTS = 40
@@ -76,7 +77,7 @@ def show(
         tell_of(session, damage)
 
 
-def _answers(way: Way) -> bool:
+def _answers(way: WayOut) -> bool:
     return way.command[:1] == ("answer",)  # said along with the question
 
 

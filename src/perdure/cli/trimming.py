@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from perdure import AgentInfo, Conflict, Corrupt, PerdureError, Trimmed, UnsupportedFormat
+from perdure import Conflict, Corrupt, PerdureError, UnsupportedFormat
 from perdure.adapters import THREAD, Where
 from perdure.agents import Agent
 from perdure.cli import plain
@@ -26,6 +26,7 @@ from perdure.cli.session import (
 )
 from perdure.cli.terminal import stdout_console, text
 from perdure.cli.words import count, size
+from perdure.types import AgentInfo, Trimmed
 
 KEPT = (Conflict, Corrupt, UnsupportedFormat)
 """Why an agent is not trimmed: that is no reason not to trim the others."""

@@ -15,11 +15,12 @@ from typing import Annotated, Any
 
 import typer
 
-from perdure import Worker, WorkerEvent
+from perdure import Worker
 from perdure.cli.failures import UsageError
 from perdure.cli.session import JsonOption, Session, StoreOption, close_names, opened
 from perdure.cli.terminal import complain, elsewhere, flush, stdout_console, text
 from perdure.cli.words import STATUS_STYLES
+from perdure.types import WorkerEvent
 from perdure.visible import visible
 
 STYLES = {

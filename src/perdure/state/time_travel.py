@@ -33,7 +33,7 @@ from perdure.storage.log.refusals import UnreadError
 from perdure.visible import visible
 
 
-class Moved(Struct, frozen=True):
+class BranchMove(Struct, frozen=True):
     """What a rollback, adoption, undo or redo did.
 
     Attributes:
@@ -52,7 +52,7 @@ class Moved(Struct, frozen=True):
 def moving(
     working: WorkingCopy[Any], target: Callable[[], int], cause: Callable[[int], Cause], *,
     cancel_run: bool,
-) -> Flow[Moved]:  # fmt: skip
+) -> Flow[BranchMove]:  # fmt: skip
     """Make the state of `target` the branch's, as a new commit."""
     flag(cancel_run, "cancel_run=")
 
@@ -77,14 +77,14 @@ def moving(
             continue
         _tell(working, riders)
         untold = any(commit.trimmed or commit.damaged for commit in left)
-        return Moved(made.read(), _tool_calls(left), untold)
+        return BranchMove(made.read(), _tool_calls(left), untold)
 
 
-def undoing(working: WorkingCopy[Any], *, cancel_run: bool) -> Flow[Moved]:
+def undoing(working: WorkingCopy[Any], *, cancel_run: bool) -> Flow[BranchMove]:
     return _going_back(working, "undo", undo_plan.plan_undo, cancel_run)
 
 
-def redoing(working: WorkingCopy[Any], *, cancel_run: bool) -> Flow[Moved]:
+def redoing(working: WorkingCopy[Any], *, cancel_run: bool) -> Flow[BranchMove]:
     return _going_back(working, "redo", undo_plan.plan_redo, cancel_run)
 
 
@@ -93,7 +93,7 @@ def _going_back(
     kind: str,
     make_plan: Callable[..., undo_plan.Plan | None],
     cancel_run: bool,
-) -> Flow[Moved]:
+) -> Flow[BranchMove]:
     def prepare() -> tuple[undo_plan.Plan, Riders, tuple[Mapping[str, Any], ...]]:
         working.refresh()
         reader = working.reader
@@ -129,7 +129,7 @@ def _going_back(
                 target=_target(working), hint=chain.HINT,
             ) from error  # fmt: skip
         _tell(working, riders)
-        return Moved(made.read(), calls)
+        return BranchMove(made.read(), calls)
 
 
 def _state_before(working: WorkingCopy[Any], kind: str, seq: int) -> Plain:

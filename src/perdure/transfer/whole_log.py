@@ -374,8 +374,9 @@ class _Whole(Proposal, eq=False):
             first.agent, first.incarnation, first.branch, (), last.schema_id,
             last.schema_version, "", 0, Cause("import"), payload,
         )  # fmt: skip
+        durable = replace(first.riders, sync=True)
         return cls(
-            draft, None, None, whole=replace(first, then=rest, sync=True),
+            draft, None, None, whole=replace(first, then=rest, riders=durable),
             last=chain.Tail(last.seq, last.id, last.at_micros),
         )  # fmt: skip
 

@@ -8,7 +8,6 @@ from functools import cache
 from pathlib import Path
 
 import perdure
-from perdure import Question
 from perdure.cli import naming, plain
 from perdure.cli.failures import UsageError
 from perdure.storage.answers import Standing
@@ -17,6 +16,7 @@ from perdure.storage.locate import locate
 from perdure.storage.postgres import address
 from perdure.storage.standing import closed_error, read_why
 from perdure.system import urls as shown_urls
+from perdure.types import Question
 from tests.fuzz.mutating import Parts
 from tests.fuzz.target import Looks, Target
 

@@ -53,7 +53,7 @@ def test_a_look_at_a_short_thread_is_one_read(tmp_path: Path, asked: list[str], 
         assert asked == ["agent", "read"]
 
 
-def _found(saver: PerdureSaver) -> perdure.AgentInfo:
+def _found(saver: PerdureSaver) -> perdure.types.AgentInfo:
     found = saver.store.find("t")
     assert found is not None
     return found

@@ -76,7 +76,7 @@ def test_an_item_inside_itself_is_refused(url):
 
     async def main():
         async with PerdureSession("c-1", url=url) as session:
-            with pytest.raises(perdure.Alias, match="cycle"):
+            with pytest.raises(perdure.SharedValue, match="cycle"):
                 await session.add_items([item])
 
     asyncio.run(main())

@@ -8,7 +8,7 @@ from typing import Any, SupportsIndex
 
 from perdure.core.draft.place import Place, Proxy, detached, place_of
 from perdure.core.values.plain_values import Plain
-from perdure.errors import Alias
+from perdure.errors import SharedValue
 
 
 class DraftList(Proxy, MutableSequence[Any]):
@@ -153,7 +153,7 @@ class DraftList(Proxy, MutableSequence[Any]):
             own = place_of(value) if isinstance(value, Proxy) else None
             if own is not None and own.is_item_of(place) and id(own.plain) in replaced:
                 if id(own.plain) in used:
-                    raise Alias(
+                    raise SharedValue(
                         "the same item would stand there twice",
                         target=place.text(start + offset),
                         hint="a state is a tree; put a copy there: copy.deepcopy(…)",

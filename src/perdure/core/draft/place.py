@@ -16,7 +16,7 @@ from perdure.core.types.objects import ObjectNode
 from perdure.core.types.typed_copies import Copies
 from perdure.core.types.unions import UnionNode
 from perdure.core.values.plain_values import SCALARS, Path, Plain, format_path
-from perdure.errors import Alias, SchemaError
+from perdure.errors import SchemaError, SharedValue
 from perdure.model import MISSING
 
 
@@ -143,7 +143,7 @@ class Place:
         before = len(seen)
         try:
             return take_at(node, value, path, seen, name, copies)
-        except Alias:
+        except SharedValue:
             free = freed(value, instead)
             if free is value:
                 raise

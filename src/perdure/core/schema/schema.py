@@ -135,7 +135,7 @@ class Schema(Generic[T]):
 
         Raises:
             SchemaError: it does not fit the type. Unstorable: it would not come back as it is.
-            Alias: a container at two places, or a part of the state itself.
+            SharedValue: a container at two places, or a part of the state itself.
         """
         if annotation is ROOT:
             annotation = self.node_at(path)

@@ -22,7 +22,7 @@ from perdure.core.values.plain_values import (
     check_zone,
     format_path,
 )
-from perdure.errors import Alias, SchemaError, Unstorable
+from perdure.errors import SchemaError, SharedValue, Unstorable
 from perdure.system.user_errors import check_own, of_code
 
 
@@ -65,7 +65,7 @@ class Walker(Taker):
     def other(self, value: Any, at: Path) -> Plain:
         place = getattr(type(value), "__perdure_place__", None)
         if place is not None:
-            raise Alias(
+            raise SharedValue(
                 f"it already stands at {place(value)}",
                 target=format_path(at, self.root),
                 hint="a state is a tree; assign a copy: copy.deepcopy(…)",
@@ -109,7 +109,7 @@ class Node:
         """A typed (or raw) value as a fresh plain one; checks kinds, not constraints.
 
         Raises:
-            Unstorable, Alias: see `values.take`.
+            Unstorable, SharedValue: see `values.take`.
         """
         raise NotImplementedError
 
@@ -242,7 +242,7 @@ class LeafNode(Node):
 
         try:
             plain, equal = dumped()
-        except Alias:
+        except SharedValue:
             raise
         except of_code() as error:
             check_own(error, dumped)

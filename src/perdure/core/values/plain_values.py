@@ -13,7 +13,7 @@ from typing import Any
 from uuid import UUID
 
 from perdure.core.values import zones
-from perdure.errors import Alias, Unstorable
+from perdure.errors import SharedValue, Unstorable
 from perdure.model import MISSING
 
 Plain = Any
@@ -65,7 +65,7 @@ def take(
 
     Raises:
         Unstorable: a value of another kind, with its path.
-        Alias: a container that stands at two places, or inside itself.
+        SharedValue: a container that stands at two places, or inside itself.
     """
     return Taker(seen, root).take(value, at)
 
@@ -123,14 +123,14 @@ class Taker:
         """Begin a container, refusing one that is open or, if asked and it can change, was seen."""
         mark = id(container)
         if mark in self._open:
-            raise Alias(
+            raise SharedValue(
                 f"a cycle: it is inside itself, at {format_path(self._open[mark], self.root)}",
                 target=format_path(at, self.root),
                 hint="a state is a tree; store an id instead of the object itself",
             )
         if self._seen is not None and not frozen:
             if mark in self._seen:
-                raise Alias(
+                raise SharedValue(
                     f"the same object stands at {format_path(self._seen[mark], self.root)} too",
                     target=format_path(at, self.root),
                     hint="a state is a tree; store a copy (copy.deepcopy) or an id",

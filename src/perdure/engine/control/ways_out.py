@@ -10,7 +10,7 @@ from perdure.system import shell
 from perdure.visible import visible
 
 
-class Way(Struct, frozen=True):
+class WayOut(Struct, frozen=True):
     """Something that a person can do: in words, and as words of a ``perdure`` command line, where
     a command does it."""
 
@@ -18,19 +18,21 @@ class Way(Struct, frozen=True):
     command: tuple[str, ...] = ()
 
 
-def by(words: str, command: str, *given: str, **options: str | bool) -> Way:
+def by(words: str, command: str, *given: str, **options: str | bool) -> WayOut:
     """A way that a command is, whatever names are given to it."""
-    return Way(words, shell.words(command, *given, **options))
+    return WayOut(words, shell.words(command, *given, **options))
 
 
-def of_child(backend: Backend, run: str, child: str) -> Way:
+def of_child(backend: Backend, run: str, child: str) -> WayOut:
     """For a run that waits for another's end. Where only its own log was imported, and the other
     had begun, that is not there; or a stranger's has its id."""
     if why := never_comes(backend, run, child):
-        return Way(f"not for run {visible(child)}, which {why}: end this one, or set it back then")
+        return WayOut(
+            f"not for run {visible(child)}, which {why}: end this one, or set it back then"
+        )
     if backend.runs(RunQuery(run_id=child)) or backend.inbox(child, kind="start", limit=1):
         return by("ask the same of the run that it waits for", "why", child)
-    return Way(
+    return WayOut(
         "there is no such run, and nothing asks for one: import the log of its agent; or end this "
         "one, and start it anew, under another key"
     )

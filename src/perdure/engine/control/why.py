@@ -10,7 +10,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from perdure.engine.control.wait_circles import IN_CIRCLE, ahead_of, find_circle
-from perdure.engine.control.ways_out import Way, by, of_child
+from perdure.engine.control.ways_out import WayOut, by, of_child
 from perdure.engine.execution.wakeups import Leaked
 from perdure.engine.journal.run_log import Event, reader_of, what_is_recorded
 from perdure.errors import Corrupt, UnsupportedFormat
@@ -63,7 +63,7 @@ class Explanation(Struct, frozen=True):
     calls: tuple[Event, ...] = ()
     last: Event | None = None
     asked_to_end: datetime | None = None
-    ways: tuple[Way, ...] = ()
+    ways: tuple[WayOut, ...] = ()
 
 
 def explain(backend: Backend, info: RunInfo, leaked: Leaked) -> Explanation:
@@ -145,13 +145,13 @@ class _Look:
 
     def _made(
         self, situation: Situation, why: str, since: datetime | int | None,
-        ways: Sequence[Way | None],
+        ways: Sequence[WayOut | None],
     ) -> Explanation:  # fmt: skip
         at = from_micros(since) if isinstance(since, int) else since
         known = tuple(way for way in ways if way is not None)
         return Explanation(self._run.id, self._run.status, situation, why, at, ways=known)
 
-    def _cancel(self) -> Way | None:
+    def _cancel(self) -> WayOut | None:
         """The way out that is always there, unless it was gone already."""
         if self._asked_to_end() is not None:
             return None
@@ -190,12 +190,12 @@ class _Look:
             said += f" ({_workers(others)} for {', '.join(of)})"
         return said
 
-    def _get_it_run(self) -> Way:
+    def _get_it_run(self) -> WayOut:
         run = self._run
         if self._needs_caller:
-            return Way("run its program again: it takes the same call of store.run to go on")
+            return WayOut("run its program again: it takes the same call of store.run to go on")
         if self._workers:
-            return Way(
+            return WayOut(
                 "its worker goes on with it by itself; if it does not, look at the worker's log"
             )
         queue = {} if run.queue == "default" else {"queue": run.queue}
@@ -222,7 +222,7 @@ class _Look:
             hangs = "its heartbeat is overdue: its process may be stopped, or its machine cut off"
         made = self._made(
             "executing", why, began,
-            [Way(hangs), by("see what it did", "run show", self._run.id), self._cancel()],
+            [WayOut(hangs), by("see what it did", "run show", self._run.id), self._cancel()],
         )  # fmt: skip
         return replace(made, executor=holder)
 
@@ -335,9 +335,9 @@ class _Look:
                 return f"{said}; one that came {_moment(event.at)} was refused: {event.words}"
         return said
 
-    def _bring(self) -> list[Way]:
+    def _bring(self) -> list[WayOut]:
         """What brings each thing that it waits for."""
-        ways: list[Way] = []
+        ways: list[WayOut] = []
         run = self._run.id
         for event in self._recorded.open:
             for branch in event.branches:
@@ -350,12 +350,12 @@ class _Look:
                     ways.append(of_child(self._backend, run, branch.name.removeprefix(CHILD)))
         return ways
 
-    def _heed(self) -> Way | None:
+    def _heed(self) -> WayOut | None:
         """A warning where nobody would notice that what it waits for has come."""
         if self._workers:
             return None
         words = f"{self._whom()}; when that comes, its program, or a worker, must be running"
-        return Way(words, self._get_it_run().command)
+        return WayOut(words, self._get_it_run().command)
 
     # -- what is in its way --------------------------------------------------------------------
 
@@ -394,7 +394,7 @@ class _Look:
             if self._holder is None or run.started:
                 return None
             why = f"{before}executor {self._holder} has branch {run.branch!r} of its agent"
-            nothing = Way("nothing: it begins when that one is done with it")
+            nothing = WayOut("nothing: it begins when that one is done with it")
             return self._made("queued", why, run.changed_at, [nothing, self._cancel()])
         if (circle := self._circle()) is not None:
             return replace(circle, behind=ahead.id)
@@ -407,9 +407,9 @@ class _Look:
         ]  # fmt: skip
         return replace(self._made("queued", before + words, run.changed_at, ways), behind=ahead.id)
 
-    def _settle(self) -> list[Way]:
+    def _settle(self) -> list[WayOut]:
         """What a person can say of calls in doubt."""
-        ways: list[Way] = []
+        ways: list[WayOut] = []
         for event in self._recorded.open:
             if event.kind == "tool" and event.state == "open":
                 call, run = ("settle", self._run.agent, event.place), self._run.id
@@ -428,7 +428,7 @@ class _Look:
     def _stopped(self) -> Explanation:
         run = self._run
         problem, *hint = (run.problem or "it stopped").split("\n  → ")
-        ways = [Way(line.strip()) for line in hint if line.strip()]
+        ways = [WayOut(line.strip()) for line in hint if line.strip()]
         doubts = self._settle()
         ways += doubts
         if not doubts:
@@ -439,14 +439,14 @@ class _Look:
         why = f"its record cannot be read: {error}".partition("\n")[0]
         if self._run.status in FINISHED:
             why = f"it is {self._run.status}, as its row says, and {why}"
-            return self._made("finished", why, self._run.changed_at, [Way(error.hint)])
-        ways = [Way(error.hint), self._cancel()]
+            return self._made("finished", why, self._run.changed_at, [WayOut(error.hint)])
+        ways = [WayOut(error.hint), self._cancel()]
         return self._made("stopped", why, self._run.changed_at, ways)
 
     def _finished(self) -> Explanation:
         run = self._run
         show = by("see what it did", "run show", run.id)
-        again = Way("nothing more happens to it; the same command anew needs another key")
+        again = WayOut("nothing more happens to it; the same command anew needs another key")
         if run.status == "done":
             return self._made("finished", "it is done", run.changed_at, [again, show])
         words = "failed" if run.status == "failed" else "was cancelled"

@@ -21,8 +21,8 @@ from perdure.errors import Fenced, PerdureError
 from perdure.model import Message, RunInfo
 from perdure.state.context import Context
 from perdure.state.runs.run_rows import FINISHED
+from perdure.storage.capabilities import Sent
 from perdure.storage.log.refusals import HeldError
-from perdure.storage.port import Sent
 from perdure.system.locks import Lock
 from perdure.visible import visible
 

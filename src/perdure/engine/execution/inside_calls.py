@@ -86,7 +86,7 @@ def _check_attempt(run: Execution[Any], kind: str) -> None:
         raise run.interrupted  # I4: another executor goes on with it, and may call it, too
 
 
-def saved(default: Any = None) -> Any:
+def saved_progress(default: Any = None) -> Any:
     """Inside a step or tool: what the attempt before saved by `heartbeat`, or `default`."""
     frame = current()
     attempt = frame.attempt if frame is not None else None

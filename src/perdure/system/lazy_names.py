@@ -1,0 +1,27 @@
+"""Public names that load the room that they live in, once they are first asked for.
+
+A program loads what it uses: one that looks at a state needs no engine, one without coroutines no
+asyncio.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+
+class LazyNames:
+    """The names of one module, by the modules where they live, separated by spaces."""
+
+    def __init__(self, rooms: Mapping[str, str]) -> None:
+        self._home = {name: room for room, names in rooms.items() for name in names.split()}
+
+    def find(self, module: str, name: str) -> Any:
+        """For a module's `__getattr__`."""
+        if name not in self._home:
+            raise AttributeError(f"module {module!r} has no attribute {name!r}")
+        found = getattr(importlib.import_module(self._home[name]), name)
+        setattr(sys.modules[module], name, found)
+        return found

@@ -1,0 +1,160 @@
+"""The types of what calls of `perdure` give: for annotations, and for people who read them.
+
+`perdure` itself has what one calls, makes, raises and catches.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from perdure.system.lazy_names import LazyNames
+
+if TYPE_CHECKING:
+    from perdure.agents import AgentAt
+    from perdure.aio.agent import AsyncEdit
+    from perdure.aio.runs import AsyncOptions
+    from perdure.aio.store import Opening
+    from perdure.core.live.drift import Drift
+    from perdure.core.values.ops import (
+        Append,
+        Delete,
+        Increment,
+        Move,
+        Op,
+        Set,
+        SetAdd,
+        SetRemove,
+        Splice,
+        TextSplice,
+    )
+    from perdure.core.values.plain_values import Plain
+    from perdure.engine.control.run_report import RunReport
+    from perdure.engine.control.ways_out import WayOut
+    from perdure.engine.control.why import Explanation
+    from perdure.engine.dispatch.run_options import Options
+    from perdure.engine.dispatch.worker import WorkerEvent
+    from perdure.engine.functions.async_run import (
+        AsyncChild,
+        AsyncChildStarter,
+        AsyncRunEdit,
+        Pending,
+    )
+    from perdure.engine.functions.children import Child
+    from perdure.engine.functions.run import ChildStarter, RunEdit, RunThreads
+    from perdure.engine.journal.ledger import EffectInfo
+    from perdure.engine.journal.questions import Question
+    from perdure.engine.journal.run_log import Event, Note
+    from perdure.engine.journal.waits import ChildEnd, Selected
+    from perdure.model import (
+        AgentInfo,
+        Branch,
+        Change,
+        Checkpoint,
+        Commit,
+        Message,
+        MessageKind,
+        RunInfo,
+        Verified,
+    )
+    from perdure.retention.purging import Purged
+    from perdure.retention.trimming import Trimmed
+    from perdure.state.edit_block import Edit
+    from perdure.state.time_travel import BranchMove
+    from perdure.storage.answers import Sizes
+    from perdure.transfer.whole_log import LogEntry
+
+__all__ = [
+    "AgentAt",
+    "AgentInfo",
+    "Append",
+    "AsyncChild",
+    "AsyncChildStarter",
+    "AsyncEdit",
+    "AsyncOptions",
+    "AsyncRunEdit",
+    "Branch",
+    "BranchMove",
+    "Change",
+    "Checkpoint",
+    "Child",
+    "ChildEnd",
+    "ChildStarter",
+    "Commit",
+    "Delete",
+    "Drift",
+    "Edit",
+    "EffectInfo",
+    "Event",
+    "Explanation",
+    "Increment",
+    "LogEntry",
+    "Message",
+    "MessageKind",
+    "Move",
+    "Note",
+    "Op",
+    "Opening",
+    "Options",
+    "Pending",
+    "Plain",
+    "Purged",
+    "Question",
+    "RunEdit",
+    "RunInfo",
+    "RunReport",
+    "RunThreads",
+    "Selected",
+    "Set",
+    "SetAdd",
+    "SetRemove",
+    "Sizes",
+    "Splice",
+    "TextSplice",
+    "Trimmed",
+    "Verified",
+    "WayOut",
+    "WorkerEvent",
+]
+
+_NAMES = LazyNames(
+    {
+        "perdure.agents": "AgentAt",
+        "perdure.aio.agent": "AsyncEdit",
+        "perdure.aio.runs": "AsyncOptions",
+        "perdure.aio.store": "Opening",
+        "perdure.core.live.drift": "Drift",
+        "perdure.core.values.ops": (
+            "Append Delete Increment Move Op Set SetAdd SetRemove Splice TextSplice"
+        ),
+        "perdure.core.values.plain_values": "Plain",
+        "perdure.engine.control.run_report": "RunReport",
+        "perdure.engine.control.ways_out": "WayOut",
+        "perdure.engine.control.why": "Explanation",
+        "perdure.engine.dispatch.run_options": "Options",
+        "perdure.engine.dispatch.worker": "WorkerEvent",
+        "perdure.engine.functions.async_run": "AsyncChild AsyncChildStarter AsyncRunEdit Pending",
+        "perdure.engine.functions.children": "Child",
+        "perdure.engine.functions.run": "ChildStarter RunEdit RunThreads",
+        "perdure.engine.journal.ledger": "EffectInfo",
+        "perdure.engine.journal.questions": "Question",
+        "perdure.engine.journal.run_log": "Event Note",
+        "perdure.engine.journal.waits": "ChildEnd Selected",
+        "perdure.model": (
+            "AgentInfo Branch Change Checkpoint Commit Message MessageKind RunInfo Verified"
+        ),
+        "perdure.retention.purging": "Purged",
+        "perdure.retention.trimming": "Trimmed",
+        "perdure.state.edit_block": "Edit",
+        "perdure.state.time_travel": "BranchMove",
+        "perdure.storage.answers": "Sizes",
+        "perdure.transfer.whole_log": "LogEntry",
+    }
+)
+
+
+def __getattr__(name: str) -> Any:
+    return _NAMES.find(__name__, name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
