@@ -3,6 +3,7 @@
 import json
 import os
 import pty
+import resource
 import subprocess
 import sys
 import time
@@ -135,6 +136,46 @@ def test_where_words_cannot_go(operator: Operator, unread: int, words: str) -> N
     assert found.returncode == 1
     assert b"cannot be written: No space left on device" in found.stderr
     assert b"unexpected" not in found.stderr
+
+
+def test_output_that_cannot_be_written_is_no_wrong_command_line(
+    operator: Operator, tmp_path: Path
+) -> None:
+    """A nightly backup ran out of disk in the middle of its file, and got the usage and exit code
+    2, as for an option that does not exist; to stdout the same ended with 1, and not as JSON. Input
+    that could not be read was called output that could not be written."""
+    with perdure.open(operator.path) as store, store.agent("long").edit("x") as draft:
+        draft["long"] = os.urandom(300_000)
+    export = [*COMMAND, "--store", str(operator.path), "--json", "export"]
+
+    def said(*words: str, agent: str = "long", full: bool = False) -> tuple[int, str]:
+        def limit() -> None:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
+
+        with open("/dev/full", "w") as nowhere:
+            out = nowhere if full else subprocess.DEVNULL
+            command = [*export, agent, *words]
+            found = subprocess.run(
+                command, stdout=out, stderr=subprocess.PIPE, preexec_fn=limit, check=False
+            )
+        error = json.loads(found.stderr)
+        assert error["exit_code"] == found.returncode
+        return found.returncode, error["problem"]
+
+    file = tmp_path / "out.jsonl"
+    assert said("-o", str(file)) == (1, f"cannot write {file}: File too large")
+    assert said("-o", "/dev/full") == (1, "cannot write /dev/full: No space left on device")
+    assert said(full=True) == (1, "what is printed cannot be written: No space left on device")
+    assert not list(tmp_path.glob("out*"))
+    for path in (tmp_path / "no" / "out", tmp_path / ("x" * 300), operator.path / "out"):
+        assert said("-o", str(path))[0] == 2
+    assert said("--force", "-o", str(tmp_path), agent="ticket-42")[0] == 2
+
+    found = run("import", "/proc/self/mem", store=operator.path)
+    assert (found.returncode, found.stderr) == (
+        1,
+        "error: cannot read /proc/self/mem: Input/output error\n",
+    )
 
 
 def test_a_worker_goes_on_when_nobody_reads_what_it_says(tmp_path: Path, unread: int) -> None:

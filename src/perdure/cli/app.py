@@ -68,8 +68,8 @@ class Root(TyperGroup):
             if error.filename is not None:
                 raise _left(ctx, error) from None
             _say_no_more()
-            terminal.complain(f"error: what is printed cannot be written: {error.strerror}")
-            raise typer.Exit(failures.INTERNAL) from None
+            words = f"what is printed cannot be written: {error.strerror}"
+            raise _left(ctx, perdure.PerdureError(words)) from None
         except Exception as error:
             raise _left(ctx, error) from None
 

@@ -40,9 +40,10 @@ CODES: tuple[tuple[type[errors.PerdureError], int], ...] = (
 )
 
 HELP = (
-    "Exit codes: 0 done · 1 an unexpected error · 2 wrong command line · 3 not found · "
-    "4 conflict · 5 corrupt · 6 store unavailable · 7 needs a person · 8 does not fit the schema · "
-    "9 not a store, or of a newer format · 130 interrupted."
+    "Exit codes: 0 done · 1 an unexpected error, or output that cannot be written · "
+    "2 wrong command line · 3 not found · 4 conflict · 5 corrupt · 6 store unavailable · "
+    "7 needs a person · 8 does not fit the schema · 9 not a store, or of a newer format · "
+    "130 interrupted."
 )
 
 

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any, BinaryIO
 
 import typer
 
-from perdure import Conflict
+from perdure import Conflict, PerdureError
 from perdure.cli import plain
 from perdure.cli.failures import UsageError
 from perdure.cli.portable import write_log
@@ -33,6 +34,8 @@ from perdure.cli.words import count, size
 from perdure.model import id_text
 from perdure.private import mode_of, new_file
 from perdure.store import is_store_file, read_file
+
+WRONG_PATH = FileNotFoundError, NotADirectoryError, IsADirectoryError, PermissionError
 
 
 def export(
@@ -139,7 +142,7 @@ def _sink(path: Path | None, *, force: bool) -> Iterator[BinaryIO]:
             with os.fdopen(os.open(path, os.O_WRONLY), "wb") as stream:
                 yield stream
         except OSError as error:
-            raise UsageError(f"cannot write {path}: {error}") from error
+            raise _failed("write", path, error) from error
         return
     if os.path.exists(path) and not force:  # of a name that cannot be, too
         raise Conflict("is there already", target=f"file {path}", hint="--force replaces it")
@@ -154,10 +157,17 @@ def _sink(path: Path | None, *, force: bool) -> Iterator[BinaryIO]:
             os.fsync(stream.fileno())
         os.replace(part, path)
     except OSError as error:
-        raise UsageError(f"cannot write {path}: {error}") from error
+        raise _failed("write", path, error) from error
     finally:
         with suppress(OSError):
             part.unlink()
+
+
+def _failed(what: str, path: str | Path, error: OSError) -> Exception:
+    """The command line is wrong only where the path is; a full or failing disk is no such thing."""
+    words = f"cannot {what} {path}: {error.strerror or error}"
+    wrong = isinstance(error, WRONG_PATH) or error.errno in (errno.ENAMETOOLONG, errno.ELOOP)
+    return UsageError(words) if wrong else PerdureError(words)
 
 
 def _write_log(
@@ -230,12 +240,8 @@ def import_(
 
 @contextmanager
 def _source(file: str) -> Iterator[BinaryIO]:
-    if file == "-":
-        yield sys.stdin.buffer
-        return
     try:
-        stream = open(file, "rb")  # noqa: SIM115 - closed below
+        with nullcontext(sys.stdin.buffer) if file == "-" else open(file, "rb") as stream:
+            yield stream
     except OSError as error:
-        raise UsageError(f"cannot read {file}: {error.strerror}") from error
-    with stream:
-        yield stream
+        raise _failed("read", file, error) from error
