@@ -12,6 +12,7 @@ import pytest
 import zstandard
 
 import perdure
+from perdure.adapters import THREAD, ForeignLogs
 from perdure.cli import naming, plain
 from perdure.cli.failures import UsageError
 from perdure.core.arguments.names import is_seq
@@ -22,6 +23,7 @@ from perdure.integrations.langgraph import PerdureSaver
 from perdure.integrations.langgraph.moving.serializer import Reader, Unread
 from perdure.integrations.langgraph.values.kinds import BUILT_IN
 from perdure.integrations.langgraph.values.rich_values import Coder
+from perdure.model import Cause
 from perdure.storage.answers import Standing
 from perdure.storage.standing import read_why
 from perdure.transfer.whole_log import LogEntry
@@ -215,8 +217,8 @@ def test_a_thread_whose_writes_point_at_themselves_is_corrupt() -> None:
     """`get_tuple` went on for ever: the writes of a commit were for that very commit."""
     record = {"t": "lg-writes", "on": 1, "task": "t", "path": "", "writes": []}
     with perdure.open("memory://") as store:
-        agent = store.agent("t", perdure.Schema(dict, id="langgraph.thread", version=(1, 0)))
-        agent.save({"values": {}, "versions": {}, "seen": {}}, "made")
+        state: dict[str, Any] = {"values": {}, "versions": {}, "seen": {}}
+        ForeignLogs(store.runner._context, THREAD, (1, 0)).create("t", state, Cause("put"))
         header = entries(store, "t")[0].header
         body = codec.encode([[ops.to_wire(ops.Set((), {}))], [record]])
     with perdure.open("memory://") as store:

@@ -1,18 +1,18 @@
-"""Threads of LangGraph, as far as going back is concerned: they do so as a whole.
+"""Threads of LangGraph, as far as agents' handles may change them: they go back as a whole.
 
 What a checkpoint waits for, and what its tasks have written so far, is no state: to undo a change
-of that alone would leave an approval standing that was given later.
+of that alone would leave an approval standing that was given later. Nor is an edit a checkpoint:
+their adapter would neither show it nor go on from it.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from typing import Any
 
 from perdure.errors import Conflict, NotFound
 from perdure.model import MAIN, Commit
-from perdure.state.working_copy import WorkingCopy
+from perdure.storage.log.reader import LogReader
 from perdure.storage.retention import MOVES, OURS
 from perdure.system import shell
 
@@ -30,28 +30,38 @@ def is_line(branch: str) -> bool:
     return _LINE.fullmatch(branch) is not None
 
 
-def refuse_undo(working: WorkingCopy[Any], seq: int, path: Iterable[Commit]) -> None:
-    """Raise Conflict for a line of a thread.
+def refuse_edit(schema_id: str, name: str, branch: str) -> None:
+    """Raise Conflict for a branch of a thread, whichever it is: another one may be adopted."""
+    if schema_id == THREAD:
+        raise Conflict(
+            "cannot edit: the state of a LangGraph thread is that of its checkpoints",
+            target=_target(name, branch),
+            hint="`graph.update_state(config, values)` makes one with other values",
+        )
+
+
+def refuse_undo(reader: LogReader, branch: str, seq: int, path: Iterable[Commit]) -> None:
+    """Raise Conflict for a branch of a thread.
 
     Args:
         seq: the commit that is to be undone; `path`: those that it is behind, newest first.
     """
-    if not _is_of_thread(working):
+    if not _is_thread(reader):
         return
     before = next(
         (one.seq for one in path if one.delta or one.trimmed or one.cause.kind in MOVES), seq - 1
     )
-    back = shell.perdure("rollback", working.name, str(before))
+    back = shell.perdure("rollback", reader.name, str(before), **_on(branch))
     raise Conflict(
         f"cannot undo commit {seq}: a LangGraph thread goes back as a whole, with what its tasks "
-        "wait for and wrote", target=_target(working),
+        "wait for and wrote", target=_target(reader.name, branch),
         hint=f"`{back}` goes back to before it",
     )  # fmt: skip
 
 
-def refuse_redo(working: WorkingCopy[Any], path: Iterable[Commit]) -> None:
-    """Raise Conflict for a line of a thread: nothing is ever undone there."""
-    if not _is_of_thread(working):
+def refuse_redo(reader: LogReader, branch: str, path: Iterable[Commit]) -> None:
+    """Raise Conflict for a branch of a thread: nothing is ever undone there."""
+    if not _is_thread(reader):
         return
     move = None
     for commit in path:
@@ -59,42 +69,42 @@ def refuse_redo(working: WorkingCopy[Any], path: Iterable[Commit]) -> None:
             move = commit.seq
         if commit.delta or commit.trimmed or move:
             break
-    back = shell.perdure("rollback", working.name, str(move - 1) if move else "SEQ")
-    log = shell.perdure("log", working.name, all=True)
+    back = shell.perdure("rollback", reader.name, str(move - 1) if move else "SEQ", **_on(branch))
+    log = shell.perdure("log", reader.name, all=True)
     raise Conflict(
         "cannot redo: a LangGraph thread goes back, and forward again, as a whole",
-        target=_target(working),
+        target=_target(reader.name, branch),
         hint=f"`{back}` goes forward to before the rollback" if move else
         f"`{back}` goes to any commit that `{log}` shows",
     )  # fmt: skip
 
 
-def refuse_inner(working: WorkingCopy[Any]) -> None:
+def refuse_inner(reader: LogReader, branch: str) -> None:
     """Raise Conflict for a line of a subgraph: it goes back with all others."""
-    if not working.branch.startswith(INNER) or not _is_of_thread(working):
+    if not branch.startswith(INNER) or not _is_thread(reader):
         return
-    back = shell.perdure("rollback", working.name, "SEQ")
+    back = shell.perdure("rollback", reader.name, "SEQ")
     raise Conflict(
-        "a subgraph's line does not go back alone", target=_target(working),
+        "a subgraph's line does not go back alone", target=_target(reader.name, branch),
         hint=f"`{back}` moves the thread back to a commit, with all its lines",
     )  # fmt: skip
 
 
-def refuse_thinned(working: WorkingCopy[Any], seq: int) -> None:
+def refuse_thinned(reader: LogReader, branch: str, seq: int) -> None:
     """Raise NotFound for a line of a thread that is to go back to before what retention left. It
     may have left the state of that commit, for another reason: not what all other lines were then,
     nor what waited."""
-    said = working.reader.trim() if is_line(working.branch) else None
-    if said is None or not _is_of_thread(working):
+    said = reader.trim() if is_line(branch) else None
+    if said is None or not _is_thread(reader):
         return
     # Where a branch that is no line left one, is the moment that it stands for.
-    path = working.reader.ancestors(seq, damaged="all")
+    path = reader.ancestors(seq, damaged="all")
     moment = next((one for one in path if is_line(one.branch) or one.branch.startswith(OURS)), None)
     if moment is None or moment.seq == 1 or moment.seq >= said.before or _is_named(moment):
         return
     raise NotFound(
         f"what the thread was at commit {seq} was removed by retention",
-        target=_target(working),
+        target=_target(reader.name, branch),
         hint=f"it goes back to commit {said.before} and those behind it, and to checkpoints; a copy"
         " of the store, or an export, from before that has it",
     )  # fmt: skip
@@ -104,14 +114,16 @@ def _is_named(commit: Commit) -> bool:
     return any(record.get("t") == "checkpoint" for record in commit.records)
 
 
-def _is_of_thread(working: WorkingCopy[Any]) -> bool:
-    if not is_line(working.branch):
-        return False
-    for commit in working.reader.commits(1, damaged_too=True):
+def _is_thread(reader: LogReader) -> bool:
+    for commit in reader.commits(1, damaged_too=True):
         if commit.schema_id:
             return commit.schema_id == THREAD
     return False
 
 
-def _target(working: WorkingCopy[Any]) -> str:
-    return f"agent {working.name!r}, branch {working.branch!r}"
+def _on(branch: str) -> dict[str, str]:
+    return {} if branch == MAIN else {"branch": branch}
+
+
+def _target(name: str, branch: str) -> str:
+    return f"agent {name!r}, branch {branch!r}"

@@ -59,9 +59,9 @@ def moving(
     def plan() -> tuple[int, int, Riders, list[Commit]]:
         seq = target()
         head = find_head(working)  # not its state: this is the way back from one that is damaged
-        refuse_inner(working)
-        refuse_thinned(working, seq)
-        reader = working.reader
+        reader, branch = working.reader, working.branch
+        refuse_inner(reader, branch)
+        refuse_thinned(reader, branch, seq)
         cancelled = _cancelled(working, cancel_run)
         left = [
             commit for commit in _left_behind(reader, head, seq)
@@ -100,7 +100,7 @@ def _going_back(
         cancelled = _cancelled(working, cancel_run)
         path = _Path(reader, working.seq)
         if kind == "redo":
-            refuse_redo(working, path.since(working.seq))
+            refuse_redo(reader, working.branch, path.since(working.seq))
         _, (major, _) = working.schema_to_write()
         plan = make_plan(path, partial(_state_before, working, kind), major)
         if plan is None:
@@ -108,7 +108,8 @@ def _going_back(
         if (problem := hindrance(working, kind, plan)) is not None:
             raise problem
         if kind == "undo":
-            refuse_undo(working, plan.seqs[0], islice(path.since(plan.seqs[0]), 1, None))
+            before = islice(path.since(plan.seqs[0]), 1, None)
+            refuse_undo(reader, working.branch, plan.seqs[0], before)
         undone = [reader.commit(seq) for seq in plan.seqs] if kind == "undo" else []
         riders = _riders(working, cancelled)
         if plan.record is not None:

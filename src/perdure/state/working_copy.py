@@ -29,6 +29,7 @@ from perdure.state.initial_state import initial_state
 from perdure.state.live_object import Live
 from perdure.state.others_commits import MOVES, advance_both, newer_commits
 from perdure.state.snapshot_age import SinceSnapshot
+from perdure.state.thread_rollback import refuse_edit
 from perdure.storage.appending import NOTHING, Riders
 from perdure.storage.log.proposals import Committed, Proposal
 from perdure.storage.log.reader import Folded, LogReader
@@ -305,7 +306,7 @@ class WorkingCopy(Generic[T]):
         """A draft of the state, which `commit_recording` or `restore` ends."""
         self._mend()
         typed = self.typed  # built from the plain state as it is before the draft changes it
-        self._keep_base()
+        self._begin_change()
         self._open = recording = Recording(self.schema, self._plain, typed=typed)
         return recording
 
@@ -351,7 +352,7 @@ class WorkingCopy(Generic[T]):
         self._mend()
         if not self.in_memory:
             yield lambda: self._live.attempt(self.plain, self._seq) if whole else self.typed
-        self._keep_base()
+        self._begin_change()
         seq, before = self._seq, self._plain
         # Taking a deletion back would put the key last, and the order of keys counts.
         spare = copy(before) if any(type(op) is ops.Delete for op in delta) else MISSING
@@ -399,8 +400,9 @@ class WorkingCopy(Generic[T]):
             yield from self._committing_base()
         return (yield from self._submitting(delta, cause, riders, root=root, plan=plan))
 
-    def _keep_base(self) -> None:
+    def _begin_change(self) -> None:
         """Where a base must be written first, it is the state before any change, to its order."""
+        refuse_edit(self.schema.id, self.name, self.branch)
         if self._seq == 0 or self.migration_due:
             self._base = copy(self._plain)
 
@@ -422,6 +424,7 @@ class WorkingCopy(Generic[T]):
         yield self.load
         if self._seq:
             return None
+        refuse_edit(self.schema.id, self.name, self.branch)
         self.schema.check_invariants(None, view(self.schema, self._plain), [()])
         created, cause = [ops.Set((), self._plain)], Cause("create")
         return (yield from self._submitting(created, cause, NOTHING, along=along))

@@ -16,9 +16,11 @@ from langgraph.graph import START, StateGraph
 from langgraph.types import Command, interrupt
 from typing_extensions import TypedDict
 
+import perdure
 from perdure.errors import Conflict
 from perdure.integrations.langgraph import PerdureSaver
 from perdure.integrations.langgraph.threads.counted_commits import Past
+from perdure.integrations.langgraph.values.thread_names import SCHEMA_ID
 from tests.cli.operator import Operator
 from tests.integrations.langgraph.checkpoints import config, get, id_of, line, put, values_of
 from tests.integrations.langgraph.conftest import Place
@@ -145,12 +147,72 @@ def test_an_undo_is_refused_with_the_command_that_does_it(tmp_path: Path) -> Non
     assert "rollback t 5`" in operator.refused("redo", "t")[1]
     with PerdureSaver.from_url(path) as saver:
         assert values_of(saver) == {"n": 7}
-        what_if = agent_of(saver).fork("what-if")  # which LangGraph does not look at
-        what_if.undo()
-        what_if.redo()
+        agent_of(saver).fork("what-if")  # which LangGraph does not look at, but may be adopted
         put(saver, {"n": 8}, get(saver).config, 8)
     assert "log t --all`" in operator.refused("redo", "t")[1]
     assert "rollback t 6`" in operator.refused("undo", "t")[1]
+    assert "rollback t 2 --branch what-if`" in operator.refused("undo", "t", "-b", "what-if")[1]
+
+
+def test_an_edit_is_refused_with_the_call_that_does_it(place: Place) -> None:
+    """Story: a password was edited out of a thread. The commit was made, and `perdure state` showed
+    it; the graph still had the password, and its next step committed a state with it. So it was on
+    a fork that was adopted then."""
+    saver = place.open()
+    at = line(saver, 2)[-1]
+    before = end_of(saver)
+    called = []
+
+    def change(draft: Any) -> None:
+        called.append(draft)
+        draft["values"]["n"] = 7
+
+    agents = [agent_of(saver), agent_of(saver).fork("what-if")]
+    for agent in agents:
+        with pytest.raises(Conflict, match="update_state"):
+            agent.update(change)
+        with pytest.raises(Conflict, match="update_state"), agent.edit("by hand"):
+            called.append(agent)
+        with pytest.raises(Conflict, match="update_state"):
+            agent.save({"values": {"n": 7}, "versions": {}, "seen": {}})
+        assert agent.state["values"] == agent.refresh()["values"] == {"n": 1, "log": [0]}
+    assert called == []
+    assert end_of(saver) == before + 1  # the fork
+
+    @perdure.agent(perdure.Schema(dict, id=SCHEMA_ID))
+    def edits(run: perdure.Run[dict[str, Any]]) -> None:
+        with run.edit("by hand") as draft:
+            change(draft)
+
+    with pytest.raises(Conflict, match="update_state"):
+        saver.store.run(edits, "t")
+    with pytest.raises(Conflict, match="update_state"):
+        saver.store.agent("new", perdure.Schema(dict, id=SCHEMA_ID)).checkpoint("begun")
+    assert saver.store.find("new") is None
+    put(saver, {"n": 8}, at, 8)
+    assert values_of(place.open()) == {"n": 8}
+
+
+def test_an_edit_by_a_coroutine_is_refused(tmp_path: Path) -> None:
+    """Story: as above; who awaits reads the head and begins the block on other ways."""
+    path = tmp_path / "threads.db"
+    with PerdureSaver.from_url(path) as saver:
+        line(saver, 2)
+    asyncio.run(_edits_refused(path))
+
+
+async def _edits_refused(path: Path) -> None:
+    async with perdure.open_async(path) as store:
+        agent = await store.agent("t", perdure.Schema(dict, id=SCHEMA_ID))
+        for _ in range(2):
+            with pytest.raises(Conflict, match="update_state"):
+                async with agent.edit("by hand"):
+                    raise AssertionError
+        with pytest.raises(Conflict, match="update_state"):
+            await agent.update(lambda draft: draft.clear())
+        with pytest.raises(Conflict, match="update_state"):
+            await agent.save({})
+        assert (await agent.refresh())["values"]["n"] == 1
 
 
 def test_a_subgraphs_line_does_not_go_back_alone(place: Place) -> None:
