@@ -30,8 +30,37 @@ HELD_MAX = 1000
 LEVELS_MAX = 20
 """How deep they are in each other, at most."""
 
+ARGS = "args"
+"""Stands among what is lost for arguments that are not plain: the words are there instead."""
+
+_CAUSE: Any = vars(BaseException)["__cause__"]
+_TRACEBACK: Any = vars(BaseException)["__traceback__"]
+"""As every exception has them, whatever its class says."""
+
 _WITH_MEMBERS = (OSError, ImportError, NameError, AttributeError)
 _OWN = ("problem", "target", "hint")
+
+
+class Lost:
+    """Stands where an error had what is no plain data: the first time, too, so that a function that
+    asks for it takes the same way on replay. Whoever asks it for anything is told what to do."""
+
+    __slots__ = ("_says",)
+
+    def __init__(self, kind: type, name: str) -> None:
+        self._says = (
+            f"{name!r} of {kind.__qualname__} is not kept: only what is plain data of an error is "
+            "recorded, and raised again on replay. Look at it inside of the step or tool: catch "
+            "the error there, and return, or raise with, what is to be decided by"
+        )
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__") or name == "_says":
+            raise AttributeError(name)
+        raise AttributeError(self._says)
+
+    def __repr__(self) -> str:
+        return "<not kept>"
 
 
 class CallCancelled(PerdureError):
@@ -52,7 +81,8 @@ def words(error: BaseException) -> str:
 
 
 def error_record(error: BaseException) -> dict[str, Plain]:
-    """An exception as plain data: its type's name, its words, and what it carries that is plain.
+    """An exception as plain data: its type's name, its words, what it carries that is plain, and
+    the names of what it carries that is not (``lost``).
 
     It is tried at once whether it comes back as the same type with the same words. Where not, the
     record says ``stand_in``: it is raised again as `CallFailed`. A group comes back with each of
@@ -98,17 +128,21 @@ def _held_record(error: BaseException, holders: _Holders) -> dict[str, Plain]:
 
 def _whole_record(error: BaseException, holders: _Holders) -> dict[str, Plain]:
     kind = type(error)
-    args, nested = _args(error, holders)
+    lost: list[str] = []
+    args, nested = _args(error, holders, lost)
     record: dict[str, Plain] = {
         "type": f"{kind.__module__}:{kind.__qualname__}", "text": words(error), "args": args,
     }  # fmt: skip
+    cause = _CAUSE.__get__(error)
+    if isinstance(cause, Exception):
+        record["cause"] = _held_record(cause, holders)
     if issubclass(kind, BaseExceptionGroup):
         group: Any = error
         record["exceptions"] = [_held_record(one, holders) for one in group.exceptions]
-    attributes = _attributes(error, nested, holders)
-    for part, found in (
-        ("attributes", attributes), ("members", _members(error)), ("nested", nested)
-    ):  # fmt: skip
+    attributes = _attributes(error, nested, holders, lost)
+    members = _members(error)
+    parts = ("attributes", attributes), ("members", members), ("nested", nested), ("lost", lost)
+    for part, found in parts:
         if found:
             record[part] = found
     if kind.__module__.startswith("pydantic_core"):
@@ -119,13 +153,30 @@ def _whole_record(error: BaseException, holders: _Holders) -> dict[str, Plain]:
 
 
 def as_replayed(error: Exception, record: Mapping[str, Any], target: str) -> Exception:
-    """What the call that left with this error raises: the same the first time as on replay."""
-    return rebuild_error(record, target) if _stands_in(record) else error
+    """What the call that left with this error raises: the same the first time as on replay, with
+    the traceback that it has."""
+    if not _differs(record):
+        return error
+    again = rebuild_error(record, target)
+    made: BaseException | None = again
+    was: BaseException | None = error
+    while made is not None and was is not None:
+        _TRACEBACK.__set__(made, _TRACEBACK.__get__(was))
+        made, was = _CAUSE.__get__(made), _CAUSE.__get__(was)
+    return again
 
 
 def _stands_in(record: Mapping[str, Any]) -> bool:
     """Whether it stands for an error that does not come back as it was, or a member of it does."""
     return bool(record.get("stand_in")) or any(map(_stands_in, record.get("exceptions", ())))
+
+
+def _differs(record: Mapping[str, Any]) -> bool:
+    """Whether what is raised again can be told from the error that it is the record of."""
+    if record.get("stand_in") or record.get("lost"):
+        return True
+    held = [*record.get("exceptions", ()), *record.get("nested", {}).values()]
+    return any(map(_differs, [*held, record["cause"]] if "cause" in record else held))
 
 
 def rebuild_error(record: Mapping[str, Any], target: str) -> Exception:
@@ -176,11 +227,25 @@ def _rebuilt(kind: type[Exception], record: Mapping[str, Any], target: str) -> E
     error = _made(kind, args)
     if isinstance(error, PerdureError):
         error.problem, error.target, error.hint = str(record["text"]), target, ""
-    vars(error).update(record.get("attributes", {}), **nested)
+    for name, value in {**record.get("attributes", {}), **nested}.items():
+        _give(error, name, value)
     for member, value in record.get("members", {}).items():
         value = Path(value["path"]) if isinstance(value, dict) else value
         BaseException.__setattr__(error, member, value)
+    for name in record.get("lost", ()):
+        if name != ARGS:
+            _give(error, str(name), Lost(kind, str(name)))
+    if "cause" in record:
+        _CAUSE.__set__(error, rebuild_error(record["cause"], ""))
     return error
+
+
+def _give(error: Exception, name: str, value: Any) -> None:
+    """An attribute, whatever its class makes of being given one."""
+    try:
+        object.__setattr__(error, name, value)  # one of a slot, too
+    except AttributeError:
+        vars(error)[name] = value
 
 
 def _made(kind: type[Exception], args: list[Any]) -> Exception:
@@ -204,13 +269,16 @@ def _comes_back(error: BaseException, record: Mapping[str, Any]) -> bool:
     return type(again) is type(error) and words(again) == record["text"]
 
 
-def _args(error: BaseException, holders: _Holders) -> tuple[Plain, dict[str, Plain]]:
+def _args(
+    error: BaseException, holders: _Holders, lost: list[str]
+) -> tuple[Plain, dict[str, Plain]]:
     """Its arguments, and those of them that are errors themselves; its words, where not plain. Of a
     group they are its message: its members stand apart."""
     try:
         return _taken_args(error, holders)
     except Exception as raised:
         check_own(raised, lambda: _taken_args(error, holders))
+        lost.append(ARGS)
         return [words(error)], {}
 
 
@@ -232,11 +300,13 @@ def _add_nested(nested: dict[str, Plain], name: str, error: Exception, holders: 
 
 
 def _attributes(
-    error: BaseException, nested: dict[str, Plain], holders: _Holders
+    error: BaseException, nested: dict[str, Plain], holders: _Holders, lost: list[str]
 ) -> dict[str, Plain]:
     """What the error carries beside its arguments, e.g. a `retry_after`: as far as it is plain."""
     found: dict[str, Plain] = {}
-    for name, value in getattr(error, "__dict__", {}).items():
+    for name, value in {**_slots_of(error), **getattr(error, "__dict__", {})}.items():
+        if name.startswith("__") and name != "__notes__":
+            continue
         try:
             if isinstance(value, Exception):
                 _add_nested(nested, name, value, holders)
@@ -244,11 +314,26 @@ def _attributes(
             plain, size = _sized(value)
         except Exception as raised:
             check_own(raised, partial(_sized, value))
+            lost.append(name)
             continue
-        own = isinstance(error, PerdureError) and name in _OWN
-        if not name.startswith("__") and (own or size <= ATTRIBUTE_MAX):
+        if size <= ATTRIBUTE_MAX or (isinstance(error, PerdureError) and name in _OWN):
             found[name] = plain
+        else:
+            lost.append(name)
     return found
+
+
+def _slots_of(error: BaseException) -> dict[str, Any]:
+    """What is in the slots of its own classes."""
+    names = [
+        name for kind in type(error).__mro__ if kind.__module__ != "builtins"
+        for name in _names_of(vars(kind).get("__slots__", ()))
+    ]  # fmt: skip
+    return {name: getattr(error, name) for name in names if hasattr(error, name)}
+
+
+def _names_of(slots: Any) -> tuple[str, ...]:
+    return (slots,) if isinstance(slots, str) else tuple(slots)
 
 
 def _sized(value: Any) -> tuple[Plain, int]:
@@ -314,15 +399,18 @@ def _validation_error(kind: Any, made: Mapping[str, Any]) -> Exception:
     parts = []
     for part in made["errors"]:
         detail = {"type": part["type"], "loc": tuple(part["loc"]), "input": part["input"]}
-        try:
-            kind.from_exception_data("", [{**detail, "ctx": part["ctx"]}])
+        if part["ctx"]:
             detail["ctx"] = part["ctx"]
+        try:
+            kind.from_exception_data("", [detail])
         except KeyError:  # not one of pydantic's own kinds
             custom = sys.modules["pydantic_core"].PydanticCustomError
             detail["type"] = custom(part["type"], part["msg"])
+            detail.pop("ctx", None)
         parts.append(detail)
     shown = "json" if made["json"] else "python"
     error: Exception = kind.from_exception_data(
         made["title"], parts, input_type=shown, hide_input=made["hide"]
     )
+    error.args = ()  # as those have that pydantic raises
     return error

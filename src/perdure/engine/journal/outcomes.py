@@ -81,7 +81,4 @@ def error_of(call: Call, raised: Exception) -> Exception:
 def handed(call: Call, error: Exception, failure: Mapping[str, Any]) -> Carried:
     """What the function gets of a call that left with this error: the same the first time as on
     replay."""
-    again = as_replayed(error, failure, call.target)
-    if again is not error:
-        again.__cause__ = error
-    return Carried(again)
+    return Carried(as_replayed(error, failure, call.target))
