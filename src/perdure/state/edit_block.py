@@ -1,4 +1,4 @@
-"""`with agent.edit(…) as draft`: one block, one commit."""
+"""`with agent.edit(…) as draft`: one block, one commit, once for each idempotency key."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The inverse of commits behind which there are others, and what of those stands in its way."""
+"""The inverse of commits: what is put back where, in which order, and what stands in its way."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Undo and redo, planned on commits alone: what can be taken back, and what stands in the way."""
+"""Undo and redo, planned on commits alone: which can be taken back, and which not (migrations)."""
 
 from __future__ import annotations
 
