@@ -129,6 +129,32 @@ def test_children_end_with_their_parent_or_live(store: Store, let_live: bool) ->
         assert problems == {"with a/parent/main"}
 
 
+@pytest.mark.parametrize("fails", [False, True])
+def test_what_an_ended_child_left_at_work_goes_on(store: Store, fails: bool) -> None:
+    """Story: a whole tree was to be stopped by cancelling its root. One run in the middle had ended
+    a moment before, and what that had started went on; the docs said that it was cancelled."""
+
+    @perdure.agent(dict)
+    def middle(run: perdure.Run[dict]) -> None:
+        run.options(key="leaf").start(paying, "bank 1", 0)
+        if fails:
+            raise ValueError("no")
+
+    @perdure.agent(dict)
+    def root(run: perdure.Run[dict]) -> None:
+        run.options(key="middle").start(middle, "office")
+        run.wait_for("never")
+
+    go(store, root, "firm")
+    with suppress(ValueError):
+        go(store, middle, "office", key="middle")
+    go(store, paying, "bank 1", 0, key="leaf")
+    store.handle("firm/root/main").cancel()
+    go_on_children(store)
+    (leaf,) = store.runs(unfinished=True)
+    assert (leaf.status, leaf.parent) == ("waiting", "office/middle/middle")
+
+
 def test_a_cancelled_child_is_told_of(store: Store) -> None:
     go(store, shop, "shop", "bank", 0)
     go_on_children(store)
