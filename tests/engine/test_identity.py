@@ -56,6 +56,22 @@ def test_other_arguments_need_another_key(store: Store, refund: Any, crash: Cras
     assert [run.id for run in store.runs("a")] == ["a/refund/main", "a/refund/msg-2"]
 
 
+def test_other_arguments_are_not_taken_for_what_was_started(store: Store, refund: Any) -> None:
+    """Who started a run for another invoice got a handle on the one that was asked for first, and
+    its receipt, and heard nothing of that."""
+    handle = store.start(refund, "a", "i-1", cents=3)
+    for ended in (False, True):
+        assert store.start(refund, "a", "i-1", 3).id == handle.id
+        with pytest.raises(Conflict, match=r"another key: store\.options\(key="):
+            store.start(refund, "a", "i-2", cents=3)
+        if not ended:
+            assert store.run(refund, "a", "i-1", 3) == handle.result(0.0)
+    store.options(key="begun").run(refund, "a", "i-1")
+    with pytest.raises(Conflict, match="other arguments"):
+        store.options(key="begun").start(refund, "a", "i-2")
+    assert [run.key for run in store.runs("a")] == ["main", "begun"]
+
+
 def test_a_crashed_run_is_not_resumed_with_other_arguments(
     store: Store, refund: Any, crash: Crashes
 ) -> None:

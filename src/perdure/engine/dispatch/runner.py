@@ -15,13 +15,13 @@ from perdure.engine.dispatch.heartbeat import LEASE_TTL, Liveness
 from perdure.engine.execution.current_run import current
 from perdure.engine.execution.execution import Execution
 from perdure.engine.execution.wakeups import POLL_S, Wakeups
-from perdure.engine.functions.orders import Order
+from perdure.engine.functions.orders import Order, refuse_others
 from perdure.engine.journal.effects import drive
 from perdure.errors import Fenced, PerdureError
-from perdure.model import Message, RunInfo
+from perdure.model import MISSING, Message, RunInfo
 from perdure.state.context import Context
 from perdure.state.runs.run_rows import FINISHED
-from perdure.storage.capabilities import Sent
+from perdure.storage.capabilities import RunQuery, Sent
 from perdure.storage.log.refusals import HeldError
 from perdure.system.locks import Lock
 from perdure.visible import visible
@@ -285,6 +285,10 @@ class Runner:
             sent = self._context.send(Message(run, order.agent, "start", order.function, "", plain))
             if isinstance(sent, Sent):
                 break  # else its agent was deleted meanwhile: it is asked for of the next one
+        if not sent.fresh:
+            begun = sent.message.value is MISSING
+            rows = self._context.backend.runs(RunQuery(run_id=run)) if begun else []
+            refuse_others(order, run, rows[0] if rows else None, [] if begun else [sent.message])
         self.wakeups.tell(run)
         return run
 
