@@ -19,10 +19,6 @@ from typing import Any
 from unittest.mock import patch
 from uuid import UUID
 
-import perdure
-import perdure.core
-import perdure.engine
-import perdure.state
 from perdure.engine.dispatch import worker
 from perdure.engine.functions import run as run_module
 from perdure.storage import listeners
@@ -100,12 +96,14 @@ _imported = False
 
 
 def _import_all() -> None:
-    """A module that is imported in the middle of a simulation would miss it."""
+    """A module that is imported in the middle of a simulation would miss it, in whatever room it
+    is: one that did had threads and a clock of its own, and each simulation waited for it."""
     global _imported
     if _imported:
         return
-    for package in (perdure.core, perdure.engine, perdure.state):
-        for found in pkgutil.iter_modules(package.__path__, package.__name__ + "."):
+    for name in ("core", "engine", "retention", "state", "system", "transfer", "verification"):
+        package = importlib.import_module(f"perdure.{name}")
+        for found in pkgutil.walk_packages(package.__path__, package.__name__ + "."):
             importlib.import_module(found.name)
     _imported = True
 
