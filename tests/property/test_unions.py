@@ -281,6 +281,74 @@ def test_an_edit_in_place_makes_no_object_one_of_another_class() -> None:
         assert agent.state == store.agent("a", Ticket).state == Ticket(Long(2))
 
 
+class Lists(pydantic.BaseModel):
+    ids: list[int] | list[str] = []
+    notes: dict[str, int] | dict[str, str] = {}
+    marks: set[int] | set[str] = set()
+    items: list[Short] | list[Long] = []
+    models: list[Model] | list[Wide] = []
+    sizes: list[float] | list[str] = []
+
+
+LISTS = Lists(
+    ids=["007"],
+    notes={"zip": "01234"},
+    marks={"1"},
+    items=[Short(1)],
+    models=[Model(x=1)],
+    sizes=[1.5],
+)
+
+
+@pytest.mark.parametrize(
+    ("act", "path"),
+    [
+        (lambda draft: draft.ids.append(42), r"ids\[0\]: a str would come back as a int"),
+        (lambda draft: draft.notes.update(n=5), r"notes\.zip: a str would come back as a int"),
+        (lambda draft: draft.marks.add(3), r"marks: this set would come back as another one"),
+        (lambda draft: draft.items.append(Long(1, "z")), r"items\[0\]: a Short would come back"),
+        (lambda draft: draft.models.append(Wide(x=1)), r"models\[1\]: a Wide would come back"),
+    ],
+)
+def test_an_edit_makes_no_list_one_of_another_kind(act: Any, path: str) -> None:
+    """Story: a number was appended to a list of texts, which pydantic then takes for a list of
+    numbers: the text "007" that was there was committed as 7. So it was with dicts and sets; and
+    objects that were there, or came, were of another class from then on, without their fields."""
+    with perdure.open("memory://") as store:
+        agent = store.agent("a", Lists, initial=copy.deepcopy(LISTS))
+        agent.checkpoint("made")
+        with pytest.raises(perdure.Unstorable, match=path):
+            agent.update(act)
+        assert agent.state == store.agent("a", Lists).state == LISTS
+
+
+def test_a_state_that_is_a_list_is_made_none_of_another_kind() -> None:
+    """Story: as above, with nothing around the list."""
+    type_: Any = list[Model] | list[Wide]
+    with perdure.open("memory://") as store:
+        agent = store.agent("a", type_, initial=[Model(x=1)])
+        agent.checkpoint("made")
+        with pytest.raises(perdure.Unstorable, match=r"state\[1\]: a Wide would come back"):
+            agent.update(lambda draft: draft.append(Wide(x=1)))
+        assert agent.state == store.agent("a", type_).state == [Model(x=1)]
+
+
+def test_what_an_edit_brings_is_converted_to_the_kind_of_the_list() -> None:
+    with perdure.open("memory://") as store:
+        agent = store.agent("a", Lists, initial=LISTS)
+
+        def act(draft: Any) -> None:
+            draft.sizes.append(2)
+            draft.ids[:] = ["x"]
+            draft.models.append({"x": 2, "y": "z"})
+            draft.notes = {"n": 5}
+
+        agent.update(act)
+        after = {"ids": ["x"], "models": [Model(x=1), Model(x=2, y="z")], "notes": {"n": 5}}
+        expected = LISTS.model_copy(update={**after, "sizes": [1.5, 2.0]})
+        assert agent.state == store.agent("a", Lists).state == expected
+
+
 class Spots(pydantic.BaseModel):
     v: Named | dict[str, Any]
 

@@ -11,9 +11,10 @@ from msgspec.structs import replace
 
 from perdure.core.live.drift import REORDERED, compare, holds
 from perdure.core.live.shadow import ObjectShadow, Shadow
+from perdure.core.types.kept_whole import check_shown
 from perdure.core.types.nodes import AnyNode, Node, Walker, isolate
 from perdure.core.types.objects import ObjectNode, is_default, reconcile
-from perdure.core.types.unions import UnionNode
+from perdure.core.types.unions import UnionNode, Whole
 from perdure.core.values import ops as ops_module
 from perdure.core.values.ops import Delete, Increment, Op, Set, TextSplice
 from perdure.core.values.plain_values import SCALARS, Path, Plain, format_path, look_up, same
@@ -44,7 +45,7 @@ class Ground:
         self.built: dict[int, Any] = {}  # what this plan built: it cannot have drifted
         self.settled: set[int] = set()  # built from the final plain tree: later ops are in it
         self.undo: list[tuple[Any, Any, Any]] = []
-        self.turned: list[tuple[str, type, type]] = []  # see `TypedPlan`
+        self.turned: list[Unstorable] = []  # see `TypedPlan`
 
     def value(self, node: Node, plain: Plain, path: Path) -> tuple[Any, Plain]:
         """The typed value, and the plain one in normal form: `plain` itself where it is so."""
@@ -207,6 +208,28 @@ class Ground:
         for one in compare(node, value, plain, deep=False, root=self.name):
             if one.reason != REORDERED:  # taking a deletion back puts its key last
                 raise self.drifted(final)
+
+    def check_turned(self, node: Node, old: Any, given: Plain, new: Any, final: Path) -> None:
+        """Note where what is built anew is not what a draft shows there: it is of another class;
+        or an item is, or was converted, which the draft has as one of either kind of container.
+
+        Args:
+            given: the plain value, as the ops left it.
+        """
+        was, comes, picked = type(old), type(new), node.pick_typed(new)
+        try:
+            if was is not comes:
+                raise Unstorable(
+                    f"a {was.__qualname__} would come back as a {comes.__qualname__}",
+                    target=self.text(final),
+                    hint="assign a whole new value; or give both a field that tells them apart "
+                    "(a Literal, or a tag)",
+                )
+            if isinstance(picked, Whole):
+                shown = picked.assemble(given, final, self.name)
+                check_shown(picked, shown, new, final, self.name)
+        except Unstorable as error:
+            self.turned.append(error)
 
     def get(self, shadow: Shadow, key: Any, path: Path) -> Any:
         try:

@@ -15,7 +15,7 @@ from perdure.core.live.ground import AT_A_KEY, Ground, put_back, replace_content
 from perdure.core.live.shadow import ListShadow, ObjectShadow, SetShadow, Shadow, shadow_of
 from perdure.core.types import late_fields
 from perdure.core.types.classes import PydanticFace
-from perdure.core.types.nodes import LeafNode, Node, Walker
+from perdure.core.types.nodes import LeafNode, Node, Walker, isolate
 from perdure.core.types.objects import ObjectNode
 from perdure.core.types.unions import UnionNode
 from perdure.core.values import ops as ops_module
@@ -46,13 +46,12 @@ class TypedPlan:
 
     Attributes:
         normalises: whether validation changed the ops, or the plain tree.
-        turned: where ops inside a member of a union made another member of it: its path, and the
-            types that it was and will be.
+        turned: where ops inside a member of a union made another member of it.
     """
 
     def __init__(
         self, root: Any, shadows: Sequence[Shadow | Appended], normalises: bool,
-        turned: Sequence[tuple[str, type, type]] = (),
+        turned: Sequence[Unstorable] = (),
     ) -> None:  # fmt: skip
         self._root = root
         self._shadows = shadows
@@ -65,12 +64,8 @@ class TypedPlan:
         Raises:
             Unstorable: it would be.
         """
-        for path, was, comes in self.turned:
-            raise Unstorable(
-                f"a {was.__qualname__} would come back as a {comes.__qualname__}", target=path,
-                hint="assign a whole new value; or give both a field that tells them apart "
-                "(a Literal, or a tag)",
-            )  # fmt: skip
+        for error in self.turned:
+            raise error
 
     def apply(self) -> Any:
         """Bring the live object in step; returns the root, a new one only where it was replaced."""
@@ -207,10 +202,10 @@ class Planner(Ground):
         if not path:
             if final is not None:
                 old = self.typed
+                given = isolate(self.plain)
                 self.check_rebuilt(self.node, old, final, index)
                 self._replace_root(None)
-                if type(old) is not type(self.typed):
-                    self.turned.append((self.text(final), type(old), type(self.typed)))
+                self.check_turned(self.node, old, given, self.typed, final)
             return
         shadow = self._resolve(path[:-1], index)
         node = shadow.node.child(path[-1])
@@ -221,10 +216,10 @@ class Planner(Ground):
             value = self.passing()
         else:
             self.check_rebuilt(node, old, final, index)
+            given = look_up(self.plain, final)
             value = self.settle(node, final)
+            self.check_turned(node, old, given, value, final)
             carry_over(node, old, value)
-            if type(value) is not type(old):
-                self.turned.append((self.text(final), type(old), type(value)))
         self.forget(old)
         shadow.put(path[-1], value, index)
 

@@ -44,6 +44,11 @@ def comes_back(node: Node, given: Any, built: Any, at: Path, root: str) -> bool:
     return comparison.exact
 
 
+def check_shown(node: Node, shown: Any, built: Any, at: Path, root: str) -> None:
+    """Refuse a value that a draft showed and that would come back as another, plain data, too."""
+    _Comparison(root).compare(node, shown, built, at, True)
+
+
 def check_member(node: Node, given: Any, plain: Any, at: Path, root: str) -> None:
     """Refuse a new dict key or set member that would come back as another; see `comes_back`."""
     if not node.as_is:

@@ -268,7 +268,7 @@ def _words_at(classes: Sequence[ObjectNode], name: str) -> Mapping[str, Node] | 
 # -- members put together --------------------------------------------------------------------------
 
 
-class _Whole(Node):
+class Whole(Node):
     """What the union says of a value counts; only while a draft is in between, what the items say.
 
     Attributes:
@@ -287,19 +287,19 @@ class _Whole(Node):
         return False
 
 
-class EitherList(_Whole, ListNode):
+class EitherList(Whole, ListNode):
     """Several kinds of list."""
 
 
-class EitherDict(_Whole, DictNode):
+class EitherDict(Whole, DictNode):
     """Several kinds of dict."""
 
 
-class EitherSet(_Whole, SetNode):
+class EitherSet(Whole, SetNode):
     """Several kinds of set."""
 
 
-class EitherTuple(_Whole, TupleNode):
+class EitherTuple(Whole, TupleNode):
     """Several kinds of tuple."""
 
 
