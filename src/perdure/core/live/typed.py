@@ -368,6 +368,17 @@ class Planner(Ground):
         if last >= 0 and item is not None:
             self.same(item, shadow.value[last], plain[last], (*shadow.path, last))
 
+    def _as_read(self, shadow: ObjectShadow, clone: Any) -> Any:
+        """What whoever reads the log will make of an object: its class's hooks run then, too, and
+        what they refuse nobody could read."""
+        final = self.paths.final(shadow.path, shadow.at)
+        if final is None:
+            return clone
+        try:
+            return shadow.node.build(look_up(self.plain, final), shadow.path, self.name)
+        except SchemaError as error:
+            raise SchemaError(error.problem, target=error.target) from error.__cause__
+
     def _check_object(self, shadow: ObjectShadow) -> None:
         """Run the class's own validation where something that it looks at has changed."""
         face, node = shadow.node.face, shadow.node
@@ -392,13 +403,30 @@ class Planner(Ground):
             face.put(clone, name, self.final(shadow.get(name)))
         before = {name: face.get(clone, name) for name in node.fields}
         kept = late_fields.kept(face, shadow.value, clone, checked)
-        try:
-            clone = face.check(clone, checked)
-        except of_code() as error:
-            raise node.engine.explain(error, shadow.path, self.name) from error
+        if face.is_made_anew:
+            clone = self._as_read(shadow, clone)
+        else:
+            try:
+                clone = face.check(clone, checked)
+            except of_code() as error:
+                raise node.engine.explain(error, shadow.path, self.name) from error
         for name, item in kept.items():
             face.put(clone, name, item)
         for name, old in before.items():
             new = face.get(clone, name)
             if new is not old:
                 self.normalise(shadow, name, new)
+        if face.is_made_anew:
+            self._check_stays(shadow)
+
+    def _check_stays(self, shadow: ObjectShadow) -> None:
+        """What its class makes of an object that it made must be that one: each reader asks it."""
+        final = self.paths.final(shadow.path, shadow.at)
+        if final is None:
+            return
+        plain = look_up(self.plain, final)
+        if self.value(shadow.node, plain, shadow.path)[1] is not plain:
+            raise Unstorable(
+                "validating it once more changes it once more", target=self.text(shadow.path),
+                hint="make what the class does with a new instance leave its own result as it is",
+            )  # fmt: skip

@@ -18,6 +18,7 @@ from msgspec import Struct
 from perdure.core.types.annotations import EphemeralMark, has_validators, of_key, substitute, unwrap
 from perdure.core.types.hints import hints_of
 from perdure.core.types.late_fields import equal, init_only, private_default
+from perdure.core.types.pydantic_hooks import asks_around, looks_around
 from perdure.core.types.slots import content_of, slots_of
 from perdure.core.types.thawed_validators import thawed
 from perdure.errors import SchemaError
@@ -62,6 +63,7 @@ class Face:
     is_dict = False
     opaque_input = False  # a validator may see, and want, keys that the class does not have
     checks_whole = False  # has validators over several fields
+    is_made_anew = False  # and only making an instance calls them: an edit has to make one
     has_private = False  # attributes that are not stored, and that it does not say so of
     forgotten: frozenset[str] = frozenset()  # private attributes that live in memory only
     makes_instances = True  # by a constructor that the library wrote, and that refuses nothing
@@ -333,10 +335,9 @@ class PydanticFace(Face):
         decorators = cls.__pydantic_decorators__
         models = decorators.model_validators.values()
         self.opaque_input = any(one.info.mode != "after" for one in models)
-        self.checks_whole = bool(decorators.model_validators) or (
-            not self.is_model and hasattr(cls, "__post_init__")
-        )
         validators = [*decorators.field_validators.values(), *decorators.validators.values()]
+        self.is_made_anew = self.opaque_input or looks_around(cls, validators)
+        self.checks_whole = bool(models) or self.is_made_anew
         validated = {name for one in validators for name in one.info.fields}
         self._thawed: Any = None
         self._read_private()
@@ -367,7 +368,8 @@ class PydanticFace(Face):
             pydantic.dataclasses.rebuild_dataclass(self.cls)
 
     def _field(self, name: str, info: Any, validated: set[str]) -> Field:
-        metadata = list(info.metadata)
+        # A validator that asks for other fields cannot be asked alone: the class is, as a whole.
+        metadata = [mark for mark in info.metadata if not asks_around(mark)]
         annotation = info.annotation
         if info.discriminator is not None:
             import pydantic

@@ -1,0 +1,216 @@
+"""Classes that pydantic asks for more than one field only as an instance is made: every reader of
+the log makes one, so an edit does."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import pydantic
+import pytest
+from pydantic import AfterValidator, BaseModel, ValidationInfo, field_validator, model_validator
+from pydantic.dataclasses import dataclass as pydantic_dataclass
+
+import perdure
+import perdure.testing
+
+REFUSED = "ends before it starts"
+
+
+class ByField(BaseModel):
+    start: int = 1
+    end: int = 9
+
+    @field_validator("end")
+    @classmethod
+    def check(cls, end: int, info: ValidationInfo) -> int:
+        if end < info.data.get("start", 0):
+            raise ValueError(REFUSED)
+        return end
+
+
+def _after(end: int, info: ValidationInfo) -> int:
+    if end < info.data.get("start", 0):
+        raise ValueError(REFUSED)
+    return end
+
+
+class ByMark(BaseModel):
+    start: int = 1
+    end: Annotated[int, AfterValidator(_after)] = 9
+
+
+class ByHook(BaseModel):
+    start: int = 1
+    end: int = 9
+
+    def model_post_init(self, context: Any) -> None:
+        if self.end < self.start:
+            raise ValueError(REFUSED)
+
+
+class ByInit(BaseModel):
+    start: int = 1
+    end: int = 9
+
+    def __init__(self, **given: Any) -> None:
+        super().__init__(**given)
+        if self.end < self.start:
+            raise ValueError(REFUSED)
+
+
+@pydantic_dataclass
+class ByPostInit:
+    start: int = 1
+    end: int = 9
+
+    def __post_init__(self) -> None:
+        if self.end < self.start:
+            raise ValueError(REFUSED)
+
+
+class Holder(BaseModel):
+    """Looks at what is inside, as it is made."""
+
+    trip: ByField = ByField()
+    most: int = 9
+
+    def model_post_init(self, context: Any) -> None:
+        if self.trip.end > self.most:
+            raise ValueError(REFUSED)
+
+
+KINDS: list[Any] = [ByField, ByMark, ByHook, ByInit, ByPostInit]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_i12_what_making_an_instance_refuses_is_refused_at_the_edit(kind: Any) -> None:
+    """A field was set beyond another one, by which its class judges it. Assigning asks pydantic for
+    that field alone: the edit was acknowledged, and nobody else could read the agent any more."""
+    with perdure.open("memory://") as store:
+        for name, schema, initial, inside in (
+            ("root", kind, kind(), lambda draft: draft),
+            ("list", list[kind], [kind()], lambda draft: draft[0]),
+            ("dict", dict[str, kind], {"k": kind()}, lambda draft: draft["k"]),
+        ):
+            agent = store.agent(name, schema, initial=initial)
+            agent.checkpoint("begun")
+            with pytest.raises(perdure.SchemaError, match=REFUSED), agent.edit() as draft:
+                inside(draft).start = 10
+            with agent.edit() as draft:
+                inside(draft).start, inside(draft).end = 10, 11
+            assert inside(agent.state).end == 11
+            other = store.agent(name, schema)
+            assert other.state == agent.state
+            with other.edit() as draft:
+                inside(draft).end = 12
+            agent.verify()
+
+
+def test_an_outer_class_is_asked_where_something_inside_changed() -> None:
+    with perdure.open("memory://") as store:
+        agent = store.agent("a", Holder, initial=Holder())
+        with pytest.raises(perdure.SchemaError, match=REFUSED), agent.edit() as draft:
+            draft.trip.end = 10
+        with agent.edit() as draft:
+            draft.trip.end, draft.most = 10, 10
+        assert store.agent("a", Holder).state == agent.state
+
+
+class Line(BaseModel):
+    number: int = 1
+    cents: int = 100
+    total: int = 0
+
+    def model_post_init(self, context: Any) -> None:
+        self.total = self.number * self.cents
+
+
+class LineByInit(BaseModel):
+    number: int = 1
+    cents: int = 100
+    total: int = 0
+
+    def __init__(self, **given: Any) -> None:
+        super().__init__(**given)
+        self.total = self.number * self.cents
+
+
+class LineBefore(BaseModel):
+    number: int = 1
+    cents: int = 100
+    total: int = 0
+
+    @model_validator(mode="before")
+    @classmethod
+    def fill(cls, given: Any) -> Any:
+        if isinstance(given, dict):
+            given = {**given, "total": given.get("number", 1) * given.get("cents", 100)}
+        return given
+
+
+@pytest.mark.parametrize("kind", [Line, LineByInit, LineBefore])
+def test_what_making_an_instance_fills_in_is_committed_with_the_edit(kind: Any) -> None:
+    """A total that its class works out was committed as it had been, and every reader worked it out
+    anew: two handles of one commit showed two sums, and a total that was set was lost for all but
+    the one who had set it."""
+    with perdure.open("memory://") as store:
+        agent = store.agent("a", list[kind], initial=[kind()])
+        for change in ({"number": 5}, {"total": 450}, {"number": 2, "total": 3}, {"cents": 7}):
+            with agent.edit() as draft:
+                for name, value in change.items():
+                    setattr(draft[0], name, value)
+            (mine,), (other,) = agent.state, store.agent("a", list[kind]).state
+            assert mine == other
+            stored = agent.at(agent.seq).plain[0]
+            assert stored["total"] == mine.total == mine.number * mine.cents
+
+
+class Counting(BaseModel):
+    n: int = 0
+    made: list[int] = []
+
+    def model_post_init(self, context: Any) -> None:
+        if self.n:
+            self.made.append(self.n)
+
+
+def test_what_changes_with_each_making_is_refused() -> None:
+    with perdure.open("memory://") as store:
+        agent = store.agent("a", Counting, initial=Counting())
+        agent.checkpoint("begun")
+        with pytest.raises(perdure.Unstorable, match="once more"), agent.edit() as draft:
+            draft.n = 1
+        assert store.agent("a", Counting).state == Counting()
+
+
+def test_a_run_that_edits_so_goes_on() -> None:
+    """It had committed what it could not read again: it waited for ever."""
+
+    @perdure.agent(ByField)
+    def moves(run: perdure.Run[ByField]) -> int:
+        try:
+            with run.edit() as draft:
+                draft.start = 10
+        except perdure.SchemaError:
+            run.wait_for("go")
+        return run.state.start
+
+    with perdure.open("memory://") as store:
+        run = perdure.testing.run_until_waiting(store, moves, "a")
+        run.signal("go", None)
+        assert store.run(moves, "a") == 1
+
+
+def test_a_model_with_private_attributes_alone_is_assigned_as_before() -> None:
+    from perdure.core.types.classes import PydanticFace
+
+    class Plain(BaseModel):
+        n: int = 0
+        _seen: int = pydantic.PrivateAttr(default=0)
+
+        @field_validator("n")
+        @classmethod
+        def check(cls, n: int) -> int:
+            return n
+
+    assert not PydanticFace(Plain).is_made_anew
