@@ -233,10 +233,10 @@ class LeafNode(Node):
         return super().assemble(plain, at, root)
 
     def _dump(self, value: Any, at: Path, walker: Walker) -> Plain:
-        """By the library's own dump, accepted only where it comes back equal (I12)."""
+        """By the library's own dump, which stands nowhere else, if it comes back equal (I12)."""
 
         def dumped() -> tuple[Plain, bool]:
-            plain = walker.take(self.engine.dump(self, value), at)
+            plain = Walker(root=walker.root).take(self.engine.dump(self, value), at)
             back = self.engine.validate(self, isolate(plain), at, walker.root)
             return plain, type(back) is type(value) and bool(back == value)
 
