@@ -40,6 +40,20 @@ _REFUSED = (
 )  # fmt: skip
 
 
+_VAGUE = (
+    abc.Collection, abc.Iterable, abc.Container, abc.Reversible, abc.Sized, abc.Hashable,
+    abc.Iterator, abc.Generator,
+)  # fmt: skip
+"""What says too little of a value to know it again. Pydantic makes a list of some."""
+_JUDGED_BY_THE_CLOCK = {"FutureDate", "FutureDatetime"}
+_JUDGED_BY_THE_DISK = {
+    "file": "FilePath",
+    "dir": "DirectoryPath",
+    "new": "NewPath",
+    "socket": "SocketPath",
+}
+
+
 class Registry:
     """The nodes of one schema, with one engine for all of them."""
 
@@ -86,6 +100,13 @@ class Registry:
             return SetNode(annotation, engine, config, item, made, origin is abc.Set)
         if isinstance(origin, type) and issubclass(origin, tuple):
             return self._tuple(annotation, kind, config)
+        _refuse_outside(kind, bare)
+        if origin in _VAGUE and isinstance(engine, MsgspecEngine):
+            raise SchemaError(
+                f"{origin.__name__} says too little: it may be a list, a dict or a set",
+                target=str(origin.__name__),
+                hint="declare Sequence, Mapping or Set, or list, dict or set",
+            )
         if isinstance(origin, type) and issubclass(origin, _REFUSED):
             raise SchemaError(
                 f"a {origin.__name__} cannot be part of a state",
@@ -153,6 +174,23 @@ class Registry:
             return TupleNode(annotation, self.engine, config, [], self.node(args[0], config))
         items = [self.node(one, config) for one in args if one != ()]
         return TupleNode(annotation, self.engine, config, items, None)
+
+
+def _refuse_outside(kind: Any, bare: Bare) -> None:
+    """I6: what is judged by a clock, or by files, was right when it was committed, and could not be
+    read any more once these went on."""
+    name = getattr(kind, "__name__", "")
+    judged = str(getattr(kind, "__module__", "")).startswith("pydantic")
+    by = "clock" if judged and name in _JUDGED_BY_THE_CLOCK else ""
+    for mark in bare.metadata:
+        if type(mark).__name__ == "PathType" and type(mark).__module__.startswith("pydantic"):
+            by, name = "disk", _JUDGED_BY_THE_DISK.get(mark.path_type, "a path")
+    if by:
+        raise SchemaError(
+            f"{name} is judged by the {by} at each reading: what was right when it was committed "
+            "could not be read later", target=name,
+            hint="declare datetime, date or Path, and judge a value where it is set",
+        )  # fmt: skip
 
 
 def parts(annotation: Any, seen: dict[int, Any], faces: dict[Any, Face]) -> Iterator[Bare]:
