@@ -188,7 +188,7 @@ def test_a_head_at_hand_needs_no_thread(tmp_path):
     async def main(store):
         (agent,), other = await opened(store, 1), await store.agent("a0")
         looking = Looking(store)
-        looking.context.heads._at_hand = looking.backend.ref_at_hand
+        looking.context.heads._at_hand = looking.backend
         for _ in range(MANY):
             await edit(agent)
             await edit(other)
@@ -209,7 +209,7 @@ def test_a_loop_waits_for_nobody_who_writes(tmp_path):
     async def main(store):
         (agent,) = await opened(store, 1)
         looking = Looking(store)
-        looking.context.heads._at_hand = looking.backend.ref_at_hand
+        looking.context.heads._at_hand = looking.backend
         busy, gate = threading.Event(), threading.Event()
 
         def write() -> None:
