@@ -23,7 +23,8 @@ from zoneinfo import ZoneInfo
 
 import perdure
 from perdure.core.values.plain_values import Plain
-from perdure.engine.dispatch.drive import Command, Drive
+from perdure.engine.dispatch.command import Command
+from perdure.engine.dispatch.drive import Drive
 from perdure.engine.functions import run as engine_run
 from perdure.model import id_text
 from perdure.state.checkpoints import state_hash

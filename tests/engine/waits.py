@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from perdure.engine.dispatch.drive import Command, Drive
+from perdure.engine.dispatch.command import Command
+from perdure.engine.dispatch.drive import Drive
 from perdure.engine.dispatch.drive_end import Finished, FinishedMeanwhileError
 from perdure.model import FINISHED, Commit
 from perdure.storage.log.proposals import Proposal

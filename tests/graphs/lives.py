@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import perdure
-from perdure.engine.dispatch.drive import Command
+from perdure.engine.dispatch.command import Command
 from perdure.engine.functions.orders import Order
 from perdure.engine.journal.leaving import Drained
 from perdure.model import FINISHED

@@ -13,7 +13,7 @@ from perdure.engine.control.run_handle import RunHandle
 from perdure.engine.control.run_report import RunReport
 from perdure.engine.control.wait_circles import WaitingInPlace
 from perdure.engine.control.why import Explanation
-from perdure.engine.dispatch.drive import Command
+from perdure.engine.dispatch.command import Command
 from perdure.engine.dispatch.runner import Runner
 from perdure.engine.execution.wakeups import POLL_S
 from perdure.engine.functions.agent_functions import check_kind

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from perdure.core.arguments.exact_types import is_a
 from perdure.core.arguments.names import shown
 from perdure.engine.control.run_handle import RunHandle
-from perdure.engine.dispatch.drive import Command
+from perdure.engine.dispatch.command import Command
 from perdure.engine.dispatch.drive_end import End, FinishedMeanwhileError
 from perdure.engine.dispatch.runner import Runner
 from perdure.engine.functions.agent_functions import spec_of

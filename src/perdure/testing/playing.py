@@ -12,7 +12,7 @@ from perdure.core.arguments.checks import iterable, mapping
 from perdure.core.arguments.exact_types import is_a
 from perdure.core.arguments.names import shown
 from perdure.core.values.plain_values import Plain
-from perdure.engine.dispatch.drive import Command
+from perdure.engine.dispatch.command import Command
 from perdure.engine.dispatch.drive_end import Finished
 from perdure.engine.functions.agent_functions import spec_of
 from perdure.engine.functions.orders import Order
@@ -122,7 +122,7 @@ def play(
         with agent.edit("played"):
             pass
         order = Order.of(function, AGENT, "main", args, kwargs, storable=False)
-        command = Command(function, order, args, kwargs, tools, given)
+        command = Command(function, order, args, kwargs, fakes=tools, played=given)
         end = execute(store.runner, command)
         while not isinstance(end, Finished):  # after a wait in which its tasks had all to wait
             end = execute(store.runner, command)

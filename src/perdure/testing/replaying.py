@@ -14,7 +14,8 @@ from msgspec.structs import replace
 from perdure.core.arguments.checks import function as check_function
 from perdure.core.arguments.checks import iterable, mapping
 from perdure.engine.dispatch.async_drive import AsyncDrive
-from perdure.engine.dispatch.drive import Command, Drive, Means
+from perdure.engine.dispatch.command import Command
+from perdure.engine.dispatch.drive import Drive, Means
 from perdure.engine.dispatch.drive_end import End, Finished
 from perdure.engine.execution.commit_items import Item
 from perdure.engine.execution.execution import Execution

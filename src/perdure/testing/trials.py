@@ -13,7 +13,7 @@ from msgspec import Struct, field
 
 from perdure.core.schema.schema import Schema
 from perdure.engine.control.run_handle import RunHandle
-from perdure.engine.dispatch.drive import Command
+from perdure.engine.dispatch.command import Command
 from perdure.engine.functions.agent_functions import spec_of
 from perdure.engine.functions.orders import Order
 from perdure.engine.functions.run_lookup import take_any
@@ -134,7 +134,7 @@ class Trial(Struct):
         calls = CallLog(folder / "calls")
         order = Order.of(self.function, AGENT, "main", self.args, self.kwargs, storable=False)
         fakes = WatchedCalls(self.tools, calls, passed)
-        command = Command(self.function, order, self.args, self.kwargs, fakes)
+        command = Command(self.function, order, self.args, self.kwargs, fakes=fakes)
         backend = store.runner.context.backend
         for _ in range(TURNS_MAX):
             info = store.runner.drive(command).find()

@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from perdure.core.values.plain_values import Plain
 from perdure.engine.control.stopping import stop_in_circle, stop_unread
 from perdure.engine.dispatch.branch_lease import Hold
+from perdure.engine.dispatch.command import Command
 from perdure.engine.dispatch.drive_end import (
     BranchTaken,
     End,
@@ -26,8 +27,8 @@ from perdure.engine.execution.current_run import Frame, counted, current, enter,
 from perdure.engine.execution.execution import Execution
 from perdure.engine.execution.run_inbox import Mail
 from perdure.engine.execution.wakeups import Wakeups
-from perdure.engine.functions.agent_functions import AgentSpec, of_version, spec_of
-from perdure.engine.functions.orders import Order, refuse_others, resuming, starting
+from perdure.engine.functions.agent_functions import of_version
+from perdure.engine.functions.orders import refuse_others, resuming, starting
 from perdure.engine.functions.turn_end import Again
 from perdure.engine.journal.call_identity import FORM, begun_by_older, digests
 from perdure.engine.journal.deferred_records import PutOff
@@ -38,7 +39,6 @@ from perdure.engine.journal.lacking import lacking, lacks
 from perdure.engine.journal.leaving import Cancelled, DeadlinePassed, end_of
 from perdure.engine.journal.left_history import Origins, cut_off, made_before, path_of
 from perdure.engine.journal.outcomes import its_own
-from perdure.engine.journal.prepared_replies import Fakes, Played
 from perdure.engine.journal.values import binding_of, is_async, parameters_of, preview, results_of
 from perdure.engine.journal.waits import Suspended
 from perdure.errors import (
@@ -68,25 +68,6 @@ from perdure.system.holders import is_over
 from perdure.visible import visible
 
 
-class Command(Struct, frozen=True):
-    """An order, and the function and arguments to carry it out with.
-
-    Attributes:
-        fakes, played: for tests; see `Execution`.
-    """
-
-    function: Callable[..., Any]
-    order: Order
-    args: tuple[Any, ...]
-    kwargs: Mapping[str, Any]
-    fakes: Fakes | None = None
-    played: Played | None = None
-
-    @property
-    def spec(self) -> AgentSpec[Any]:
-        return spec_of(self.function)
-
-
 class Means(Struct, frozen=True):
     """What a store has to execute runs with."""
 
@@ -106,7 +87,7 @@ class Drive:
         self._command = command
         self._order = command.order
         self._function = command.function
-        self._args, self._kwargs = command.args, command.kwargs
+        self._args, self._kwargs = command.args, command.kwargs  # until it is called
         self.look = look or command.order.look(means.context.backend)
         """What was there when this was made, and then when it took the lease."""
         self.id = self.look.run = command.order.run_id(self.look)
@@ -302,6 +283,7 @@ class Drive:
         journal = Journal.read(self.id, reversed(commits), origin, origins.runs, began.at_micros)
         journal.older = begun_by_older(began.records, origins.runs)
         before = made_before(working.reader, info, origins, journal)
+        self._args, self._kwargs = self._command.arguments()
         self._read_turn(began, origins)
         if any_changes(commits):
             self._rewind(info.turn_at)  # else the state is what it was then

@@ -12,13 +12,12 @@ from msgspec import Struct
 
 from perdure.engine.control.run_handle import RunHandle
 from perdure.engine.control.stopping import stop
-from perdure.engine.dispatch.drive import Command
+from perdure.engine.dispatch.command import Command
 from perdure.engine.dispatch.pending_orders import Asked
 from perdure.engine.dispatch.runner import Runner
 from perdure.engine.functions.agent_functions import of_version, spec_of
 from perdure.engine.functions.orders import Order
 from perdure.engine.functions.run_lookup import never_begun
-from perdure.engine.journal.values import parameters_of
 from perdure.errors import NeedsAttention, PerdureError, StoreUnavailable
 from perdure.model import FINISHED, MAIN, Message, RunInfo
 from perdure.state.runs.family_messages import begin_of, to_parents
@@ -246,8 +245,7 @@ class Picker:
         if order.input is None:
             self._callers.add(pick.run)
             raise NeedsCallerError
-        args, kwargs = parameters_of(pick.function).build(*order.input)
-        return Command(pick.function, order, args, kwargs)
+        return Command(pick.function, order)
 
     def tell_gone(self, pick: Pick) -> None:
         """Who asked for a run when its agent was just being deleted hears that it will not begin.

@@ -8,7 +8,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar, overload
 from perdure.core.arguments.checks import Seconds
 from perdure.core.arguments.names import check_name
 from perdure.engine.control.run_handle import RunHandle
-from perdure.engine.dispatch.drive import Command
+from perdure.engine.dispatch.command import Command
 from perdure.engine.dispatch.runner import Runner
 from perdure.engine.functions.agent_functions import check_kind
 from perdure.engine.functions.orders import Order, deadline_us

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct
 
 from perdure.engine.control.wait_circles import WaitingInPlace
-from perdure.engine.dispatch.drive import Command, Drive, Means
+from perdure.engine.dispatch.command import Command
+from perdure.engine.dispatch.drive import Drive, Means
 from perdure.engine.dispatch.drive_end import BranchTaken, End, Finished, FinishedMeanwhileError
 from perdure.engine.dispatch.heartbeat import LEASE_TTL, Liveness
 from perdure.engine.execution.current_run import current

@@ -16,6 +16,7 @@ from perdure.core.format import envelope
 from perdure.core.schema.schema import EphemeralMark, Schema, take_at
 from perdure.core.schema.value_digest import AS_IT_IS, declared_key
 from perdure.core.types.hints import hints_of
+from perdure.core.types.nodes import isolate
 from perdure.core.values import codec
 from perdure.core.values.plain_values import SCALARS, Plain, take
 from perdure.errors import SchemaError, Unstorable
@@ -113,7 +114,7 @@ class Parameters:
     def build(
         self, args: Sequence[Plain], kwargs: Mapping[str, Plain]
     ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """The arguments again."""
+        """The arguments again: they share nothing with what is stored."""
         return (
             tuple(self._build(self._positional(place), arg) for place, arg in enumerate(args)),
             {name: self._build(name, arg) for name, arg in kwargs.items()},
@@ -147,14 +148,14 @@ class Parameters:
     def _build(self, name: str, plain: Plain) -> Any:
         schema = self._schema(name)
         if schema is None:
-            return plain
+            return isolate(plain)
         try:
             return schema.build(plain)
         except SchemaError as error:
             raised = _raised_by_class(error)
         if raised is not None:
             raise raised
-        return plain  # it was not of its declared type in the first place
+        return isolate(plain)  # it was not of its declared type in the first place
 
 
 def _raised_by_class(error: SchemaError) -> BaseException | None:
