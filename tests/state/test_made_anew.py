@@ -165,6 +165,88 @@ def test_what_making_an_instance_fills_in_is_committed_with_the_edit(kind: Any) 
             assert stored["total"] == mine.total == mine.number * mine.cents
 
 
+def _few(values: Any) -> Any:
+    if len(values) > 2:
+        raise ValueError("too many")
+    return values
+
+
+def _small(item: Any) -> Any:
+    if item.n > 9:
+        raise ValueError("too many")
+    return item
+
+
+class Item(BaseModel):
+    n: int = 1
+
+
+Few = Annotated[list[int], AfterValidator(_few)]
+Small = Annotated[Item, AfterValidator(_small)]
+
+
+class Room(BaseModel):
+    by_name: dict[str, Few] = {}
+    in_rows: list[Few] = []
+    deep: dict[str, list[Few]] = {}
+    items: list[Small] = []
+    named: dict[str, Small] = {}
+    either: Small | int | None = None
+
+
+def _begun() -> Room:
+    return Room(
+        by_name={"a": [1, 2]}, in_rows=[[1, 2]], deep={"k": [[1, 2]]}, items=[Item()],
+        named={"a": Item()}, either=Item(),
+    )  # fmt: skip
+
+
+JUDGED: dict[str, Any] = {
+    "a list in a dict": lambda draft: draft.by_name["a"].append(3),
+    "a list in a list": lambda draft: draft.in_rows[0].append(3),
+    "a list in a list in a dict": lambda draft: draft.deep["k"][0].extend([3, 4]),
+    "an item": lambda draft: setattr(draft.items[0], "n", 99),
+    "a new item": lambda draft: draft.items.append(Item(n=99)),
+    "an item of a dict": lambda draft: setattr(draft.named["a"], "n", 99),
+    "a new item of a dict": lambda draft: draft.named.update(z=Item(n=99)),
+    "a member of a union": lambda draft: setattr(draft.either, "n", 99),
+}
+
+
+@pytest.mark.parametrize("name", JUDGED)
+def test_i12_what_a_validator_of_an_inner_container_refuses_is_refused(name: str) -> None:
+    """A validator of a list that is a value of a dict was not asked where the list was changed in
+    place: the commit was acknowledged, and nobody could read the agent any more."""
+    with perdure.open("memory://") as store:
+        agent = store.agent("a", Room, initial=_begun())
+        agent.checkpoint("begun")
+        with pytest.raises(perdure.SchemaError, match="too many"), agent.edit() as draft:
+            JUDGED[name](draft)
+        assert store.agent("a", Room).state == agent.state == _begun()
+        with agent.edit() as draft:
+            draft.by_name["a"].pop()
+            draft.in_rows[0][0] = 7
+            draft.items[0].n = draft.named["a"].n = 9
+            assert isinstance(draft.either, Item)
+            draft.either.n = 9
+        assert store.agent("a", Room).state == agent.state
+
+
+def test_what_a_validator_of_an_inner_container_changes_is_assigned_whole() -> None:
+    class Sorted(BaseModel):
+        rows: dict[str, Annotated[list[int], AfterValidator(sorted)]] = {}
+
+    with perdure.open("memory://") as store:
+        agent = store.agent("a", Sorted, initial=Sorted(rows={"a": [1, 5]}))
+        with agent.edit() as draft:
+            draft.rows["a"].append(7)
+        with pytest.raises(perdure.SchemaError, match="assign a whole new"), agent.edit() as draft:
+            draft.rows["a"].append(3)
+        with agent.edit() as draft:
+            draft.rows["a"] = [*draft.rows["a"], 3]
+        assert store.agent("a", Sorted).state == agent.state == Sorted(rows={"a": [1, 3, 5, 7]})
+
+
 class Counting(BaseModel):
     n: int = 0
     made: list[int] = []

@@ -46,6 +46,8 @@ def appended(node: Node, typed: Any, plain: Plain, op: Append, root: str) -> App
     """
     holders = []
     for key in op.path:
+        if node.limits.judged:
+            return None
         if isinstance(node, ObjectNode):
             if node.face.looks_inside or not node.face.is_instance(typed):
                 return None
@@ -60,7 +62,7 @@ def appended(node: Node, typed: Any, plain: Plain, op: Append, root: str) -> App
             return None
         plain, node = plain[key], child
     item = node.child(0) if isinstance(node, _LISTS) else None
-    if item is None or type(typed) is not list or type(plain) is not list:
+    if item is None or node.limits.judged or type(typed) is not list or type(plain) is not list:
         return None
     count = len(typed)
     if count + len(op.values) != len(plain) or node.limits.problem(len(plain)) is not None:

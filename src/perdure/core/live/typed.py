@@ -351,10 +351,24 @@ class Planner(Ground):
             problem = None if size is None else shadow.node.limits.problem(size)
             if problem is not None and shadow.changed_itself:
                 raise SchemaError(problem, target=self.text(shadow.path))
+            if shadow.node.limits.judged and shadow.dirty:
+                self._check_judged(shadow)
             if isinstance(shadow, ListShadow):
                 self._check_list(shadow)
             elif isinstance(shadow, ObjectShadow):
                 self._check_object(shadow)
+
+    def _check_judged(self, shadow: Shadow) -> None:
+        """What a validator of the whole container, or of an item, refuses, nobody could read."""
+        final = self.paths.final(shadow.path, shadow.at)
+        if final is None:
+            return
+        plain = look_up(self.plain, final)
+        if self.value(shadow.node, plain, shadow.path)[1] is not plain:
+            raise SchemaError(
+                "its validator makes another value of it", target=self.text(shadow.path),
+                hint="assign a whole new value, which becomes what the validator makes of it",
+            )  # fmt: skip
 
     def _check_list(self, shadow: ListShadow) -> None:
         """Its length, and the last item in front of all changes, must be as the log says."""

@@ -112,10 +112,12 @@ def is_literal(annotation: Any) -> bool:
 
 
 class Limits(Struct, frozen=True):
-    """How many items a container may have."""
+    """How many items a container may have. `judged`: functions of the user's look at the whole of
+    it, or of an item."""
 
     least: int = 0
     most: int | None = None
+    judged: bool = False
 
     def problem(self, count: int) -> str | None:
         if count < self.least:
@@ -136,6 +138,13 @@ def limits(metadata: Iterable[Any]) -> Limits:
             least = low if isinstance(low, int) else least
             most = high if isinstance(high, int) else most
     return Limits(least, most)
+
+
+def is_judged(annotation: Any) -> bool:
+    """Whether functions of the user's run over the whole of a value of this annotation."""
+    bare = unwrap(annotation)
+    members = get_args(bare.type) if is_union(bare.type) else ()
+    return has_validators(bare.metadata) or any(map(is_judged, members))
 
 
 def has_validators(metadata: Iterable[Any]) -> bool:

@@ -15,7 +15,7 @@ from typing import Annotated, Any, get_args, get_origin, get_type_hints
 import msgspec
 from msgspec import Struct
 
-from perdure.core.types.annotations import EphemeralMark, has_validators, of_key, substitute, unwrap
+from perdure.core.types.annotations import EphemeralMark, is_judged, of_key, substitute, unwrap
 from perdure.core.types.hints import hints_of
 from perdure.core.types.late_fields import equal, init_only, private_default
 from perdure.core.types.pydantic_hooks import asks_around, looks_around
@@ -387,7 +387,7 @@ class PydanticFace(Face):
                 f"{self.name}.{name} has init=False, which pydantic does not restore",
                 target=self.name, hint="let the constructor take it, or mark it perdure.Ephemeral",
             )  # fmt: skip
-        has_own = bool({name, "*"} & validated) or has_validators(metadata)
+        has_own = bool({name, "*"} & validated) or is_judged(annotation)
         return Field(name, annotation, live, default, fixed, validated=has_own)
 
     @staticmethod

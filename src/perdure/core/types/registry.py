@@ -15,6 +15,7 @@ import msgspec
 from perdure.core.types.annotations import (
     Bare,
     has_validators,
+    is_judged,
     is_literal,
     is_union,
     limits,
@@ -76,6 +77,10 @@ class Registry:
         self._open.discard(id(annotation))
         if bare.metadata and made is not self.any and not isinstance(made, ObjectNode):
             made.limits = limits(bare.metadata)
+        if isinstance(made, ListNode | DictNode | SetNode) and (
+            has_validators(bare.metadata) or any(map(is_judged, get_args(bare.type)))
+        ):
+            made.limits = msgspec.structs.replace(made.limits, judged=True)
         return made
 
     def _made(self, annotation: Any, bare: Bare, config: Any) -> Node:
