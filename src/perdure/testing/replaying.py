@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from typing import Any
 
 from msgspec import Struct
@@ -120,7 +120,7 @@ def replay(
         given = None
         if args is not None or kwargs is not None:
             by_name = mapping({} if kwargs is None else kwargs, "kwargs= has values by name")
-            given = (tuple(iterable(() if args is None else args, "args=")), by_name)
+            given = tuple(iterable(() if args is None else args, "args=")), by_name
         return _Replay(store, info, function, given).whole()
 
 
@@ -130,9 +130,8 @@ def recorded_runs(
     """The ids of the runs in a file or store, of one function or of all: for
     ``@pytest.mark.parametrize("run", recorded_runs("export.jsonl", support))``."""
     name = None if function is None else spec_of(function).name
-    if isinstance(source, Store):
-        return [info.id for info in source.runs(function=name) if info.started]
-    with _source(source, None, None) as store:
+    opened = nullcontext(source) if isinstance(source, Store) else _source(source, None, None)
+    with opened as store:
         return [info.id for info in store.runs(function=name) if info.started]
 
 
