@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import collections.abc
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from enum import Enum
+from pathlib import Path
 from typing import Annotated, Any
+from uuid import UUID
 
 import pytest
 from pydantic import (
     BaseModel,
+    ConfigDict,
     DirectoryPath,
     FilePath,
     FutureDate,
@@ -17,7 +22,9 @@ from pydantic import (
     PastDatetime,
     PlainSerializer,
     PlainValidator,
+    StrictInt,
 )
+from pydantic import Strict as PydanticStrict
 
 import perdure
 
@@ -88,3 +95,46 @@ def test_i6_a_type_that_is_judged_by_clock_or_disk_is_refused(kind: Any) -> None
             agent.checkpoint("c")
     with perdure.open("memory://") as store:
         store.agent("a", list[PastDatetime], initial=[]).checkpoint("c")
+
+
+class Kind(Enum):
+    A = "a"
+    B = "b"
+
+
+class Strict(BaseModel):
+    model_config = ConfigDict(strict=True)
+
+    cents: int = 1
+    paid: bool = False
+    kind: Kind = Kind.A
+    at: datetime = datetime(2026, 1, 1, tzinfo=UTC)
+    ids: set[UUID] = set()
+    file: Path = Path("x")
+
+
+class ByField(BaseModel):
+    cents: StrictInt = 1
+    paid: Annotated[bool, PydanticStrict()] = False
+
+
+@pytest.mark.parametrize("kind", [Strict, ByField])
+@pytest.mark.parametrize(("name", "value"), [("cents", "4"), ("paid", "yes"), ("paid", 1)])
+def test_what_a_strict_type_refuses_is_not_converted(kind: Any, name: str, value: Any) -> None:
+    """ "yes" was committed as True where the type says that nothing is converted."""
+    with perdure.open("memory://") as store:
+        agent = store.agent("a", kind, initial=kind())
+        with pytest.raises(perdure.SchemaError, match=f"state.{name}"), agent.edit() as draft:
+            setattr(draft, name, value)
+        with pytest.raises(perdure.SchemaError):
+            agent.save({name: value})
+
+
+def test_a_strict_type_takes_its_own_values_and_reads_them_again() -> None:
+    state = Strict(kind=Kind.B, ids={UUID(int=1)}, file=Path("y"))
+    with perdure.open("memory://") as store:
+        agent = store.agent("a", list[Strict], initial=[state])
+        with agent.edit() as draft:
+            draft[0].kind, draft[0].file, draft[0].cents = Kind.A, Path("z"), 5
+        assert store.agent("a", list[Strict]).state == agent.state
+        assert agent.state[0].kind is Kind.A and agent.state[0].file == Path("z")

@@ -16,7 +16,7 @@ from uuid import UUID
 import msgspec
 
 from perdure.core.values import zones
-from perdure.core.values.plain_values import Path, format_path
+from perdure.core.values.plain_values import SCALARS, Path, format_path, same
 from perdure.core.values.zones import MissingZone
 from perdure.errors import PerdureError, SchemaError, UnknownZone
 from perdure.system import stack_room
@@ -136,6 +136,17 @@ def _to_text(value: Any) -> Any:
     raise NotImplementedError(f"no plain form of a {type(value).__name__}")
 
 
+def _stays(given: Any, made: Any) -> bool:
+    """Whether what is plain in a value stayed what it was: a strict class converts nothing."""
+    if isinstance(given, dict) and isinstance(made, dict):
+        return all(_stays(one, made.get(key, one)) for key, one in given.items())
+    if isinstance(given, list | tuple) and isinstance(made, list | tuple):
+        return len(given) == len(made) and all(map(_stays, given, made))
+    if type(given) in SCALARS and type(made) in SCALARS:
+        return same(given, made)
+    return True
+
+
 class PydanticEngine(Engine):
     by_name = True
 
@@ -170,10 +181,11 @@ class PydanticEngine(Engine):
             # Stored are field names, whatever aliases the class reads from others.
             return adapter.validator.validate_python(value, by_name=True, by_alias=False)
         except self._core.ValidationError as error:
-            try:  # a strict class refuses the plain form of an Enum, say
-                return adapter.validate_python(value, strict=False, by_name=True, by_alias=False)
-            except self._core.ValidationError:
-                explained = self.explain(error, at, root)
+            with suppress(self._core.ValidationError):
+                made = adapter.validate_python(value, strict=False, by_name=True, by_alias=False)
+                if _stays(value, adapter.dump_python(made, warnings=False)):
+                    return made  # a strict class refused the plain form of an Enum, say
+            explained = self.explain(error, at, root)
             if isinstance(explained, UnknownZone):
                 with suppress(self._core.ValidationError):
                     return zones.whatever_the_offset(
