@@ -541,3 +541,31 @@ def test_a_long_list_is_not_walked() -> None:
     recording.draft.messages.append(Message())
     assert recording.ops[0] == Set(("messages", 9_999, "content"), "x")
     assert len(recording._known) < 10
+
+
+@dataclasses.dataclass(eq=False)
+class Lock:
+    holders: list[str] = dataclasses.field(default_factory=list)
+    kind: str = "lock"
+    LIMIT = 2
+
+    def full(self) -> bool:
+        return len(self.holders) >= type(self).LIMIT
+
+    def __del__(self) -> None:
+        self.holders.clear()
+
+
+def test_a_draft_asks_the_class_and_is_itself_as_its_object_is() -> None:
+    """`type(self).LIMIT` in a method of one's own raised AttributeError, a class that compares by
+    identity was equal to what had equal fields, and what `vars` gave raised TypeError."""
+    recording = record([Lock(["a"]), Lock(["a"])], list[Lock])
+    first, second = recording.draft
+    assert first.kind == "lock" and not first.full() and type(first)().holders == []
+    assert first != second and first == recording.draft[0] and {first: 1}[recording.draft[0]] == 1
+    assert vars(first) == {"holders": ["a"], "kind": "lock"}
+    with pytest.raises(TypeError, match="set the attributes of the draft"):
+        vars(first)["kind"] = "door"  # a copy, where it would be lost
+    own = vars(type(first))
+    assert not {name for name in own if not name.startswith("__")}, "names that a field may have"
+    assert "__del__" not in own, "a draft is no instance: when it goes, nothing is to be let go"

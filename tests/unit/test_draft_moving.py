@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+import msgspec
+import pydantic
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import perdure
+from perdure.core.draft.draft import Recording
+from perdure.core.schema.schema import Schema
 from perdure.errors import SharedValue
 
 Pair = tuple[str, dict[str, Any]]
@@ -202,3 +210,167 @@ def test_what_is_freed_is_gone_through_once() -> None:
         for value in (inside, folded):
             with pytest.raises(SharedValue), agent.edit() as draft:
                 draft.rest["value"] = [draft.pairs[0], value]
+
+
+class Card(pydantic.BaseModel):
+    title: str = ""
+    tags: list[str] = []
+    by: dict[str, list[str]] = {}
+
+
+class Slip(msgspec.Struct):
+    title: str = ""
+    tags: list[str] = []
+    by: dict[str, list[str]] = {}
+
+
+@dataclass(frozen=True)
+class Note:
+    title: str = ""
+    tags: list[str] = field(default_factory=list)
+    by: dict[str, list[str]] = field(default_factory=dict)
+
+
+def with_title(one: Any, title: str) -> Any:
+    """A new instance with the parts of this one, as `dataclasses.replace` makes it."""
+    return one.__class__(title=title, tags=one.tags, by=one.by)
+
+
+@functools.cache
+def boards(kind: Any) -> Any:
+    return dataclasses.make_dataclass(
+        "Board", [("items", list[kind]), ("named", dict[str, kind]), ("pair", tuple[kind, kind])]
+    )
+
+
+def board(kind: Any) -> Any:
+    made = [kind(title=one, tags=[one], by={one: [one]}) for one in "abcdefg"]
+    return boards(kind)(items=made[:3], named={"x": made[3], "y": made[4]}, pair=tuple(made[5:]))
+
+
+def free(one: Any) -> Any:
+    """What is in a tuple: to have it at two places is no harm, as nobody can change it there."""
+    return one if hasattr(type(one), "__perdure_place__") else copy.deepcopy(one)
+
+
+def values_of(one: Any) -> Callable[[Any], Any]:
+    """Makes a value of a board: of the item at an index, of two, or a new one."""
+    kind, at, other = one
+    made: dict[str, Callable[[Any], Any]] = {
+        "own": lambda b: b.items[at],
+        "replaced": lambda b: with_title(b.items[at], "r"),
+        "crossed": lambda b: b.items[at].__class__(tags=b.items[at].tags, by=b.items[other].by),
+        "inner": lambda b: b.items[at].__class__(by={"in": b.items[at].tags}),
+        "named": lambda b: with_title(b.named["x"], "n"),
+        "of a tuple": lambda b: with_title(free(b.pair[at % 2]), "t"),
+        "new": lambda b: b.items[at].__class__(title="new"),
+    }
+    return made[kind]
+
+
+places = st.integers(0, 2)
+makers = st.builds(
+    values_of,
+    st.tuples(
+        st.sampled_from(
+            ["own", "replaced", "replaced", "crossed", "inner", "named", "of a tuple", "new"]
+        ),
+        places, places,
+    ),
+)  # fmt: skip
+puttings = st.one_of(
+    st.builds(lambda at, m: lambda b: b.items.__setitem__(at, m(b)), places, makers),
+    st.builds(
+        lambda at, to, ms: lambda b: b.items.__setitem__(slice(at, to), [m(b) for m in ms]),
+        places, places, st.lists(makers, min_size=1, max_size=4),
+    ),
+    st.builds(
+        lambda m, n: lambda b: b.items.__setitem__(slice(None, None, 2), [m(b), n(b)]),
+        makers, makers,
+    ),
+    st.builds(lambda ms: lambda b: setattr(b, "items", [m(b) for m in ms]), st.lists(makers)),
+    st.builds(lambda m: lambda b: b.named.__setitem__("x", m(b)), makers),
+    st.builds(
+        lambda m: lambda b: setattr(b, "named", {k: with_title(v, k) for k, v in b.named.items()}),
+        makers,
+    ),
+    st.builds(lambda m: lambda b: setattr(b, "pair", (m(b), free(b.pair[0]))), makers),
+    st.just(lambda b: b.items.__setitem__(slice(None), [with_title(i, "all") for i in b.items])),
+    st.builds(lambda m: lambda b: b.items.append(m(b)), makers),
+)  # fmt: skip
+
+
+def stands_twice(board: Any) -> bool:
+    met: list[Any] = []
+    for one in [*board.items, *board.named.values(), *board.pair]:
+        met += [one.tags, one.by, *one.by.values()]
+        if type(one) is not Note:
+            met.append(one)
+    return len({id(one) for one in met}) < len(met)
+
+
+@pytest.mark.parametrize("kind", [Note, Card, Slip])
+def test_parts_come_along_with_what_replaces_them_each_once(kind: Any) -> None:
+    """`draft[0] = dataclasses.replace(draft[0], done=True)` was refused: "state[0].tags: it already
+    stands at state[0].tags", where nothing would have stood twice. Of lists and dicts it worked."""
+    schema: Schema[Any] = Schema(boards(kind))
+
+    @settings(max_examples=150, deadline=None)
+    @given(st.lists(puttings, min_size=1, max_size=4))
+    def check(todo: list[Callable[[Any], None]]) -> None:
+        mirror = board(kind)
+        plain = schema.take(mirror, aliases_refused=True)
+        before = copy.deepcopy(plain)
+        recording = Recording(schema, plain)
+        for act in todo:
+            kept = copy.deepcopy(mirror)
+            try:
+                act(mirror)
+            except (LookupError, ValueError) as error:
+                with pytest.raises(type(error)):
+                    act(recording.draft)
+                mirror = kept
+                continue
+            if stands_twice(mirror):
+                with pytest.raises(SharedValue):
+                    act(recording.draft)
+                mirror = kept
+            else:
+                act(recording.draft)
+            mirror = copy.deepcopy(mirror)
+            assert recording.draft == mirror
+        recording.rollback()
+        assert recording.plain == before
+
+    check()
+
+
+@dataclasses.dataclass
+class Loose:
+    tags: list[str] = field(default_factory=list)
+    done: bool = False
+
+
+class LooseStruct(msgspec.Struct, dict=True):
+    tags: list[str] = []
+    done: bool = False
+
+
+@pytest.mark.parametrize("kind", [Loose, LooseStruct])
+def test_what_no_field_declares_is_refused_beside_parts_that_come_along(kind: Any) -> None:
+    """The copy of an object that its parts come along with has all that the object has: what would
+    be lost is refused as ever, and the caller's object stays as it is."""
+    schema: Schema[Any] = Schema(list[kind])
+    recording = Recording(schema, [{"tags": ["a"], "done": False}])
+    tags = recording.draft[0].tags
+    given = kind(tags, True)
+    given.stray = 1
+    with pytest.raises(perdure.Unstorable, match="stray"):
+        recording.draft[0] = given
+    del given.stray
+    recording.draft[0] = given
+    assert given.tags is tags and recording.plain == [{"tags": ["a"], "done": True}]
+    recording.draft[0].tags.append("b")
+    with pytest.raises(perdure.errors.SchemaError, match="no longer part"):
+        tags.append("c")
+    assert recording.plain == [{"tags": ["a", "b"], "done": True}]

@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, MutableMapping
-from typing import Any
+from collections.abc import (
+    ItemsView,
+    Iterable,
+    Iterator,
+    KeysView,
+    Mapping,
+    MutableMapping,
+    ValuesView,
+)
+from typing import Any, ClassVar
 
 from perdure.core.draft.place import Proxy, detached, place_of
+from perdure.core.draft.taking import rearranged, take_over
 from perdure.core.types.kept_whole import check_member
 from perdure.core.types.nodes import DictNode, Walker
 from perdure.core.types.objects import ObjectNode
@@ -14,11 +23,40 @@ from perdure.errors import SchemaError
 from perdure.model import MISSING
 
 
+class _View:
+    """Of `keys`, `values`, `items` (`kind`): what a dict's has beyond what any mapping's has."""
+
+    __slots__ = ()
+    kind: ClassVar[str]
+    _mapping: Any
+
+    def __reversed__(self) -> Iterator[Any]:
+        return reversed(list(self))  # type: ignore[call-overload]
+
+    def __repr__(self) -> str:
+        return repr(getattr(place_of(self._mapping).typed(), self.kind)())
+
+
+class _Keys(_View, KeysView[Any]):
+    __slots__ = ()
+    kind = "keys"
+
+
+class _Values(_View, ValuesView[Any]):
+    __slots__ = ()
+    kind = "values"
+
+
+class _Items(_View, ItemsView[Any, Any]):
+    __slots__ = ()
+    kind = "items"
+
+
 class DraftDict(Proxy, MutableMapping[Any, Any]):
     """Looks like a dict. Of a TypedDict it shows the keys that the type declares."""
 
     __slots__ = ()
-    kind = dict
+    __perdure_kind__ = dict
 
     @property
     def __class__(self) -> Any:
@@ -50,6 +88,7 @@ class DraftDict(Proxy, MutableMapping[Any, Any]):
         """The plain key if the dict has it, else MISSING."""
         place = place_of(self)
         place.session.check_open()
+        hash(key)
         try:
             key = self._key(key)
         except SchemaError:
@@ -64,7 +103,6 @@ class DraftDict(Proxy, MutableMapping[Any, Any]):
         return place_of(self).read(known)
 
     def __contains__(self, key: object) -> bool:
-        hash(key)
         return self._known(key) is not MISSING
 
     def __iter__(self) -> Iterator[Any]:
@@ -95,11 +133,11 @@ class DraftDict(Proxy, MutableMapping[Any, Any]):
         key = self._new_key(key)
         if place.is_own(value, key):
             return
-        own = place.rearranged(value, key)
+        own = rearranged(place, value, key)
         if own is not None:
             own[:] = value
             return
-        place.session.put(place, key, place.take_over(key, value))
+        place.session.put(place, key, take_over(place, key, value))
 
     def __delitem__(self, key: Any) -> None:
         place = place_of(self)
@@ -166,6 +204,15 @@ class DraftDict(Proxy, MutableMapping[Any, Any]):
 
     def __ror__(self, other: Any) -> Any:
         return detached(other) | place_of(self).detach()
+
+    def keys(self) -> Any:
+        return _Keys(self)
+
+    def values(self) -> Any:
+        return _Values(self)
+
+    def items(self) -> Any:
+        return _Items(self)
 
     def copy(self) -> dict[Any, Any]:
         """A detached copy; a deep one, because a state's parts cannot stand elsewhere, too."""

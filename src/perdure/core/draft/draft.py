@@ -16,6 +16,7 @@ from perdure.core.draft.lists import DraftList
 from perdure.core.draft.objects import kind_of_object
 from perdure.core.draft.place import Place, Proxy, Session, place_of
 from perdure.core.draft.sets import DraftSet
+from perdure.core.draft.taking import take
 from perdure.core.draft.undone_changes import Done, came_to_nothing, undo
 from perdure.core.schema.schema import Schema
 from perdure.core.types.objects import same_order
@@ -361,7 +362,7 @@ def increment(holder: Any, field: Any, by: Any = 1) -> None:
         field = holder._key(field)
     elif isinstance(holder, DraftList):
         field = holder._at(field)
-    new = place.take(field, added)
+    new = take(place, field, added)
     if type(place.plain) is dict and field not in place.plain:
         session.put(place, field, new)  # it had its default: what it becomes is stored
     else:

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, MutableSequence, Sequence
+from collections.abc import Callable, Iterable, Iterator, MutableSequence
 from operator import index as to_index
 from typing import Any, SupportsIndex
 
 from perdure.core.draft.place import Place, Proxy, detached, place_of
+from perdure.core.draft.taking import Leaving, take, take_all, take_over, take_slice
 from perdure.core.values.plain_values import Plain
-from perdure.errors import SharedValue
 
 
 class DraftList(Proxy, MutableSequence[Any]):
     """Looks like a list."""
 
     __slots__ = ()
-    kind = list
+    __perdure_kind__ = list
 
     @property
     def __class__(self) -> Any:
@@ -83,18 +83,18 @@ class DraftList(Proxy, MutableSequence[Any]):
 
     def append(self, value: Any) -> None:
         place = self._perdure
-        place.session.append(place, [place.take(len(place.plain), value)])
+        place.session.append(place, [take(place, len(place.plain), value)])
 
     def extend(self, values: Iterable[Any]) -> None:
         place = self._begin()
         if isinstance(values, Proxy):
             values = detached(values)
-        place.session.append(place, place.take_all(len(place.plain), list(values)))
+        place.session.append(place, take_all(place, len(place.plain), list(values)))
 
     def insert(self, index: SupportsIndex, value: Any) -> None:
         place = self._begin()
         at = slice(to_index(index), None).indices(len(place.plain))[0]
-        place.session.splice(place, at, 0, [place.take(at, value)])
+        place.session.splice(place, at, 0, [take(place, at, value)])
 
     def pop(self, index: SupportsIndex = -1) -> Any:
         place = self._begin()
@@ -124,7 +124,7 @@ class DraftList(Proxy, MutableSequence[Any]):
             return
         at = self._at(index)
         if not place.is_own(value, at):
-            place.session.put(place, at, place.take_over(at, value))
+            place.session.put(place, at, take_over(place, at, value))
 
     def _set_slice(self, place: Place, index: slice, value: Iterable[Any]) -> None:
         values = list(value)
@@ -136,36 +136,14 @@ class DraftList(Proxy, MutableSequence[Any]):
                     f"attempt to assign sequence of size {len(values)} "
                     f"to extended slice of size {len(places)}"
                 )
-            taken = [place.take_over(at, one) for at, one in zip(places, values, strict=True)]
+            leaving = Leaving(place.session, [place.plain[at] for at in places])
+            pairs = zip(places, values, strict=True)
+            taken = [take_over(place, at, one, leaving) for at, one in pairs]
             for at, one in zip(places, taken, strict=True):
                 place.session.put(place, at, one)
             return
         stop = max(start, stop)
-        self._replace(place, start, stop, self._plain_items(place, start, stop, values))
-
-    def _plain_items(self, place: Place, start: int, stop: int, values: list[Any]) -> list[Plain]:
-        """The plain items for a slice. Items that the slice has already are moved, not copied."""
-        replaced = {id(item) for item in place.plain[start:stop]}
-        seen: dict[int, Any] = {}
-        used: set[int] = set()
-        items = []
-        for offset, value in enumerate(values):
-            own = place_of(value) if isinstance(value, Proxy) else None
-            if own is not None and own.is_item_of(place) and id(own.plain) in replaced:
-                if id(own.plain) in used:
-                    raise SharedValue(
-                        "the same item would stand there twice",
-                        target=place.text(start + offset),
-                        hint="a state is a tree; put a copy there: copy.deepcopy(…)",
-                    )
-                used.add(id(own.plain))
-                items.append(own.plain)
-            else:
-                items.append(place.take(start + offset, value, seen))
-        old = place.plain[start:stop]
-        copies, root = place.session.copies, place.session.root_name
-        kept: list[Plain] = copies.over(place.node, old, items, place.last_path(), root)
-        return kept
+        self._replace(place, start, stop, take_slice(place, start, stop, values))
 
     def _replace(self, place: Place, start: int, stop: int, items: list[Plain]) -> None:
         """Replace a stretch, leaving alone what is the same at both of its ends."""
@@ -215,7 +193,7 @@ class DraftList(Proxy, MutableSequence[Any]):
             place = self._begin()
             values = place.detach() * 1
             for _ in range(number - 1):
-                place.session.append(place, place.take_all(len(place.plain), values))
+                place.session.append(place, take_all(place, len(place.plain), values))
         return self
 
     # Comparing and joining
@@ -242,16 +220,16 @@ class DraftList(Proxy, MutableSequence[Any]):
             mine == theirs for mine, theirs in zip(self, other, strict=True)
         )
 
-    def __lt__(self, other: Sequence[Any]) -> Any:
-        return list(self) < list(other)
+    def __lt__(self, other: Any) -> Any:
+        return list(self) < list(other) if isinstance(other, list) else NotImplemented
 
-    def __le__(self, other: Sequence[Any]) -> Any:
-        return list(self) <= list(other)
+    def __le__(self, other: Any) -> Any:
+        return list(self) <= list(other) if isinstance(other, list) else NotImplemented
 
-    def __gt__(self, other: Sequence[Any]) -> Any:
-        return list(self) > list(other)
+    def __gt__(self, other: Any) -> Any:
+        return list(self) > list(other) if isinstance(other, list) else NotImplemented
 
-    def __ge__(self, other: Sequence[Any]) -> Any:
-        return list(self) >= list(other)
+    def __ge__(self, other: Any) -> Any:
+        return list(self) >= list(other) if isinstance(other, list) else NotImplemented
 
     __hash__ = None  # type: ignore[assignment]

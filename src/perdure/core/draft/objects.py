@@ -5,25 +5,35 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Iterator
-from typing import Any
+from types import GetSetDescriptorType, MemberDescriptorType
+from typing import Any, NoReturn
 
 from perdure.core.draft.place import Place, Proxy, place_of
+from perdure.core.draft.taking import rearranged, take_over
 from perdure.core.types.late_fields import private_default
 from perdure.core.types.objects import ObjectNode
-from perdure.core.values.plain_values import same
 from perdure.errors import SchemaError
 
 _LIBRARIES = ("pydantic", "msgspec", "builtins", "typing", "abc")
 
-_FORWARDED = (
-    "__str__", "__len__", "__iter__", "__contains__", "__getitem__", "__setitem__", "__bool__",
-    "__lt__", "__le__", "__gt__", "__ge__", "__call__", "__int__", "__float__", "__add__",
-    "__sub__", "__format__", "__reversed__", "__index__",
-)  # fmt: skip
-"""Python looks these up on the type, so the proxy's type must have those of the user's class."""
+_IN_C = (GetSetDescriptorType, MemberDescriptorType)
 
 
-class DraftObject(Proxy):
+class _Looks(type):
+    """The type of the types of drafts, for methods that ask `type(self)` for their own class."""
+
+    __perdure_kind__: Any
+
+    def __getattr__(cls, name: str) -> Any:
+        return getattr(cls.__perdure_kind__, name)
+
+    def __instancecheck__(cls, instance: Any) -> bool:
+        if cls.__perdure_kind__ is None:
+            return super().__instancecheck__(instance)
+        return isinstance(instance, cls.__perdure_kind__)
+
+
+class DraftObject(Proxy, metaclass=_Looks):
     """Looks like an instance of the user's class."""
 
     __slots__ = ()
@@ -68,11 +78,11 @@ class DraftObject(Proxy):
             )  # fmt: skip
         if place.is_own(value, name):
             return
-        own = place.rearranged(value, name)
+        own = rearranged(place, value, name)
         if own is not None:
             own[:] = value
             return
-        place.session.put(place, name, place.take_over(name, value))
+        place.session.put(place, name, take_over(place, name, value))
 
     def __delattr__(self, name: str) -> None:
         place = place_of(self)
@@ -84,17 +94,6 @@ class DraftObject(Proxy):
         if field is not None and field.default is None and not field.late:
             raise SchemaError("a required field cannot be deleted", target=place.text(name))
         place.session.drop(place, name)
-
-    def __eq__(self, other: object) -> Any:
-        mine = place_of(self)
-        if isinstance(other, DraftObject):
-            theirs = place_of(other)
-            return _face(mine).cls is _face(theirs).cls and same(mine.plain, theirs.plain)
-        if not isinstance(other, _face(mine).cls):
-            return NotImplemented
-        return mine.typed() == other
-
-    __hash__ = None  # type: ignore[assignment]  # a draft changes
 
     def __dir__(self) -> Iterator[str]:
         face = _face(place_of(self))
@@ -110,40 +109,92 @@ def _face(place: Place) -> Any:
 def _class_attribute(proxy: DraftObject, cls: type, name: str) -> Any:
     """A method, property or class attribute, bound to the proxy where it is the user's own."""
     place = place_of(proxy)
-    owner = next((one for one in cls.__mro__ if name in vars(one)), None)
+    owner = _owner(cls, name)
     if owner is None:
         private = getattr(cls, "__private_attributes__", {}).get(name)
         if private is not None:
             return private_default(private)
+        last_resort = _owner(cls, "__getattr__")
+        if last_resort is not None and not _of_library(last_resort):
+            return vars(last_resort)["__getattr__"](proxy, name)
         raise AttributeError(f"{place.text()} ({cls.__qualname__}) has no attribute {name!r}")
     attribute = vars(owner)[name]
     if isinstance(attribute, functools.cached_property):
         return attribute.func(proxy)
-    if owner.__module__.split(".")[0] in _LIBRARIES and callable(attribute):
-        return getattr(place.detach(), name)  # the library's own code wants a real instance
     bind = getattr(type(attribute), "__get__", None)
+    if isinstance(attribute, _IN_C) or (
+        _of_library(owner) and (callable(attribute) or hasattr(type(attribute), "__set__"))
+    ):
+        found = getattr(place.detach(), name)  # the library's own code wants a real instance
+        return _Shown(found) if type(found) is dict else found
     return attribute if bind is None else bind(attribute, proxy, cls)
 
 
-def _forward(name: str) -> Any:
-    def forwarded(self: DraftObject, *args: Any) -> Any:
-        return _class_attribute(self, _face(place_of(self)).cls, name)(*args)
+class _Shown(dict[str, Any]):
+    """What an instance keeps. A copy: what is written into it would be lost, so it is refused."""
+
+    def _refuse(self, *_: Any, **__: Any) -> NoReturn:
+        raise TypeError("this is a copy of what is in a draft: set the attributes of the draft")
+
+    __setitem__ = __delitem__ = __ior__ = clear = pop = popitem = _refuse
+    setdefault = update = _refuse
+
+    def __reduce__(self) -> Any:
+        return dict, (dict(self),)
+
+
+def _owner(cls: type, name: str) -> Any:
+    return next((one for one in cls.__mro__ if name in vars(one)), None)
+
+
+def _of_library(owner: type) -> bool:
+    return owner.__module__.split(".")[0] in _LIBRARIES
+
+
+def _forward(name: str, from_library: bool) -> Any:
+    def forwarded(self: DraftObject, *args: Any, **kwargs: Any) -> Any:
+        place = place_of(self)
+        place.session.check_open()
+        if from_library:
+            copy = Place.typed if name in _COMPARING else Place.detach
+            theirs = (copy(place_of(one)) if isinstance(one, Proxy) else one for one in args)
+            return getattr(copy(place), name)(*theirs, **kwargs)
+        return _class_attribute(self, _face(place).cls, name)(*args, **kwargs)
 
     forwarded.__name__ = name
     return forwarded
 
 
+_COMPARING = frozenset(f"__{one}__" for one in ("eq", "ne", "lt", "le", "gt", "ge", "hash", "str"))
+"""They give out no part of the instance that they are asked of."""
+
+_OWN = frozenset((*vars(Proxy), *vars(DraftObject), *(
+    f"__{one}__" for one in (
+        "init", "del", "getattribute", "getstate", "setstate", "reduce", "annotate",
+        "annotate_func",
+    )
+)))  # fmt: skip
+"""What is the draft's own, whatever the user's class defines."""
+
+
 @functools.cache
 def _proxy_class(cls: type) -> type[DraftObject]:
-    body: dict[str, Any] = {"__slots__": ()}
-    for name in _FORWARDED:
-        owner = next((one for one in cls.__mro__ if name in vars(one)), object)
-        if owner.__module__.split(".")[0] not in _LIBRARIES:
-            body[name] = _forward(name)
-    fields = getattr(cls, "__dataclass_fields__", None)
-    if fields is not None:
-        body["__dataclass_fields__"] = fields  # dataclasses.fields, asdict, replace
-    return type(f"Draft{cls.__name__}", (DraftObject,), body)
+    """Python looks special methods up on the type, so the proxy's type has those of the class."""
+    body: dict[str, Any] = {
+        "__slots__": (), "__module__": cls.__module__, "__qualname__": cls.__qualname__,
+        "__doc__": cls.__doc__, "__perdure_kind__": cls,
+    }  # fmt: skip
+    for owner in cls.__mro__[:-1]:
+        for name, attribute in vars(owner).items():
+            special = name.startswith("__") and name.endswith("__") and name not in _OWN
+            if not special or name in body:
+                continue
+            if attribute is None:  # as `__hash__ = None`: there is no such method
+                body[name] = None
+            elif callable(attribute):
+                body[name] = _forward(name, _of_library(owner))
+    made: Any = _Looks(cls.__name__, (DraftObject,), body)
+    return made  # type: ignore[no-any-return]
 
 
 def kind_of_object(place: Place) -> type[DraftObject]:

@@ -6,7 +6,7 @@ where it was last, then by identity. One that is not found any more was removed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator
 from typing import Any, ClassVar, NoReturn
 from weakref import ref
 
@@ -16,7 +16,7 @@ from perdure.core.types.objects import ObjectNode
 from perdure.core.types.typed_copies import Copies
 from perdure.core.types.unions import UnionNode
 from perdure.core.values.plain_values import SCALARS, Path, Plain, format_path
-from perdure.errors import SchemaError, SharedValue
+from perdure.errors import SchemaError
 from perdure.model import MISSING
 
 
@@ -85,19 +85,14 @@ class Place:
     @property
     def stands(self) -> bool:
         """Whether it is a part of the state."""
+        return all(place.find() for place in self.line())
+
+    def line(self) -> Iterator[Place]:
+        """It, and every place that it is in, up to the root."""
         place: Place | None = self
         while place is not None:
-            if not place.find():
-                return False
+            yield place
             place = place.parent
-        return True
-
-    def is_within(self, container: Any) -> bool:
-        """Whether it is that one, or a part of it."""
-        place: Place | None = self
-        while place is not None and place.plain is not container:
-            place = place.parent
-        return place is not None
 
     def last_path(self) -> Path:
         """Where it is, or was when last looked for."""
@@ -131,41 +126,6 @@ class Place:
         """The value of an item: a scalar with its type, or a proxy."""
         return self.session.read(self, key, self.child(key), self.plain[key])
 
-    def take(
-        self, key: Any, value: Any, seen: dict[int, Path] | None = None, instead: Any = MISSING
-    ) -> Plain:
-        """A user's value as a plain one for this key; refuses aliases and cycles. `instead`: of
-        this container, whose parts stand nowhere then."""
-        path, name = (*self.last_path(), key), self.session.root_name
-        node = self.child(key)
-        copies = self.session.copies
-        seen = {} if seen is None else seen
-        before = len(seen)
-        try:
-            return take_at(node, value, path, seen, name, copies)
-        except SharedValue:
-            free = freed(value, instead)
-            if free is value:
-                raise
-        while len(seen) > before:
-            seen.popitem()
-        self.session.freed.append(free)  # `seen` knows what is in it by its identity
-        return take_at(node, free, path, seen, name, copies)
-
-    def take_over(self, key: Any, value: Any) -> Plain:
-        """The same where another value stands; see `Copies.over`."""
-        old = _item(self.plain, key)
-        taken = self.take(key, value, instead=old)
-        if type(old) not in (dict, list, tuple):
-            return taken
-        path = (*self.last_path(), key)
-        return self.session.copies.over(self.child(key), old, taken, path, self.session.root_name)
-
-    def take_all(self, start: int, values: Sequence[Any]) -> list[Plain]:
-        """The same for items of a list from `start` on."""
-        seen: dict[int, Path] = {}
-        return [self.take(start + offset, value, seen) for offset, value in enumerate(values)]
-
     def detach(self) -> Any:
         """A typed copy of it, that is no part of the draft, and is known if it comes back."""
         typed = self.typed()
@@ -190,25 +150,14 @@ class Place:
         if place.pending:
             within = None if place.parent is None else place.parent.plain
             return within is self.plain and place.key == key
-        return _item(self.plain, key) is place.plain
-
-    def rearranged(self, value: Any, key: Any) -> Any:
-        """The list proxy at `key`, where `value` is a list with some of that list's own items."""
-        if type(value) is not list or not any(isinstance(one, Proxy) for one in value):
-            return None
-        current = _item(self.plain, key)
-        if type(current) is not list or isinstance(self.child(key), LeafNode):
-            return None
-        proxy = self.read(key)
-        mine = place_of(proxy)
-        found = (place_of(one).is_item_of(mine) for one in value if isinstance(one, Proxy))
-        return proxy if any(found) else None
+        return item_of(self.plain, key) is place.plain
 
     def is_item_of(self, items: Place) -> bool:
         return self.parent is not None and self.parent.plain is items.plain
 
 
-def _item(plain: Plain, key: Any) -> Any:
+def item_of(plain: Plain, key: Any) -> Any:
+    """What stands at a key of a container; MISSING where nothing does."""
     if type(plain) is dict:
         return plain.get(key, MISSING)
     return plain[key]
@@ -226,10 +175,11 @@ class Proxy:
     __slots__ = ("__weakref__", "_perdure")
 
     _perdure: Place
-    kind: ClassVar[Any] = None
+    __perdure_kind__: ClassVar[Any] = None  # not a name that a field may have
 
-    def __new__(cls, items: Any = ()) -> Any:
-        return cls.kind(items)  # `type(value)(items)`: who writes so wants a list, not a draft
+    def __new__(cls, *args: Any, **kwargs: Any) -> Any:
+        # `type(value)(items)`: who writes so wants a list, not a draft.
+        return cls.__perdure_kind__(*args, **kwargs)
 
     def __perdure_place__(self) -> str:
         return place_of(self).text()
@@ -270,37 +220,6 @@ def detached(value: Any) -> Any:
     return place_of(value).detach() if isinstance(value, Proxy) else value
 
 
-def freed(value: Any, instead: Any = MISSING, known: dict[int, Any] | None = None) -> Any:
-    """The value; with typed copies in it of what is no part of the draft any more, of what is
-    inside a tuple, which nobody can change: to have these at two places is no harm; and of what is
-    in the container that it comes `instead` of.
-
-    Args:
-        known: what was gone through, by its identity; a value may be inside itself.
-    """
-    known = {} if known is None else known
-    if isinstance(value, Proxy):
-        place = place_of(value)
-        if place.frozen or not place.stands:
-            return place.detach()
-        if id(value) in known or not place.is_within(instead):
-            return value
-        known[id(value)] = value  # a second time it would be an alias
-        return place.detach()
-    kind = type(value)
-    make: Any = kind if kind in (tuple, list, dict) else getattr(kind, "_make", None)
-    if make is None or not isinstance(value, (tuple, list, dict)):
-        return value
-    if id(value) in known:
-        return known[id(value)]
-    known[id(value)] = value
-    items = list(value.values() if isinstance(value, dict) else value)
-    free = [freed(item, instead, known) for item in items]
-    if any(one is not other for one, other in zip(free, items, strict=True)):
-        known[id(value)] = make(zip(value, free, strict=True) if isinstance(value, dict) else free)
-    return known[id(value)]
-
-
 class Session:
     """One draft or view: makes proxies. By itself it is read-only; `Recording` writes."""
 
@@ -314,7 +233,7 @@ class Session:
         self.typed = typed
         self.closed = False
         self.fresh: dict[int, Any] = {}
-        self.freed: list[Any] = []  # copies that were taken; see `Place.take`
+        self.freed: list[Any] = []  # copies that were taken; see `taking.take`
         self.copies = Copies()
         self.waiting: dict[tuple[int, Any], Proxy] = {}  # what stands for unset fields
         self._live: dict[tuple[int, str], tuple[Place, str, Any]] = {}

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, MutableSet
+import operator
+from collections.abc import Callable, Iterable, Iterator, MutableSet, Set
 from typing import Any
 
 from perdure.core.draft.place import Proxy, place_of
@@ -12,11 +13,28 @@ from perdure.core.values.plain_values import Plain, stored
 from perdure.errors import SchemaError
 
 
+def _of_a_set(change: Callable[[Any, Any], Any]) -> Any:
+    """An operator that changes a set takes a set: lists are for the methods."""
+
+    def operate(self: DraftSet, other: Any) -> Any:
+        return change(self, other) if isinstance(other, Set) else NotImplemented
+
+    return operate
+
+
+def _both_ways(operate: Callable[[Any, Any], Any]) -> tuple[Any, Any]:
+    """An operator of sets, and the same where the draft stands right."""
+    return (
+        lambda self, other: operate(set(self), set(other) if type(other) is DraftSet else other),
+        lambda self, other: operate(other, set(self)),
+    )
+
+
 class DraftSet(Proxy, MutableSet[Any]):
     """Looks like a set."""
 
     __slots__ = ()
-    kind = set
+    __perdure_kind__ = set
 
     @property
     def __class__(self) -> Any:
@@ -61,6 +79,8 @@ class DraftSet(Proxy, MutableSet[Any]):
         return node.item if isinstance(node, SetNode) else node
 
     def __contains__(self, value: object) -> bool:
+        if not isinstance(value, Set):  # which has no hash, and is looked up nevertheless
+            hash(value)
         place = place_of(self)
         place.session.check_open()
         return self._known(value) in place.plain
@@ -130,21 +150,30 @@ class DraftSet(Proxy, MutableSet[Any]):
         gone, come = _stored(place.plain, taken), list(taken - place.plain)
         place.session.change_set(place, gone, come)
 
-    def __ior__(self, other: Any) -> Any:  # type: ignore[misc]
+    @_of_a_set
+    def __ior__(self, other: Any) -> Any:
         self.update(other)
         return self
 
-    def __iand__(self, other: Any) -> Any:  # type: ignore[misc]
+    @_of_a_set
+    def __iand__(self, other: Any) -> Any:
         self.intersection_update(other)
         return self
 
-    def __isub__(self, other: Any) -> Any:  # type: ignore[misc]
+    @_of_a_set
+    def __isub__(self, other: Any) -> Any:
         self.difference_update(list(other))
         return self
 
-    def __ixor__(self, other: Any) -> Any:  # type: ignore[misc]
+    @_of_a_set
+    def __ixor__(self, other: Any) -> Any:
         self.symmetric_difference_update(list(other))
         return self
+
+    __or__, __ror__ = _both_ways(operator.or_)
+    __and__, __rand__ = _both_ways(operator.and_)
+    __sub__, __rsub__ = _both_ways(operator.sub)
+    __xor__, __rxor__ = _both_ways(operator.xor)
 
     def copy(self) -> set[Any]:
         return set(self)

@@ -30,6 +30,7 @@ from perdure.core.types.unions import UnionNode
 from perdure.core.types.validation import Engine, MsgspecEngine, PydanticEngine
 from perdure.core.values.plain_values import SCALARS
 from perdure.errors import SchemaError
+from perdure.system.cached import cached
 
 _LISTS = (list, abc.Sequence, abc.MutableSequence)
 _DICTS = (dict, abc.Mapping, abc.MutableMapping)
@@ -65,6 +66,11 @@ class Registry:
         self.engine = engine_for(root, self._faces)
         self.any = AnyNode(Any, self.engine, None)
         self.root = self.node(root, None)
+
+    @cached
+    def faces(self) -> Mapping[type, Face]:
+        """Of all classes, by the class of which their instances are."""
+        return {face.cls: face for face in self._faces.values()}
 
     def node(self, annotation: Any, config: Mapping[str, Any] | None) -> Node:
         """The node of an annotation, in a class with this pydantic config."""
