@@ -12,7 +12,7 @@ from typing import Annotated, Any, ClassVar, Generic, NamedTuple, NotRequired, T
 import msgspec
 import pydantic
 import pytest
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, field_validator
 from typing_extensions import TypedDict
 
 import perdure
@@ -446,3 +446,53 @@ def test_what_no_field_shows_is_refused() -> None:
     hidden._Slotted__hidden = 1  # type: ignore[attr-defined]
     with pytest.raises(perdure.Unstorable, match="hidden"):
         schema.take(hidden, aliases_refused=True)
+
+
+class Login(BaseModel):
+    password: str = ""
+    tags: list[str] = []
+
+    @field_validator("password")
+    @classmethod
+    def hashed(cls, value: str) -> str:
+        return f"#{value}" if value else value
+
+    @field_validator("tags")
+    @classmethod
+    def marked(cls, value: list[str]) -> list[str]:
+        return [tag.strip() for tag in value] + ["checked"] if value else value
+
+
+@dataclass
+class Price:
+    cents: int = 0
+    n: int = 0
+
+    def __post_init__(self) -> None:
+        self.cents += self.cents // 5
+
+
+class Logins(BaseModel):
+    all: list[Login] = []
+    by: dict[str, Price] = {}
+
+
+@pytest.mark.parametrize(
+    ("act", "path"),
+    [
+        (lambda draft: setattr(draft.all[0], "password", "x"), r"state\.all\[0\]\.password"),
+        (lambda draft: draft.all[0].tags.append("x"), r"state\.all\[0\]\.tags"),
+        (lambda draft: setattr(draft.by["a"], "cents", 100), r"state\.by\.a\.cents"),
+    ],
+)
+def test_what_a_validator_changes_each_time_is_refused_in_an_edit(act: Any, path: str) -> None:
+    """Story: a password was hashed by a validator of the class. An edit committed the hash, and all
+    but the handle that made it read the hash of that. A whole value was refused all along."""
+    with perdure.open("memory://") as store:
+        agent = store.agent("a", Logins, initial=Logins(all=[Login()], by={"a": Price()}))
+        agent.checkpoint("made")
+        with pytest.raises(perdure.Unstorable, match=rf"{path}: validating it once more"):
+            agent.update(act)
+        agent.update(lambda draft: setattr(draft.by["a"], "n", 1))
+        after = Logins(all=[Login()], by={"a": Price(0, 1)})
+        assert agent.state == store.agent("a", Logins).state == after

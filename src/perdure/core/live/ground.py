@@ -67,12 +67,15 @@ class Ground:
             return value, plain
         again = node.plain(node.build(fixed, path, self.name), path, Walker(root=self.name))
         if not same(reconcile(node, fixed, again), fixed):
-            raise Unstorable(
-                "validating it once more changes it once more",
-                target=self.text(path),
-                hint="make the validator leave its own result as it is",
-            )
+            raise self.restless(path)
         return value, fixed
+
+    def restless(self, path: Path) -> Unstorable:
+        return Unstorable(
+            "validating it once more changes it once more",
+            target=self.text(path),
+            hint="make the validator, or hook of the class, leave its own result as it is",
+        )
 
     def own(self, value: Any) -> None:
         if type(value) not in SCALARS:  # small ints and such are the same object everywhere
@@ -296,23 +299,25 @@ class Ground:
     def text(self, path: Path) -> str:
         return format_path(path, self.name)
 
-    def normalise(self, shadow: ObjectShadow, name: str, new: Any) -> None:
-        """A validator gave a field another value than it was set to: log that one."""
+    def normalise(self, shadow: ObjectShadow, name: str, new: Any) -> bool:
+        """A validator gave a field another value than it was set to: log that one. Returns False
+        where it is the same in the log."""
         final = self.paths.final(shadow.path, shadow.at)
         child = shadow.node.child(name)
         if final is None or child is None:
-            return
+            return False
         path = (*final, name)
         taken = child.plain(new, path, Walker(root=self.name))
         stored = look_up(self.plain, final).get(name, MISSING)
         if stored is MISSING and is_default(shadow.node, name, taken):
-            return
+            return False
         fixed = taken if stored is MISSING else reconcile(child, stored, taken)
         if stored is not MISSING and same(fixed, stored):
-            return
+            return False
         index = shadow.ops.get(name, -1)
         self.write(shadow, name, index, fixed)
         shadow.put(name, new, index)
+        return True
 
 
 def put_back(target: Any, key: Any, value: Any) -> None:

@@ -32,7 +32,7 @@ from perdure.core.values.ops import (
     TextSplice,
     add,
 )  # fmt: skip
-from perdure.core.values.plain_values import SCALARS, Path, look_up, same
+from perdure.core.values.plain_values import SCALARS, Path, Plain, look_up, same
 from perdure.errors import Drifted, SchemaError, Unstorable
 from perdure.model import MISSING
 from perdure.system.user_errors import of_code
@@ -426,12 +426,15 @@ class Planner(Ground):
                 raise node.engine.explain(error, shadow.path, self.name) from error
         for name, item in kept.items():
             face.put(clone, name, item)
+        fixed = []
         for name, old in before.items():
             new = face.get(clone, name)
-            if new is not old:
-                self.normalise(shadow, name, new)
+            if new is not old and self.normalise(shadow, name, new):
+                fixed.append(name)
         if face.is_made_anew:
             self._check_stays(shadow)
+        elif fixed:
+            self._check_rests(shadow, clone, fixed)
 
     def _check_stays(self, shadow: ObjectShadow) -> None:
         """What its class makes of an object that it made must be that one: each reader asks it."""
@@ -440,7 +443,24 @@ class Planner(Ground):
             return
         plain = look_up(self.plain, final)
         if self.value(shadow.node, plain, shadow.path)[1] is not plain:
-            raise Unstorable(
-                "validating it once more changes it once more", target=self.text(shadow.path),
-                hint="make what the class does with a new instance leave its own result as it is",
-            )  # fmt: skip
+            raise self.restless(shadow.path)
+
+    def _check_rests(self, shadow: ObjectShadow, clone: Any, names: list[str]) -> None:
+        """What validation made of fields is validated again by whoever reads it: it must stay."""
+        face, node = shadow.node.face, shadow.node
+
+        def taken() -> list[Plain]:
+            return [
+                (node.child(name) or node).plain(face.get(clone, name), (), Walker(root=self.name))
+                for name in names
+            ]
+
+        first = taken()
+        clone = face.clone(clone)
+        try:
+            clone = face.check(clone, names)
+        except of_code() as error:
+            raise node.engine.explain(error, shadow.path, self.name) from error
+        for name, one, other in zip(names, first, taken(), strict=True):
+            if not same(one, other):
+                raise self.restless((*shadow.path, name))
