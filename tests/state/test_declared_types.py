@@ -138,3 +138,32 @@ def test_a_strict_type_takes_its_own_values_and_reads_them_again() -> None:
             draft[0].kind, draft[0].file, draft[0].cents = Kind.A, Path("z"), 5
         assert store.agent("a", list[Strict]).state == agent.state
         assert agent.state[0].kind is Kind.A and agent.state[0].file == Path("z")
+
+
+@pytest.mark.parametrize("beside", [True, False])
+def test_a_change_in_place_that_no_draft_sees_is_refused(beside: bool) -> None:
+    """A draft gave out a vector of the user's own as it was. What was changed in it was dropped as
+    the block ended, and the change beside it was committed."""
+
+    class Ship(BaseModel):
+        at: Point
+        path: list[Point] = []
+        moves: int = 0
+
+    with perdure.open("memory://") as store:
+        agent = store.agent("a", Ship, initial=Ship(at=Vector(0, 0), path=[Vector(1, 1)]))
+        agent.checkpoint("begun")
+        for change in (lambda draft: draft.at, lambda draft: draft.path[0]):
+            with pytest.raises(perdure.Drifted, match="assign a new"), agent.edit() as draft:
+                change(draft).x = 7
+                if beside:
+                    draft.moves += 1
+            assert agent.state.at == Vector(0, 0) and agent.state.moves == 0
+        with agent.edit() as draft:
+            moved = draft.at
+            moved.x = 3
+            draft.at = moved
+            draft.path[0] = Vector(2, 2)
+        assert store.agent("a", Ship).state == agent.state
+        assert agent.state.at == Vector(3, 0)
+        agent.verify()

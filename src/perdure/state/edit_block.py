@@ -102,6 +102,7 @@ class Block(Generic[T]):
         alone = len(recording.done) == 1
         if not alone and working.seq and riders.key is None and not recording.changed:
             working.restore(recording)
+            recording.check_handed_out()
             recording.apply_ephemeral(working.typed)
             return
         self.made = yield from working.committing_recording(recording, self._cause, riders)

@@ -108,12 +108,19 @@ class Recording(Session):
 
         Raises:
             Conflict: it was so.
+            Drifted: as `check_handed_out`.
         """
         if self.torn:
             raise Conflict(
                 "a change of this draft was interrupted in the middle", target=self.root_name,
                 hint="let the block end with the exception, and make the edit again",
             )  # fmt: skip
+        self.check_handed_out()
+
+    def check_handed_out(self) -> None:
+        """Raises Drifted: a value that was given out as a whole was changed in place."""
+        for given in self.handed_out:
+            given.check(self.root_name)
 
     def begin(self, place: Place) -> tuple[Path, bool]:
         self.check_open()

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, ClassVar, NoReturn
 from weakref import ref
 
+from perdure.core.draft.handed_out import HandedOut, can_change
 from perdure.core.schema.schema import Schema, take_at
 from perdure.core.types.nodes import AnyNode, LeafNode, ListNode, Node, TupleNode
 from perdure.core.types.objects import ObjectNode
@@ -235,6 +236,7 @@ class Session:
         self.fresh: dict[int, Any] = {}
         self.freed: list[Any] = []  # copies that were taken; see `taking.take`
         self.copies = Copies()
+        self.handed_out: list[HandedOut] = []
         self.waiting: dict[tuple[int, Any], Proxy] = {}  # what stands for unset fields
         self._live: dict[tuple[int, str], tuple[Place, str, Any]] = {}
         self._known: dict[int, _Known] = {}  # by the identity of the container, while it is held
@@ -288,7 +290,7 @@ class Session:
         if kind in SCALARS:
             if node.as_is or (plain is None and isinstance(node, UnionNode)):
                 return plain
-            return parent.build(node, plain)
+            return self._hand_out(parent, key, node, plain)
         known = self._known.get(id(plain))
         if known is not None and (proxy := known()) is not None:
             return proxy
@@ -296,8 +298,15 @@ class Session:
         if kind is tuple and isinstance(node, TupleNode | ListNode | AnyNode):
             return self._tuple(parent, key, node, plain)
         if kind is frozenset or isinstance(node, _WHOLE):
-            return parent.build(node, plain)
+            return self._hand_out(parent, key, node, plain)
         return self._proxy(Place(self, parent, key, plain, node))
+
+    def _hand_out(self, parent: Place, key: Any, node: Node, plain: Plain) -> Any:
+        value = parent.build(node, plain)
+        if can_change(value):
+            path = (*parent.last_path(), key)
+            self.handed_out.append(HandedOut(value, node, parent.plain, key, plain, path))
+        return value
 
     def _tuple(self, parent: Place, key: Any, node: Node, plain: Plain) -> Any:
         place = Place(self, parent, key, plain, node)
