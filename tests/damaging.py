@@ -11,7 +11,7 @@ from perdure.core.format import chain, envelope
 from perdure.core.format.chain import Tail
 from perdure.core.values import codec, ops
 from perdure.model import Cause
-from perdure.storage.appending import Append, Appended, Riders
+from perdure.storage.appending import Append, Appended, Riders, StoredSnapshot
 from perdure.storage.capabilities import Backend
 from perdure.storage.memory.backend import MemoryBackend
 from perdure.store import Store
@@ -124,11 +124,14 @@ class Vandal:
         """Write a commit of a kind that cannot be read; its seq."""
         return self.write(*KINDS[kind](self))
 
-    def write(self, header: bytes, payload: bytes, **more: Any) -> int:
+    def write(
+        self, header: bytes, payload: bytes, snapshot: StoredSnapshot | None = None, **more: Any
+    ) -> int:
         seq = self.tail.seq + 1
         append = Append(
             self.agent, self.info.no, self.info.incarnation, seq, header, payload, self.branch,
-            self.head, riders=Riders(**more), prev=self.tail.id, before=self.tail.header,
+            self.head, riders=Riders(**more), snapshot=snapshot, prev=self.tail.id,
+            before=self.tail.header,
         )  # fmt: skip
         (outcome,) = self.backend.append([append])
         assert isinstance(outcome, Appended), outcome
