@@ -180,7 +180,8 @@ def test_nobody_is_held_up(theirs: Theirs) -> None:
         source.checkpoints("chat")
         [(locks,)] = theirs.sql(
             "SELECT array_agg(DISTINCT l.mode) FROM pg_locks AS l JOIN pg_class AS c "
-            "ON c.oid = l.relation WHERE c.relname LIKE 'checkpoint%%'"
+            "ON c.oid = l.relation JOIN pg_stat_activity AS a ON a.pid = l.pid "
+            "WHERE c.relname LIKE 'checkpoint%%' AND a.backend_type = 'client backend'"
         )
         assert locks == ["AccessShareLock"]
         with pytest.raises(Exception, match="read-only"):
