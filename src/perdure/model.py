@@ -97,6 +97,7 @@ class Commit(Struct, frozen=True, gc=False):
         newer: nothing is wrong with it: only a newer version can read it, as `damaged` says why.
         foldable: whether its parents and delta are there: they are what was written, also where
             something else of a commit is damaged.
+        typed: the records as structs, for the library itself; see `core.format.records`.
     """
 
     agent: str
@@ -119,6 +120,11 @@ class Commit(Struct, frozen=True, gc=False):
     damaged: str = ""
     foldable: bool = True
     newer: bool = False
+    typed: tuple[Any, ...] = ()
+
+    def __repr__(self) -> str:
+        shown = [name for name in self.__struct_fields__ if name != "typed"]  # it is the records
+        return f"Commit({', '.join(f'{name}={getattr(self, name)!r}' for name in shown)})"
 
     @property
     def parent(self) -> int:

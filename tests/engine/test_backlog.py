@@ -8,8 +8,9 @@ import pytest
 
 import perdure
 from perdure import Run, Store
+from perdure.core.format.records import Branch
 from perdure.engine.execution.run_inbox import Mail
-from perdure.engine.journal.effects import Await, Branch, Came
+from perdure.engine.journal.effects import Await, Came
 from perdure.errors import PerdureError
 
 

@@ -255,7 +255,7 @@ class _ReplayExecution(Execution[Any]):
             _wait_to_be_given_up(scope)
             raise self.interrupt(WouldGoOn(here))
         outcome = entry.outcome
-        if outcome is None or outcome.get("not_done"):
+        if outcome is None or outcome.not_done:
             what = "waits" if entry.kind == "wait" else "has no outcome"
             raise self.interrupt(WouldGoOn(f"{here}, which {what}"))
         self.matched += 1

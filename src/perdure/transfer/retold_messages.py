@@ -17,14 +17,15 @@ from msgspec.structs import replace
 
 from perdure.core.arguments.bounds import index_key
 from perdure.core.arguments.names import incarnation_of
+from perdure.core.format import records
 from perdure.core.values.plain_values import Plain
 from perdure.model import FINISHED, UNFINISHED, Commit, Message, RunInfo
 from perdure.state.runs.family_messages import (
     CHILD,
     Having,
     agent_of,
-    begin_of,
     end_told,
+    plain_begin_of,
     to_end_with,
 )
 from perdure.state.runs.parentage import Origin, args_of_start
@@ -70,29 +71,29 @@ class Ties:
 
     def note(self, commit: Commit) -> None:
         self.having.note(commit)
-        for record in commit.records:
-            place = str(record.get("run", "")), str(record.get("place", ""))
-            if record["t"] == "wait-began":
-                self._by_place[place] = [
-                    str(branch["name"]).removeprefix(CHILD)
-                    for branch in record["branches"] if branch["kind"] == "child"
-                ]  # fmt: skip
-            elif record["t"] == "wait-ended":
-                self._by_place.pop(place, None)
-            elif record["t"] == "run-cancelled":
-                self.cancelled.add(place[0])
-            elif record["t"] == "run-started":
-                self.origins[place[0]] = Origin.of(record)
-            elif record["t"] == "outcome" and record.get("by") == "person":
-                if type(record.get("value")) is str:
-                    self.said.add(record["value"])
-            elif record["t"] == "step" and "child" in record:
-                child = record["child"]
-                if record.get("made") != child["run"] or not child["let_live"]:
-                    args = args_digest(args_of_start(record))
-                    self.started[str(child["run"])] = Started(
-                        place[0], str(child["agent"]), bool(child["let_live"]), args
-                    )
+        for record in commit.typed:
+            place, child = (record.run, record.place), record.child
+            match record:
+                case records.WaitBegan():
+                    self._by_place[place] = [
+                        branch.name.removeprefix(CHILD)
+                        for branch in record.branches if branch.kind == "child"
+                    ]  # fmt: skip
+                case records.WaitEnded(t="wait-ended"):
+                    self._by_place.pop(place, None)
+                case records.RunCancelled():
+                    self.cancelled.add(record.run)
+                case records.Started():
+                    self.origins[record.run] = Origin.begun(record)
+                case records.Outcome(t="outcome", by="person"):
+                    if type(record.value) is str:
+                        self.said.add(record.value)
+                case records.Outcome(t="step") if child is not None:
+                    if record.made != child.run or not child.let_live:
+                        args = args_digest(args_of_start(record))
+                        self.started[child.run] = Started(
+                            record.run, child.agent, bool(child.let_live), args
+                        )
 
     @property
     def awaited(self) -> Iterator[tuple[str, str]]:
@@ -161,7 +162,7 @@ def _order_untold(
     if there is None or there.purged or (was is not None and was.deleted):
         return
     for commit in LogReader(source, there).commits(1, damaged_too=True):
-        if (began := begin_of(commit, run)) is None:
+        if (began := plain_begin_of(commit, run)) is None:
             continue
         # If it began by then, its agent is left out here, or cut off.
         if began.get("parent") == by and commit.at_micros > until:

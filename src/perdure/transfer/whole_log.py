@@ -17,6 +17,7 @@ from perdure.core.arguments.checks import iterable
 from perdure.core.arguments.exact_types import is_a
 from perdure.core.arguments.names import shown
 from perdure.core.format import chain, remains
+from perdure.core.format.records import Record
 from perdure.core.values import codec
 from perdure.core.values.plain_values import Plain
 from perdure.errors import Conflict, Corrupt, NotFound
@@ -119,9 +120,9 @@ _ORDER: Mapping[str, type] = {
 
 def _orders_of(backend: Backend, commit: Commit) -> bytes | None:
     orders: dict[str, Plain] = {}
-    for record in commit.records:
-        if "child" in record:
-            run = str(record["child"]["run"])
+    for record in commit.typed:
+        if record.child is not None:
+            run = record.child.run
             for message in backend.inbox(run, kind="start"):
                 order: Any = message.value
                 if _fits(order, record) and not backend.runs(RunQuery(run_id=run)):
@@ -133,7 +134,7 @@ def _read_orders(entry: LogEntry, commit: Commit) -> dict[str, Plain]:
     """Raises Corrupt: they are no orders, or none that this commit gave."""
     if entry.orders is None:
         return {}
-    given = {str(one["child"]["run"]): one for one in commit.records if "child" in one}
+    given = {one.child.run: one for one in commit.typed if one.child is not None}
     try:
         orders: Any = codec.decode(entry.orders)
         if all(run in given and _fits(order, given[run]) for run, order in orders.items()):
@@ -146,9 +147,9 @@ def _read_orders(entry: LogEntry, commit: Commit) -> dict[str, Plain]:
     )  # fmt: skip
 
 
-def _fits(order: Any, record: Mapping[str, Any]) -> bool:
+def _fits(order: Any, record: Record) -> bool:
     """Whether an order is the one that this record of a start gave: with the same arguments."""
-    if type(order) is not dict or order.get("parent") != record["run"]:
+    if type(order) is not dict or order.get("parent") != record.run:
         return False
     if not all(type(order.get(name, kind())) is kind for name, kind in _ORDER.items()):
         return False

@@ -41,7 +41,7 @@ def _payloads(parts: Parts, looks: Looks) -> None:
     for body in parts:
         data = envelope.seal(body, SALT)
         with looks.look():
-            delta, _ = chain.read_payload(data, envelope.digest(data))
+            delta, *_ = chain.read_payload(data, envelope.digest(data))
             with looks.look(ops.OpError):
                 state = ops.fold(None, delta)
                 looks.note(type(state).__name__)

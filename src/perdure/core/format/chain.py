@@ -15,7 +15,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 from perdure.core.format import envelope, remains
-from perdure.core.format.records import check_records
+from perdure.core.format.records import Record, check_records, read_records
 from perdure.core.values import codec, ops
 from perdure.core.values.ops import Op, OpError
 from perdure.core.values.plain_values import Plain
@@ -292,19 +292,20 @@ def _read_commit(agent: str, seq: int, header: bytes, payload: bytes | None) -> 
     if payload is not None and payload.startswith(remains.MAGIC):
         trimmed = payload == remains.REMOVED
         payload = payload if trimmed else remains.payload_of(payload, "")
-    delta, records = ((), ()) if trimmed else read_payload(payload, read.payload_digest)
+    delta, records, typed = ((), (), ()) if trimmed else read_payload(payload, read.payload_digest)
     return Commit(
         agent, read.incarnation, seq, commit_id(header), read.prev, read.branch, parents, schema_id,
         (major, minor), read.at, read.executor, read.epoch,
         Cause(kind, said.w, said.r, said.s, said.k, said.t, said.g, said.l, said.x),
-        delta, records, size, trimmed,
+        delta, records, size, trimmed, typed=typed,
     )  # fmt: skip
 
 
 def read_payload(
     data: bytes | None, expected: bytes
-) -> tuple[tuple[Op, ...], tuple[dict[str, Plain], ...]]:
-    """The delta and records of a payload whose digest a header names."""
+) -> tuple[tuple[Op, ...], tuple[dict[str, Plain], ...], tuple[Record, ...]]:
+    """The delta of a payload whose digest a header names, and its records, as they are and
+    typed."""
     if data is None:
         raise Corrupt("its payload is gone", hint=HINT)
     if envelope.digest(data) != expected:
@@ -313,7 +314,7 @@ def read_payload(
     try:
         body = codec.decode(envelope.open_envelope(data, ""))
         delta, records = body
-        return tuple(map(ops.from_wire, delta)), check_records(records)
+        return tuple(map(ops.from_wire, delta)), *read_records(records)
     except (codec.UndecodableError, OpError, ValueError, TypeError, RecursionError) as error:
         stack_room.pass_on(error)
         if type(body) is list and len(body) > PARTS:

@@ -13,7 +13,7 @@ import msgspec
 from msgspec.structs import replace
 
 from perdure.core.format import chain, envelope, remains
-from perdure.core.format.records import check_records
+from perdure.core.format.records import Record, read_records
 from perdure.core.values import codec, ops
 from perdure.core.values.ops import OpError
 from perdure.errors import Corrupt, PerdureError, UnsupportedFormat
@@ -56,7 +56,8 @@ def salvage(
     except (Corrupt, UnsupportedFormat, *_BROKEN) as error:
         stack_room.pass_on(error)
         return commit
-    return replace(commit, delta=read, records=_records(records), foldable=sound)
+    plain, typed = _records(records)
+    return replace(commit, delta=read, records=plain, typed=typed, foldable=sound)
 
 
 def _fields(header: bytes) -> list[Any] | None:
@@ -103,12 +104,12 @@ def _cause(said: Any) -> Cause:
     return Cause(said[0], words.get("w", ""), words.get("r"), words.get("s"))
 
 
-def _records(records: Any) -> tuple[dict[str, Any], ...]:
+def _records(records: Any) -> tuple[tuple[dict[str, Any], ...], tuple[Record, ...]]:
     """All of them, or none: what is left out might be what makes sense of another."""
     try:
-        return check_records(records)
+        return read_records(records)
     except _BROKEN:
-        return ()
+        return (), ()
 
 
 def _is_number(value: Any, low: int, high: int) -> bool:

@@ -17,6 +17,7 @@ from msgspec.structs import replace
 from perdure.core.arguments.bounds import NAME_MAX, index_key
 from perdure.core.arguments.checks import one_of
 from perdure.core.arguments.names import check_label, check_name, check_words
+from perdure.core.format.records import SetBack
 from perdure.core.schema.schema import Schema
 from perdure.engine.functions.orders import run_id
 from perdure.engine.functions.run_lookup import refuse_not_begun
@@ -25,7 +26,7 @@ from perdure.errors import Conflict, NotFound
 from perdure.model import FINISHED, Cause, Commit, Message, RunInfo
 from perdure.state.context import Context
 from perdure.state.jump_commits import commit_move, find_head
-from perdure.state.runs.family_messages import CHILD, begin_of
+from perdure.state.runs.family_messages import CHILD, plain_begin_of
 from perdure.state.runs.unused_signals import base_key, renewed, signals_left
 from perdure.state.time_travel import unfinished_runs
 from perdure.state.working_copy import WorkingCopy
@@ -148,10 +149,8 @@ class _Back:
         if self._step not in places:
             # It was set back to that step, or before it, and did not come so far again.
             for again in self._origins.agains:  # the last first: that is what it left last
-                left = self._reader.commits(
-                    int(again["at"]) + 1, int(again["until"]), damaged_too=True
-                )
-                places = _places_left(left, again["runs"]) | places
+                left = self._reader.commits(again.at + 1, again.until, damaged_too=True)
+                places = _places_left(left, again.runs) | places
         if self._step in places:
             return places[self._step]
         if self._path and self._path[-1].parent != self._info.turn_at:
@@ -197,9 +196,9 @@ class _Back:
 
 def _note_places(places: dict[str, int], commit: Commit, runs: Collection[str]) -> None:
     """Before which commit each place of a history of these runs is, oldest first."""
-    for record in commit.records:
-        if "place" in record and record.get("run") in runs:
-            places.setdefault(str(record["place"]), commit.parent)
+    for record in commit.typed:
+        if record.place and record.run in runs:
+            places.setdefault(record.place, commit.parent)
 
 
 def _places_left(commits: Iterable[Commit], runs: Sequence[str]) -> dict[str, int]:
@@ -207,8 +206,8 @@ def _places_left(commits: Iterable[Commit], runs: Sequence[str]) -> dict[str, in
     places: dict[str, int] = {}
     life: dict[str, int] = {}
     for commit in commits:
-        ours = [record for record in commit.records if record.get("run") in runs]
-        if any(record["t"] == "run-retried" for record in ours):
+        ours = [record for record in commit.typed if record.run in runs]
+        if any(isinstance(record, SetBack) for record in ours):
             places, life = places | life, {}
         if ours:
             _note_places(life, commit, runs)
@@ -216,7 +215,7 @@ def _places_left(commits: Iterable[Commit], runs: Sequence[str]) -> dict[str, in
 
 
 def _started(reader: LogReader, info: RunInfo) -> dict[str, Any]:
-    began = begin_of(reader.commit(info.started), info.id)
+    began = plain_begin_of(reader.commit(info.started), info.id)
     if began is not None:
         return dict(began)
     raise NotFound("the commit that began it says nothing of it", target=f"run {info.id}")

@@ -24,16 +24,16 @@ def journals(run: str, commits: Iterable[Commit]) -> list[Journal]:
     turns: list[list[Commit]] = [[]]
     made: dict[str, list[Commit]] = {}
     for commit in commits:
-        ours = [record for record in commit.records if record.get("run") == run]
-        if any(record["t"] in ANEW for record in ours):
+        ours = [record for record in commit.typed if record.run == run]
+        if any(record.t in ANEW for record in ours):
             turns.append([])
             continue
         where = turns[-1]
         for record in ours:
-            if record["t"] == "intent":
-                made[str(record.get("key"))] = where
-            elif record["t"] == "outcome" and "key" in record:
-                where = made.get(str(record["key"]), where)
+            if record.t == "intent":
+                made[record.key] = where
+            elif record.t == "outcome" and record.key is not None:
+                where = made.get(str(record.key), where)
         where.append(commit)
     return [Journal.read(run, turn) for turn in turns]
 
@@ -63,10 +63,10 @@ def check_open(run: str, journal: Journal, call: str, *, ended: bool) -> None:
             "is not in doubt: it failed, and is to be tried again", target=target,
             hint="cancel the run if it must not be",
         )  # fmt: skip
-    if entry.outcome.get("by") != "person" or ended:
+    if entry.outcome.by != "person" or ended:
         raise Conflict("is not in doubt: it is settled", target=target)
-    later = (commit.records for commit in journal.commits if commit.seq > entry.seq)
-    if any(r.get("run") == run and "place" in r for records in later for r in records):
+    later = (commit.typed for commit in journal.commits if commit.seq > entry.seq)
+    if any(one.run == run and one.place for typed in later for one in typed):
         raise Conflict(
             "is settled, and the run went on with that", target=target,
             hint="what it did since rests on it: cancel the run if that must not stand",
@@ -79,9 +79,9 @@ def left_open(left: Sequence[Journal], call: str) -> str | None:
     for journal in reversed(left):
         entry = journal.entries.get(call)
         if entry is not None and _is_call(entry) and entry.in_doubt:
-            return str(entry.call.get("key", ""))
+            return str(entry.call.key or "")
     return None
 
 
 def _is_call(entry: Entry) -> bool:
-    return entry.kind == "tool" or "made_at" in entry.call
+    return entry.kind == "tool" or entry.call.made_at > 0

@@ -163,7 +163,7 @@ class _Look:
         if reader is None or not run.started or run.status in FINISHED:
             return False
         began = begin_of(reader.peek(run.started), run.id)
-        return began is not None and "input" not in began
+        return began is not None and began.input is None
 
     def _whom(self) -> str:
         """Who would go on with it: workers; or that there are none."""

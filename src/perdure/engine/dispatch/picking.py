@@ -20,7 +20,7 @@ from perdure.engine.functions.orders import Order
 from perdure.engine.functions.run_lookup import never_begun
 from perdure.errors import NeedsAttention, PerdureError, StoreUnavailable
 from perdure.model import FINISHED, MAIN, Message, RunInfo
-from perdure.state.runs.family_messages import begin_of, to_parents
+from perdure.state.runs.family_messages import plain_begin_of, to_parents
 from perdure.storage.appending import Ref
 from perdure.storage.capabilities import RunQuery
 from perdure.storage.due import due_since
@@ -263,7 +263,7 @@ class Picker:
         info = pick.look.agent(pick.agent)
         if info is None or info.no != pick.row.agent_no:
             return None
-        began = begin_of(LogReader(pick.look, info).commit(pick.row.started), pick.run)
+        began = plain_begin_of(LogReader(pick.look, info).commit(pick.row.started), pick.run)
         return None if began is None else Order.from_plain(pick.agent, began)
 
     # -- runs that nobody can go on with -------------------------------------------------------

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
 from typing import Any
 
 from msgspec import Struct
 
+from perdure.core.format.records import Placed
 from perdure.engine.journal.effects import Arrive, Record
 
 
@@ -30,7 +30,7 @@ class Calling(Struct):
 
     task: asyncio.Task[Any] | None
     arrive: Arrive | None = None
-    began: Mapping[str, Any] | None = None
+    began: Placed | None = None
     place: str = ""
     since: float = 0.0
     noted: bool = False

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from msgspec.structs import replace
 
+from perdure.core.format.records import Placed, typed, typed_as
 from perdure.engine.execution.async_call import Calling, cancels
 from perdure.engine.execution.commit_items import Item
 from perdure.engine.execution.current_run import inside
@@ -182,7 +183,7 @@ class AsyncPerformer(Handing):
             place, since = calling.place, calling.since
             await self.cancelled_first(place, arrive.kind, since, cancelled, arrive, wait)
             return
-        wait = settled.began, settled.riders.records[-1]
+        wait = settled.began, typed(settled.riders.records[-1])
         self.note_cancelled(calling.place, arrive.kind, calling.since, cancelled, arrive, wait)
 
     async def in_thread(self, function: Callable[..., R], *args: Any, **kwargs: Any) -> R:
@@ -281,22 +282,22 @@ class AsyncPerformer(Handing):
         if calling.noted and not self._tasks.numbered:
             execution.writer.later(Riders(effect.riders.records))  # see `cancelled_item`
             return
-        if calling.kept_on and not calling.noted and effect.riders.records[-1]["t"] in SETTLING:
+        kind = effect.kind
+        if calling.kept_on and not calling.noted and kind in SETTLING:
             effect = _kept_on(effect)
         item = execution.to_write(effect)
-        if effect.riders.records[-1]["t"] == "wait-began":
-            calling.began = effect.riders.records[-1]
-        if effect.riders.records[-1]["t"] == "intent":
+        if kind == "wait-began":
+            calling.began = typed_as(effect.riders.records[-1], Placed)
+        if kind == "intent":
             execution.going.calling.marks.append(None)
             self._tasks.calling.marks.append(None)
             calling.intends = True
-        if effect.riders.records[-1]["t"] in SETTLING:
-            calling.settled, outcome = effect, effect.riders.records[-1]
-            heard = None
+        if kind in SETTLING:
+            calling.settled, heard = effect, None
             if calling.noted and calling.arrive is not None:
-                heard = Heard(calling.arrive.kind, outcome)
+                heard = Heard(calling.arrive.kind, effect.riders.records[-1])
             try:
-                await self.hand_over(item, str(outcome["place"]), heard=heard)
+                await self.hand_over(item, effect.place, heard=heard)
             except asyncio.CancelledError as cancelled:
                 if item is None or not isinstance(item.error, Unstorable):
                     raise

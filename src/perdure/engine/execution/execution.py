@@ -9,10 +9,11 @@ from __future__ import annotations
 import threading
 import time
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from sys import exception
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
+from perdure.core.format.records import WaitBegan, typed
 from perdure.core.values.plain_values import Plain
 from perdure.engine.execution.activity import Going
 from perdure.engine.execution.commit_items import Item
@@ -265,7 +266,7 @@ class Execution(Generic[T]):
 
     def _let_others(self, entry: Entry | None, effect: Arrive, scope: Scope) -> None:
         if entry is not None:
-            other = dict(entry.call.get("args", {})) != dict(effect.args)
+            other = entry.call.args != dict(effect.args)
         else:
             other = self.journal.left_in(scope.path) is not None
         if other:
@@ -284,12 +285,12 @@ class Execution(Generic[T]):
             if entry.hands and self.seeing.is_home:  # else it is made again: no event before that
                 self.show(entry.seq - 1)  # an edit of the same commit is still to come
             self.turns.release(entry)
-            if not entry.outcome.get("not_done"):
+            if not entry.outcome.not_done:
                 return Arrived(entry.place, entry, "")  # it is not made, and needs no key
         self.check_stop()
         self.catch_up()
         if entry is not None and not entry.cut:
-            key = str(entry.call.get("key") or self.journal.key(entry.place, effect.args))
+            key = str(entry.call.key or self.journal.key(entry.place, effect.args))
             return Arrived(entry.place, entry, key)  # the key that the world has seen
         named = scope.named(effect.name)
         place = entry.place if entry is not None else self.journal.new_place(named)
@@ -318,7 +319,7 @@ class Execution(Generic[T]):
             entry = self.journal.find(scope.named(name))
             if entry is not None:
                 self._take(entry)
-                return entry.call["value"]
+                return entry.call.value
             self.journal.check_new(scope.named(name), scope.path)
             place = self.journal.new_place(scope.named(name))
             record = {"t": "value", "run": self.id, "place": place, "value": make()}
@@ -345,7 +346,7 @@ class Execution(Generic[T]):
         cause = Cause(kind := first["t"], run=self.id, step=first["place"])
         if not effect.wait:
             if kind == "wait-ended":
-                asked = left_open(effect.began, first)
+                asked = left_open(effect.began, typed(first))
                 return self.soon(cause, riders, asked)
             self.mail.take(riders.consumed)
             self.writer.later(riders)
@@ -356,9 +357,7 @@ class Execution(Generic[T]):
             self.check()
         return Item(cause, riders)
 
-    def soon(
-        self, cause: Cause, riders: Riders, over: Mapping[str, Any] | None = None
-    ) -> Item | None:
+    def soon(self, cause: Cause, riders: Riders, over: WaitBegan | None = None) -> Item | None:
         """Record something that the run's next commit is early enough for. Where one is under way,
         it is behind that in the log, and must not be handed over before it: then it is to be
         written. So it is where this record's question is `over`, which who answers is to hear."""

@@ -9,12 +9,13 @@ import asyncio
 import contextlib
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sized
+from collections.abc import Iterator, Sized
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
+from perdure.core.format.records import Record
 from perdure.engine.execution.activity import Counting
 from perdure.engine.execution.commit_items import Item
 from perdure.engine.execution.event_pacing import Event, Pace
@@ -40,7 +41,7 @@ from perdure.storage.appending import Riders
 if TYPE_CHECKING:
     from perdure.engine.execution.execution import Execution
 
-OfWait = tuple[Mapping[str, Any] | None, Mapping[str, Any] | None]
+OfWait = tuple[Record | None, Record | None]
 """The records of the begin of a wait, and of its end, as far as there are any."""
 
 NO_WAIT: OfWait = (None, None)

@@ -94,7 +94,8 @@ class Edits:
             place = execution.new_place(name, scope)
             return OpenEdit(place, execution.working.record(), None)
         # Its body saw what others had written before it, and must see it again.
-        at = int(entry.call.get("at", entry.seq - 1))
+        seen = entry.outcome.at if entry.outcome is not None else None
+        at = entry.seq - 1 if seen is None else int(seen)
         execution.catch_up(at)
         working = execution.working
         if working.seq > at:  # of what was recorded behind it, something came to its turn before
@@ -151,7 +152,7 @@ class Edits:
 
     def _close_recorded(self, recorded: Entry, error: BaseException | None) -> None:
         execution = self._execution
-        failure = recorded.call.get("error")
+        failure = recorded.call.error
         if failure is not None:
             if error is None and not recorded.cancelled:
                 raise Carried(rebuild_error(failure, f"run {execution.id}, {recorded.place}"))

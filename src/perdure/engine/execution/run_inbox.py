@@ -6,8 +6,9 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from perdure.core.format.records import Branch
 from perdure.core.values.plain_values import Plain
-from perdure.engine.journal.effects import Await, Branch, Came, first_timer
+from perdure.engine.journal.effects import Await, Came, first_timer
 from perdure.model import FINISHED, Message, RunInfo
 from perdure.state.runs.family_messages import CHILD
 from perdure.state.runs.unused_signals import Unused, base_key

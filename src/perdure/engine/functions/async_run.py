@@ -355,8 +355,9 @@ class AsyncRunEdit(Generic[T]):
         self._since = time.monotonic()
         self._inside = inside(Frame(execution, "edit", scope))
         self._inside.__enter__()
-        if self._told is not None and entry is not None and entry.call.get("cancelled"):
-            cancel_once_more(as_told(entry.call, Told(self._told.first)))
+        outcome = entry.outcome if entry is not None else None
+        if self._told is not None and outcome is not None and outcome.cancelled:
+            cancel_once_more(as_told(outcome, Told(self._told.first)))
             if not self._told.several:
                 self._told = None
         return self._open.recording.draft  # type: ignore[no-any-return]
@@ -375,8 +376,9 @@ class AsyncRunEdit(Generic[T]):
 
     def _is_cancelled_behind(self, recorded: Entry) -> bool:
         """Whether its task was cancelled while it was recorded that its block had raised."""
-        cancelled = recorded.cancelled or self._told is not None
-        return cancelled and "error" in recorded.call and not recorded.call.get("cancelled")
+        cancelled, outcome = recorded.cancelled or self._told is not None, recorded.outcome
+        failed = outcome is not None and outcome.error is not None
+        return cancelled and failed and not (outcome and outcome.cancelled)
 
     def _is_told(self, cancelled: asyncio.CancelledError) -> Told:
         """On replay."""
@@ -396,7 +398,7 @@ class AsyncRunEdit(Generic[T]):
     def _leave_recorded(self, recorded: Entry, cancelled: asyncio.CancelledError) -> None:
         """It was committed, and its task cancelled before it heard of that."""
         execution = self._execution
-        if "error" not in recorded.call:
+        if recorded.call.error is None:
             execution.edits.close(self._open, self._what, None)
         execution.turns.release(recorded)
         if not recorded.cancelled and execution.async_performer.goes_on:

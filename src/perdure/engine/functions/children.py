@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from perdure.core.arguments.checks import Seconds, flag
 from perdure.core.arguments.names import check_name
+from perdure.core.format import records
 from perdure.engine.execution.execution import Execution
 from perdure.engine.functions.agent_functions import spec_of
 from perdure.engine.functions.orders import Order
@@ -157,7 +158,7 @@ def _start(
         before=lambda: digests_before(described),
     )  # fmt: skip
     recorded = arrived.entry.outcome if arrived.entry is not None else None
-    if recorded is not None and not recorded.get("not_done"):
+    if recorded is not None and not recorded.not_done:
         return _started(execution, recorded, arrived)
     if options.key is None:
         # The place alone would be the same again in the run's next turn.
@@ -172,7 +173,7 @@ def _start(
     if asked is not None and asked.asked:
         if recorded is None:
             raise _started_before(execution, arrived.place, asked.call)
-        record["made"] = asked.call["made"]
+        record["made"] = asked.call.made
     if arrived.made is not None and (arrived.made.key or options.key is None):
         taken = yield from _decide_again(execution, arrived, record, child)
         if taken is not None:
@@ -219,7 +220,7 @@ def _decide_again(
         "made": made.key, "made_at": made.seq,
     }  # fmt: skip
     yield Record(Riders((asked,), sync=True))
-    raise _started_before(execution, arrived.place, asked)
+    raise _started_before(execution, arrived.place, records.typed(asked))
 
 
 def _take_over(record: Mapping[str, Any], child: str) -> Generator[Effect, Any, str]:
@@ -250,13 +251,11 @@ def _lineage(backend: Backend, run: str) -> set[str]:
     rows = backend.runs(RunQuery(run_id=run))
     reader = reader_of(backend, rows[0]) if rows else None
     began = begin_of(reader.commit(rows[0].started), run) if reader is not None else None
-    return {run} if began is None or "again" not in began else {run, *began["again"]["runs"]}
+    return {run} if began is None or began.again is None else {run, *began.again.runs}
 
 
-def _started_before(
-    execution: Execution[Any], place: str, asked: Mapping[str, Any]
-) -> NeedsAttention:
-    run = str(asked["made"])
+def _started_before(execution: Execution[Any], place: str, asked: records.Record) -> NeedsAttention:
+    run = asked.made
     if not run:
         return _perhaps_started(execution, place, asked)
     if not _is_known(execution, run):
@@ -264,8 +263,8 @@ def _started_before(
     settle = "settle", execution.agent, place
     same = shell.perdure(*settle, done=json.dumps(run))
     return NeedsAttention(
-        f"run {visible(run)} was started before, at commit {asked['made_at']}, and this run was "
-        f"set back since: {visible(str(asked['preview']))}",
+        f"run {visible(run)} was started before, at commit {asked.made_at}, and this run was "
+        f"set back since: {visible(asked.preview)}",
         target=f"run {execution.id}, call {place}",
         hint=f"say whether that one is to be taken: `{same}`, or another one started: "
         f"`{shell.perdure(*settle, not_done=True)}`; then run it again",
@@ -286,13 +285,13 @@ def _is_known(execution: Execution[Any], run: str) -> bool:
         return trace.end is not None or find_stranger(backend, execution.id, run, trace) is None
 
 
-def _gone(execution: Execution[Any], place: str, asked: Mapping[str, Any]) -> NeedsAttention:
+def _gone(execution: Execution[Any], place: str, asked: records.Record) -> NeedsAttention:
     settle = "settle", execution.agent, place
     other, one = shell.perdure(*settle, not_done=True), shell.perdure(*settle, done='"ID"')
     return NeedsAttention(
-        f"run {visible(str(asked['made']))} was started before, at commit {asked['made_at']}, and "
+        f"run {visible(asked.made)} was started before, at commit {asked.made_at}, and "
         "is not there, nor is it recorded how it ended; and this run was set back since: "
-        f"{visible(str(asked['preview']))}",
+        f"{visible(asked.preview)}",
         target=f"run {execution.id}, call {place}",
         hint=f"say that another one is to be started: `{other}`, or which one is to be taken "
         f"instead, by its id: `{one}`; then run it again",
@@ -300,26 +299,26 @@ def _gone(execution: Execution[Any], place: str, asked: Mapping[str, Any]) -> Ne
 
 
 def _perhaps_started(
-    execution: Execution[Any], place: str, asked: Mapping[str, Any]
+    execution: Execution[Any], place: str, asked: records.Record
 ) -> NeedsAttention:
     settle = "settle", execution.agent, place
     same, other = shell.perdure(*settle, done='"ID"'), shell.perdure(*settle, not_done=True)
     return NeedsAttention(
-        f"a run may have been started here before, as commit {asked['made_at']} cannot be read, "
-        f"and this run was set back since: {asked['preview']}",
+        f"a run may have been started here before, as commit {asked.made_at} cannot be read, "
+        f"and this run was set back since: {asked.preview}",
         target=f"run {execution.id}, call {place}",
         hint=f"say which one it was, by its id, as `perdure runs` lists it: `{same}`, or that "
         f"another one is to be started: `{other}`; then run it again",
     )  # fmt: skip
 
 
-def _started(execution: Execution[Any], outcome: Mapping[str, Any], arrived: Arrived) -> str:
-    if "error" in outcome:
-        raise Carried(rebuild_error(outcome["error"], arrived.place))
-    child = str(outcome["value"])
-    if outcome.get("by") == "person" and not _is_known(execution, child):
+def _started(execution: Execution[Any], outcome: records.Outcome, arrived: Arrived) -> str:
+    if outcome.error is not None:
+        raise Carried(rebuild_error(outcome.error, arrived.place))
+    child = str(outcome.value)
+    if outcome.by == "person" and not _is_known(execution, child):
         raise NeedsAttention(  # whoever settled it may have mistyped it
-            f"it was settled with {outcome['value']!r:.200}, and there is no such run",
+            f"it was settled with {outcome.value!r:.200}, and there is no such run",
             target=f"run {execution.id}, call {arrived.place}",
             hint="settle it again, with the id of a run",
         )

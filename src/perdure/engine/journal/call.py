@@ -69,7 +69,7 @@ def is_settled_as(call: Call, entry: Entry) -> bool:
     outcome = entry.outcome
     return (
         outcome is not None and entry.kind == call.kind
-        and entry.call.get("args") == call.digests
-        and entry.cancelled_after_s is None and not outcome.get("not_done")
+        and entry.call.args == call.digests
+        and entry.cancelled_after_s is None and not outcome.not_done
         and call.unsaid is None and call.captured is None
     )  # fmt: skip

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from msgspec import Struct
 
+from perdure.core.format.records import Outcome
+
 if TYPE_CHECKING:
     import asyncio
 
@@ -59,11 +61,11 @@ def told_of(cancelled: BaseException, *, several: bool = False) -> dict[str, Any
     return {"told": [*said], "several": True} if several else {"told": [*said]}
 
 
-def as_told(record: Mapping[str, Any], told: Told) -> asyncio.CancelledError:
+def as_told(record: Outcome | None, told: Told) -> asyncio.CancelledError:
     """What is heard of cancellations that came again, by the record that they are to be heard. If
     there are more now than that one knew of, then it was killed before it could tell of them."""
-    said = record.get("told")
-    if said is None or (told.several and not record.get("several")):
+    said = record.told if record is not None else None
+    if record is None or said is None or (told.several and not record.several):
         return told.error
     return told.error if tuple(said) == told.error.args else type(told.error)(*said)
 

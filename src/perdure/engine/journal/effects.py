@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 from msgspec import Struct, field
 
+from perdure.core.format.records import Branch, WaitBegan
 from perdure.core.values.plain_values import Plain
 from perdure.engine.journal.call import Call
 from perdure.engine.journal.entry import Entry
@@ -64,7 +65,16 @@ class Record(Struct, frozen=True):
 
     riders: Riders
     wait: bool = True
-    began: Mapping[str, Any] | None = None
+    began: WaitBegan | None = None
+
+    @property
+    def kind(self) -> str:
+        """What it is about, which its last record says."""
+        return str(self.riders.records[-1]["t"])
+
+    @property
+    def place(self) -> str:
+        return str(self.riders.records[-1]["place"])
 
 
 class Invoke(Struct, frozen=True):
@@ -106,21 +116,6 @@ class Pause(Struct, frozen=True):
 
     until: int
     why: str
-
-
-class Branch(Struct, frozen=True):
-    """One of the things that a wait waits for.
-
-    Attributes:
-        kind, name: a ``signal`` and its name; an ``ask`` and the name of its question; a
-            ``child`` and the id of its run; a ``timer`` and nothing.
-        until: of a timer: when it is due, in microseconds since 1970 by the store's clock.
-    """
-
-    label: str
-    kind: Literal["signal", "ask", "child", "timer"]
-    name: str = ""
-    until: int = 0
 
 
 class Await(Struct, frozen=True):

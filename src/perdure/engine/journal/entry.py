@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from msgspec import Struct
+
+from perdure.core.format.records import Cancelled, Outcome, Placed
 
 UNORDERED = ("value", "patch")
 """Kinds whose outcome is the same whenever the function comes to it: nothing waits for them."""
@@ -41,17 +42,17 @@ class Entry(Struct):
     place: str
     kind: str
     seq: int
-    call: Mapping[str, Any]
-    outcome: Mapping[str, Any] | None = None
+    call: Placed
+    outcome: Outcome | None = None
     attempts: int = 0
     in_doubt: bool = False
-    failures: Sequence[Mapping[str, Any]] = ()
-    progress: Mapping[str, Any] | None = None
+    failures: Sequence[Placed] = ()
+    progress: Placed | None = None
     order: int = -1
     scope: str = ""
     consumed: bool = False
     cancelled_after_s: float | None = None
-    told: Mapping[str, Any] = {}
+    told: Outcome | None = None
     cut: bool = False
 
     @property
@@ -63,21 +64,21 @@ class Entry(Struct):
     def asked(self) -> bool:
         """Whether it was made in a history that the run left, and not since: somebody is to decide
         whether it is made again."""
-        return "made_at" in self.call and not self.attempts
+        return self.call.made_at > 0 and not self.attempts
 
     @property
     def shows(self) -> int:
         """Seq of the commit whose state the function sees behind it: of the one before its own, but
         behind an edit of this one. What an edit's commit has besides it, as the end of a wait, was
         met before the edit."""
-        return self.seq if self.kind == "edit" and "error" not in self.call else self.seq - 1
+        return self.seq if self.kind == "edit" and self.call.error is None else self.seq - 1
 
     @property
     def hands(self) -> str:
         """Its place, if the function hears of an outcome there, or of being cancelled. One that is
         not done is made again, and what it comes to then has its place behind what happened
         meanwhile."""
-        again = self.outcome is None or (self.outcome.get("not_done") and not self.cancelled)
+        again = self.outcome is None or (self.outcome.not_done and not self.cancelled)
         return "" if again else self.place
 
     @property
@@ -94,9 +95,9 @@ class Entry(Struct):
     def kept_on(self) -> bool:
         """Whether its task was cancelled there, and the call caught that: the function went on."""
         outcome = self.outcome
-        return outcome is not None and not self.cancelled and bool(outcome.get("kept_on"))
+        return outcome is not None and not self.cancelled and bool(outcome.kept_on)
 
     @property
     def unbegun(self) -> bool:
         """Whether it was cancelled before there was anything that could have an outcome."""
-        return self.outcome is not None and self.outcome["t"] == "cancelled"
+        return isinstance(self.outcome, Cancelled)

@@ -10,6 +10,15 @@ from typing import Any
 
 from msgspec import Struct, field
 
+from perdure.core.format.records import (
+    Cancelled,
+    Fired,
+    Intent,
+    Outcome,
+    Placed,
+    Record,
+    WaitBegan,
+)
 from perdure.engine.journal.call_identity import QUESTION, SCHEMA, differing
 from perdure.engine.journal.entry import TIMER, UNBOUND, UNORDERED, Entry
 from perdure.engine.journal.failures import words
@@ -73,15 +82,15 @@ class Journal(Struct):
         """
         journal = cls(run, origin, commits=list(commits), began_at=began_at)
         for commit in journal.commits:
-            for record in commit.records:
-                whose = record.get("run")
+            for record in commit.typed:
+                whose = record.run
                 if whose != run and whose not in aliases:
                     continue
-                if "place" in record:
+                if record.place:
                     journal._note(record, commit.seq)
-                elif record["t"] == "timers":
+                elif isinstance(record, Fired):
                     journal._note_fired(record, commit.seq)
-                if "again" in record:
+                if record.again is not None:
                     journal._cut()
         journal.order = journal._in_order()
         for number, entry in enumerate(journal.order):
@@ -91,7 +100,7 @@ class Journal(Struct):
             named.reverse()
         return journal
 
-    def _note(self, record: Mapping[str, Any], seq: int) -> None:
+    def _note(self, record: Record, seq: int) -> None:
         entry = self._add(record, seq)
         if entry is None:
             return
@@ -100,13 +109,14 @@ class Journal(Struct):
         elif self._unsure:
             self._unsure.pop(entry.place, None)
 
-    def _note_fired(self, record: Mapping[str, Any], seq: int) -> None:
-        for place in record["fired"]:
-            entry = Entry(place, TIMER, seq, record, record, scope=scope_of(place))
+    def _note_fired(self, record: Fired, seq: int) -> None:
+        for place in record.fired:
+            fired = Outcome(t=record.t, run=record.run, place=place)
+            entry = Entry(place, TIMER, seq, fired, fired, scope=scope_of(place))
             if self.timers.setdefault(place, entry) is entry:
-                self._fired.setdefault(str(record["after"]), []).append(entry)
-        if "clock" in record:
-            self.clock.setdefault(str(record["after"]), {}).update(record["clock"])
+                self._fired.setdefault(record.after, []).append(entry)
+        if record.clock:
+            self.clock.setdefault(record.after, {}).update(record.clock)
 
     def timers_in(self, scope: str) -> list[Entry]:
         """Those that went off and that this scope had set."""
@@ -124,57 +134,55 @@ class Journal(Struct):
             order += [entry, *self._fired.get(place, ())]
         return order
 
-    def _add(self, record: Mapping[str, Any], seq: int) -> Entry | None:
-        place = str(record["place"])
+    def _add(self, record: Record, seq: int) -> Entry | None:
+        place = record.place
         entry = self.entries.get(place)
-        match record["t"]:
-            case "step" | "edit" | "value" | "patch" as kind:
+        match record:
+            case Outcome(t="step" | "edit" | "value" | "patch" as kind):
                 entry = entry or self._open(Entry(place, kind, seq, record))
                 entry.call, entry.outcome = record, record
-                entry.cancelled_after_s = _cancelled_after_s(record)
+                entry.cancelled_after_s = record.cancelled_after_s
                 entry.told = record
                 self._settle(entry, seq)
-                if kind == "patch" and not record["value"]:
+                if kind == "patch" and not record.value:
                     self.unpatched.add(entry.name[len(entry.scope) :])
-            case "intent":
-                kind = str(record.get("kind", "tool"))
-                entry = entry or self._open(Entry(place, kind, seq, record))
+            case Intent():
+                entry = entry or self._open(Entry(place, str(record.kind), seq, record))
                 if entry.cut:  # it is another call, with a key of its own
                     entry.call, entry.attempts, entry.cut = record, 0, False
                     entry.failures, entry.progress = (), None
-                entry.attempts += "made_at" not in record
+                entry.attempts += not record.made_at
                 entry.outcome, entry.in_doubt = None, True
                 self._unsettle(entry)
-            case "outcome" if entry is not None:
-                if record.get("key", entry.call.get("key")) != entry.call.get("key"):
+            case Outcome(t="outcome") if entry is not None:
+                if record.key is not None and record.key != entry.call.key:
                     return None  # said of another call, which was made there before
                 entry.outcome, entry.in_doubt = record, False
-                entry.cancelled_after_s = _cancelled_after_s(record)
+                entry.cancelled_after_s = record.cancelled_after_s
                 entry.told = record
                 self._settle(entry, seq)
-            case "wait-began":
+            case WaitBegan():
                 record = with_digests(record)
                 entry = entry or self._open(Entry(place, "wait", seq, record))
                 entry.seq, entry.call, entry.outcome, entry.cut = seq, record, None, False
                 self._unsettle(entry)
-            case "wait-ended" if entry is not None:
+            case Outcome(t="wait-ended") if entry is not None:
                 entry.outcome = record
                 self._settle(entry, seq)
-            case "attempt-failed":
+            case Placed(t="attempt-failed"):
                 entry = entry or self._open(Entry(place, "step", seq, record))
                 entry.failures = (*entry.failures, record)
                 entry.in_doubt = False
-            case "progress":
+            case Placed(t="progress"):
                 entry = entry or self._open(Entry(place, "step", seq, record))
                 entry.progress = record
-            case "cancelled":
-                kind = str(record["kind"])
-                entry = entry or self._open(Entry(place, kind, seq, record))
+            case Cancelled():
+                entry = entry or self._open(Entry(place, record.kind, seq, record))
                 if not entry.cancelled:  # else it was once more, before the function heard of it
-                    entry.cancelled_after_s = float(record["after"])
+                    entry.cancelled_after_s = record.after
                 entry.told = record
                 if entry.outcome is None:
-                    entry.outcome, entry.in_doubt = {**record, "cancelled": True}, False
+                    entry.outcome, entry.in_doubt = record, False
                     self._settle(entry, seq)
         return entry
 
@@ -182,7 +190,7 @@ class Journal(Struct):
         """The run was set back to here, or forked: what was going on then came to its end in the
         history that was left. An open question is asked anew: its answer may be there."""
         for entry in self._unsure.values():
-            entry.cut = entry.kind == "tool" or entry.asked or "question" in entry.call
+            entry.cut = entry.kind == "tool" or entry.asked or _asks(entry)
 
     def _open(self, entry: Entry) -> Entry:
         entry.scope = scope_of(entry.place)
@@ -212,7 +220,7 @@ class Journal(Struct):
             name: with its scope, without the occurrence.
         """
         first = first_left(self._by_name.get(name))
-        if first is None or args is None or first.call.get("args", {}) == args:
+        if first is None or args is None or first.call.args == args:
             return first
         same = first_left(self._with_args().get((name, frozenset(args.items()))))
         return same if same is not None else first
@@ -221,7 +229,7 @@ class Journal(Struct):
         """The entries by name and arguments; made when calls first come in another order."""
         if not self._by_args:
             for entry in reversed(self.entries.values()):
-                key = entry.name, frozenset(entry.call.get("args", {}).items())
+                key = entry.name, frozenset(entry.call.args.items())
                 self._by_args.setdefault(key, []).append(entry)
         return self._by_args
 
@@ -250,7 +258,7 @@ class Journal(Struct):
         entry = self.find(named)
         if entry is not None:
             self.take(entry)
-            return bool(entry.call["value"]), None
+            return bool(entry.call.value), None
         name = named[len(scope) :]
         if name in self.unpatched:
             return False, None
@@ -338,7 +346,7 @@ class Journal(Struct):
         Raises:
             NeedsAttention: naming the arguments that differ.
         """
-        recorded = entry.call.get("args", {})
+        recorded = entry.call.args
         if entry.kind != kind:
             raise changed(
                 f"{entry.place} is a {kind} now and was recorded as a {entry.kind}", self.run
@@ -350,13 +358,13 @@ class Journal(Struct):
         if QUESTION in names or SCHEMA in names:
             raise NeedsAttention(
                 f"{visible(entry.place)} asks something else now: recorded "
-                f"{entry.call.get('preview', '')!r}, now {preview()!r}",
+                f"{entry.call.preview!r}, now {preview()!r}",
                 target=f"run {self.run}", hint=ASKS_HINT + (TASKS_HINT if entry.scope else ""),
             )  # fmt: skip
         if names:
             raise NeedsAttention(
                 f"{visible(entry.place)} is called with other arguments ({', '.join(names)}): "
-                f"recorded {entry.call.get('preview', '')!r}, now {preview()!r}",
+                f"recorded {entry.call.preview!r}, now {preview()!r}",
                 target=f"run {self.run}",
                 hint="what a function passes on must come from its arguments, its state and "
                 "recorded calls; use run.now(), run.random() and run.uuid()"
@@ -364,8 +372,8 @@ class Journal(Struct):
             )
 
 
-def _cancelled_after_s(record: Mapping[str, Any]) -> float | None:
-    return float(record.get("after", 0.0)) if record.get("cancelled") else None
+def _asks(entry: Entry) -> bool:
+    return isinstance(entry.call, WaitBegan) and entry.call.question is not None
 
 
 TASKS_HINT = (
@@ -404,4 +412,4 @@ def came_short(
 
 
 def describe(entry: Entry) -> str:
-    return f"{entry.kind} {entry.place}({entry.call.get('preview', '')})"
+    return f"{entry.kind} {entry.place}({entry.call.preview})"

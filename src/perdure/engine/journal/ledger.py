@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
+from perdure.core.format.records import Intent
 from perdure.core.values.plain_values import Plain
 from perdure.engine.journal.entry import Entry
 from perdure.engine.journal.journal import Journal
@@ -67,17 +68,13 @@ def _effect_of(run: str, entry: Entry) -> EffectInfo:
     if outcome is None:
         state = "in doubt" if entry.in_doubt else "to be tried again"
         state = "made before" if entry.asked else state
-    elif outcome.get("cancelled"):
-        state = "cancelled"
-    elif "error" in outcome:
-        state = "failed"
     else:
-        state = "not done" if outcome.get("not_done") else "done"
+        state = outcome.came
     call = entry.call
     return EffectInfo(
-        run, entry.place, str(call.get("preview", "")), state, entry.attempts,
-        str(call.get("policy", "")), str(call.get("key", "")), entry.seq,
-        outcome.get("value") if outcome else None,
-        str(outcome.get("by", "call")) if outcome else "",
-        int(call.get("made_at", 0)),
+        run, entry.place, call.preview, state, entry.attempts,
+        str(call.policy) if isinstance(call, Intent) else "", str(call.key or ""), entry.seq,
+        outcome.value if outcome is not None else None,
+        str(outcome.by or "call") if outcome is not None else "",
+        call.made_at,
     )  # fmt: skip

@@ -7,10 +7,11 @@ to the same call again, somebody decides what becomes of it; see `control.rerun`
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
-from typing import Any, Literal
+from typing import Literal
 
 from msgspec import Struct, field
 
+from perdure.core.format.records import Intent, Outcome, Record, WentBack
 from perdure.core.schema.value_digest import is_known
 from perdure.engine.journal.entry import Entry
 from perdure.engine.journal.journal import Journal
@@ -43,29 +44,27 @@ class Made(Struct):
     seq: int
     args: Mapping[str, str]
     preview: str
-    outcome: Mapping[str, Any] | None = None
+    outcome: Outcome | None = None
     real: bool = False
     instead: str = ""
 
     @property
     def stands(self) -> bool:
         """Whether it may have done something: it was called, and nobody says that it did not."""
-        return self.real and not (self.outcome or {}).get("not_done")
+        return self.real and not (self.outcome is not None and self.outcome.not_done)
 
     def had(self, args: Mapping[str, str]) -> bool:
         """Whether it is known to have had these arguments. What is unknown is equal to nothing, and
         an older version did not see everything that is in a value."""
         return dict(self.args) == dict(args) and all(map(is_known, args.values()))
 
-    def gave(self, args: Mapping[str, str]) -> Mapping[str, Any] | None:
+    def gave(self, args: Mapping[str, str]) -> Outcome | None:
         """The outcome that can be taken over for a call of the same name with these arguments;
         None: nobody knows it, or whether it is the same call."""
         outcome = self.outcome
-        if outcome is None or outcome.get("cancelled") or outcome.get("not_done"):
+        if outcome is None or outcome.cancelled or outcome.not_done:
             return None
-        if not self.had(args):
-            return None
-        return {key: outcome[key] for key in ("value", "error") if key in outcome}
+        return outcome if self.had(args) else None
 
 
 class Before:
@@ -101,10 +100,10 @@ class Before:
             before: makes the digests that older versions wrote: what one of those recorded must
                 not be taken for something that was not done.
         """
-        if entry is not None and entry.asked and not entry.call.get("made"):
+        if entry is not None and entry.asked and not entry.call.made:
             return self._unknown(name, scope, args)
         if entry is not None:
-            found = self._calls.get(str(entry.call.get("made" if entry.asked else "key", "")))
+            found = self._calls.get(entry.call.made if entry.asked else str(entry.call.key or ""))
             return found if found is not None and found.stands else None
         same = self._left.get(_same(name, args))
         if not same and before is not None:
@@ -128,10 +127,10 @@ def _on_the_path(journal: Journal) -> set[str]:
     """The keys of what the run's own history has, and of what that is in the place of."""
     keys: set[str] = set()
     for entry in journal.entries.values():
-        for record in (entry.call, entry.outcome or {}):
-            keys.update(str(record[name]) for name in ("key", "made") if record.get(name))
-            if "child" in record:
-                keys.add(str(record["child"]["run"]))
+        for record in (entry.call, entry.outcome):
+            if record is not None:
+                child = record.child.run if record.child is not None else ""
+                keys.update(str(key) for key in (record.key, record.made, child) if key)
     return keys
 
 
@@ -153,22 +152,22 @@ class Origins(Struct):
     effects: Again = "ask"
     untils: dict[str, int] = field(default_factory=dict)
     back: Commit | None = None
-    agains: list[Mapping[str, Any]] = field(default_factory=list)
+    agains: list[WentBack] = field(default_factory=list)
 
     @classmethod
     def of(cls, info: RunInfo, newest_first: Iterable[Commit]) -> Origins:
         origins = cls(untils={info.id: 0})
         for commit in newest_first:
-            for record in commit.records:
-                if "again" in record and record.get("run") in origins.untils:
-                    origins._add(record["again"], commit)
+            for record in commit.typed:
+                if record.again is not None and record.run in origins.untils:
+                    origins._add(record.again, commit)
         return origins
 
-    def _add(self, again: Mapping[str, Any], commit: Commit) -> None:
+    def _add(self, again: WentBack, commit: Commit) -> None:
         if self.back is None:
-            self.back, self.effects = commit, again["effects"]
-        for run, until in zip(again["runs"], again["untils"], strict=True):
-            self.untils[run] = max(self.untils.get(run, 0), int(until))
+            self.back, self.effects = commit, again.effects
+        for run, until in zip(again.runs, again.untils, strict=True):
+            self.untils[run] = max(self.untils.get(run, 0), until)
         self.agains.append(again)
 
     @property
@@ -185,9 +184,9 @@ def made_before(
     commits = reader.commits(info.turn_at + 1, max(origins.untils.values()), damaged_too=True)
     calls, unread = _calls(commits, origins.untils)
     for commit in journal.commits:  # what a person said since
-        for record in commit.records:
-            if record["t"] == "outcome" and record.get("key") in calls:
-                calls[record["key"]].outcome = record
+        for record in commit.typed:
+            if record.t == "outcome" and record.key in calls:
+                calls[record.key].outcome = record
     return Before(origins.effects, calls, journal, unread)
 
 
@@ -208,38 +207,36 @@ def _calls(commits: Iterable[Commit], untils: Mapping[str, int]) -> tuple[dict[s
     for commit in commits:
         if not unread and _may_call(commit, untils):
             unread = commit.seq
-        for record in commit.records:
-            run, place = str(record.get("run", "")), str(record.get("place", ""))
+        for record in commit.typed:
+            run, place = record.run, record.place
             if not place or commit.seq > untils.get(run, -1):
                 continue
             key = _key(record)
             if key:
                 made = at[run, place] = calls.setdefault(key, _made(place, key, record, commit.seq))
-                made.real |= "made_at" not in record
-                made.outcome = record if record["t"] == "step" else None
+                made.real |= not record.made_at
+                made.outcome = record if record.t == "step" else None
             call = at.get((run, place))
-            if record["t"] == "outcome" and "key" in record:  # of one that was left before
-                call = calls.get(str(record["key"]))
-            if call is not None and record["t"] == "outcome":
+            if record.t == "outcome" and record.key is not None:  # of one that was left before
+                call = calls.get(str(record.key))
+            cancelled = record.t == "cancelled" and call is not None and call.outcome is None
+            if call is not None and (record.t == "outcome" or cancelled):
                 call.outcome = record
-            elif call is not None and record["t"] == "cancelled" and call.outcome is None:
-                call.outcome = {**record, "cancelled": True}
     return calls, unread
 
 
-def _key(record: Mapping[str, Any]) -> str:
+def _key(record: Record) -> str:
     """Of a record that something was called; else empty."""
-    if record["t"] == "intent":
-        return str(record["key"])
-    return str(record["child"]["run"]) if "child" in record else ""
+    if isinstance(record, Intent):
+        return record.key
+    return record.child.run if record.child is not None else ""
 
 
-def _made(place: str, key: str, record: Mapping[str, Any], seq: int) -> Made:
-    scope = scope_of(place)
-    instead = str(record.get("made", ""))
+def _made(place: str, key: str, record: Record, seq: int) -> Made:
+    scope, instead = scope_of(place), record.made
     return Made(
-        place[len(scope) :].rpartition("#")[0], scope, key, seq, record.get("args", {}),
-        str(record.get("preview", "")), instead="" if instead == key else instead,
+        place[len(scope) :].rpartition("#")[0], scope, key, seq, record.args, record.preview,
+        instead="" if instead == key else instead,
     )  # fmt: skip
 
 

@@ -6,10 +6,13 @@ An answer is approval of just what was asked. A question that has a key is the s
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import lru_cache, partial
 from typing import Any
 
+from msgspec.structs import replace
+
+from perdure.core.format.records import WaitBegan
 from perdure.core.schema.value_digest import shorten
 from perdure.core.values.plain_values import Plain, take
 from perdure.engine.journal.call_identity import QUESTION, SCHEMA
@@ -24,17 +27,13 @@ def digests_of(question: str, schema: Plain) -> dict[str, str]:
     return {QUESTION: shorten(question), SCHEMA: shorten(_meaning(schema))}
 
 
-def with_digests(record: Mapping[str, Any]) -> Mapping[str, Any]:
+def with_digests(record: WaitBegan) -> WaitBegan:
     """The record of a wait, with what older versions left out: what they asked is in it."""
-    args = record.get("args", {})
-    if "question" not in record or QUESTION in args:
+    question, schema = record.question, record.schema
+    if question is None or QUESTION in record.args:
         return record
-    question, schema = str(record["question"]), record.get("schema", {})
-    preview = str(record.get("preview", ""))
-    return {
-        **record, "args": {**args, **digests_of(question, schema)},
-        "preview": preview.replace(in_short(question), in_full(question, schema), 1),
-    }  # fmt: skip
+    preview = record.preview.replace(in_short(question), in_full(question, schema), 1)
+    return replace(record, args={**record.args, **digests_of(question, schema)}, preview=preview)
 
 
 def in_short(question: str) -> str:

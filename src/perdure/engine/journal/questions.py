@@ -15,6 +15,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from perdure.core.arguments.names import check_words
+from perdure.core.format.records import Record, WaitBegan, WaitEnded
 from perdure.engine.journal.left_history import Origins, path_of
 from perdure.errors import Conflict, PerdureError
 from perdure.model import Commit, Message, RunInfo
@@ -79,10 +80,10 @@ class Asked(Struct):
         origins = Origins.of(info, path)
         found: dict[str, Question] = {}
         for commit in reversed(path):
-            for record in commit.records:
-                if record.get("run") in origins.runs:
+            for record in commit.typed:
+                if record.run in origins.runs:
                     _note(found, record, commit)
-            if any("again" in record for record in commit.records):
+            if any(record.again is not None for record in commit.typed):
                 found.clear()  # they are asked anew
         asked = cls(info, reader, anew=info.turn > 1 or origins.back is not None, head=head)
         for place, one in found.items():
@@ -146,12 +147,12 @@ class Asked(Struct):
         heard = over = False
         said = answer.key, answer.at, answer.who
         for commit in self.reader().commits(self.head + 1, SEQ_END, damaged_too=True):
-            for record in commit.records:
-                kind, here = record["t"], record.get("place") == question.place
-                if record.get("run") != self.info.id:
+            for record in commit.typed:
+                kind, here = record.t, record.place == question.place
+                if record.run != self.info.id:
                     continue
                 if here and kind == "wait-ended":
-                    heard = (record["key"], record["at"], record["who"]) == said
+                    heard = (record.key, record.at, record.who) == said
                     over = not heard
                 elif (here and kind == "cancelled") or (kind in _ENDS and not heard):
                     over = True
@@ -166,9 +167,9 @@ class Asked(Struct):
         """The words of a question that the run asked once; None: of that name there is none."""
         with suppress(PerdureError):  # it is refused in any case
             for commit in self.reader().commits(self.info.started, SEQ_END, damaged_too=True):
-                for record in commit.records:
-                    if record.get("run") == self.info.id and name_of(record) == name:
-                        return str(record["question"])
+                for record in commit.typed:
+                    if record.run == self.info.id and name_of(record) == name:
+                        return str(record.question)
         return None
 
     def _refused(self, problem: str, hint: str = "") -> Conflict:
@@ -181,53 +182,53 @@ _ENDS = ("run-finished", "run-cancelled", "run-turn", "run-retried")
 NOTHING_HINT = "it may have been answered already, or not have come so far"
 
 
-def name_of(record: Mapping[str, Any]) -> str | None:
+def name_of(record: Record) -> str | None:
     """The name of the question that a record asks; None: it asks none."""
-    if record["t"] != "wait-began" or "question" not in record:
+    if not isinstance(record, WaitBegan) or record.question is None:
         return None
-    return next((str(one["name"]) for one in record["branches"] if one["kind"] == "ask"), None)
+    return next((one.name for one in record.branches if one.kind == "ask"), None)
 
 
-def left_open(
-    began: Mapping[str, Any] | None, ended: Mapping[str, Any] | None
-) -> Mapping[str, Any] | None:
+def left_open(began: Record | None, ended: Record | None) -> WaitBegan | None:
     """The record with which a wait began, where that asks, and has come to its end without the
     answer; None: it does not, or has it.
 
     Args:
         ended: with which the wait ended; None: it was given up.
     """
-    if began is None or name_of(began) is None:
+    if not isinstance(began, WaitBegan) or name_of(began) is None:
         return None
-    answered = ended is not None and any(
-        one["kind"] == "ask" and one["label"] == ended["label"] for one in began["branches"]
+    answered = isinstance(ended, WaitEnded) and any(
+        one.kind == "ask" and one.label == ended.label for one in began.branches
     )
     return None if answered else began
 
 
-def too_late(run: str, began: Mapping[str, Any], answer: Message) -> dict[str, Any]:
+def too_late(run: str, began: WaitBegan, answer: Message) -> dict[str, Any]:
     """The record of an answer that had come when its question was over without it.
 
     Args:
         began: the record that asked.
     """
-    label = next(str(one["label"]) for one in began["branches"] if one["kind"] == "ask")
+    label = next(one.label for one in began.branches if one.kind == "ask")
     return {
-        "t": "message-refused", "run": run, "place": began["place"], "label": label, "kind": "ask",
+        "t": "message-refused", "run": run, "place": began.place, "label": label, "kind": "ask",
         "key": answer.key, "who": answer.who, "at": answer.at, "value": answer.value,
-        "problem": f"the run had gone on without it: {began['question']!r}",
+        "problem": f"the run had gone on without it: {began.question!r}",
     }  # fmt: skip
 
 
-def _note(found: dict[str, Question], record: Mapping[str, Any], commit: Commit) -> None:
+def _note(found: dict[str, Question], record: Record, commit: Commit) -> None:
     """What a record says of the questions of a run, by their places."""
-    place = str(record.get("place", ""))
+    place = record.place
     name = name_of(record)
-    if name is not None:
-        found[place] = Question(
-            str(record["run"]), place, str(record["question"]), record["schema"], commit.at, name
-        )
-    elif record["t"] in ("wait-ended", "cancelled"):
+    if isinstance(record, WaitBegan) and name is not None:
+        asked = str(record.question)
+        found[place] = Question(record.run, place, asked, record.schema, commit.at, name)
+    elif record.t in ("wait-ended", "cancelled"):
         found.pop(place, None)
-    elif record["t"] == "message-refused" and place in found and record["kind"] == "ask":
+    elif (
+        record.t == "message-refused" and place in found
+        and isinstance(record, WaitEnded) and record.kind == "ask"
+    ):  # fmt: skip
         found[place] = replace(found[place], refused=found[place].refused + 1)

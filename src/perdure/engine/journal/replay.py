@@ -9,6 +9,7 @@ from urllib.parse import unquote
 from msgspec import Struct
 
 from perdure.core.arguments.checks import seconds
+from perdure.core.format.records import Outcome, Placed, typed_as
 from perdure.core.values.plain_values import Plain
 from perdure.engine.journal.call import Call
 from perdure.engine.journal.cancellations import told_of
@@ -104,9 +105,7 @@ def _tool_call(call: Call, arrived: Arrived) -> Effects:
     return (yield from _tool(call, arrived.entry))
 
 
-def _decide_again(
-    call: Call, made: Made, effects: str
-) -> Generator[Effect, Any, Mapping[str, Any] | None]:
+def _decide_again(call: Call, made: Made, effects: str) -> Generator[Effect, Any, Outcome | None]:
     """A tool call that was made before the run was set back: never again without a decision.
 
     Returns:
@@ -120,9 +119,10 @@ def _decide_again(
     )
     gave = made.gave(call.digests) if effects == "reuse" else None
     if gave is not None:
-        outcome = call.record("outcome", by="reuse", **gave)
+        said = {"value": gave.value} if gave.error is None else {"error": gave.error}
+        outcome = call.record("outcome", by="reuse", **said)
         yield Record(Riders((asked, outcome), sync=True))
-        return outcome
+        return typed_as(outcome, Outcome)
     yield Record(Riders((asked,), sync=True))
     raise _made_before(call, made.seq)
 
@@ -182,11 +182,11 @@ def _tool(call: Call, entry: Entry | None) -> Effects:
         tries.go_on_from(entry)
         outcome = entry.outcome
         if entry.in_doubt and entry.asked:
-            call.instead = str(entry.call.get("made", ""))
-            raise _made_before(call, int(entry.call["made_at"]))
+            call.instead = entry.call.made
+            raise _made_before(call, entry.call.made_at)
         if entry.in_doubt:
             outcome = yield from _settle_doubt(call, "the process ended, or it stopped,")
-        if outcome is not None and not outcome.get("not_done"):
+        if outcome is not None and not outcome.not_done:
             return _outcome(call, outcome)
     while True:
         try:
@@ -242,15 +242,15 @@ class _Tries(Struct):
 
     def go_on_from(self, entry: Entry) -> None:
         """Behind the attempts that are recorded."""
-        failures: Sequence[Mapping[str, Any]] = entry.failures
+        failures: Sequence[Placed] = entry.failures
         last = failures[-1] if failures else None
         self.number = max(entry.attempts, len(failures)) + 1
         if last is not None:
-            self._until = int(last["again_at"])
+            self._until = last.again_at
             self.wait_first = self.wait_first or self._until > 0
-        self._first = int((last if last is not None else entry.call).get("first_at", 0))
+        self._first = int((last if last is not None else entry.call).first_at)
         if entry.progress is not None:
-            self.saved = entry.progress["value"]
+            self.saved = entry.progress.value
 
     def wait(self) -> Effects:
         """Until it is time for the attempt.
@@ -328,7 +328,7 @@ def _record_value(call: Call, value: Any, *, by: str) -> Effects:
     return call.results.build(plain)
 
 
-def _settle_doubt(call: Call, why: str) -> Generator[Effect, Any, Mapping[str, Any] | None]:
+def _settle_doubt(call: Call, why: str) -> Generator[Effect, Any, Outcome | None]:
     """An intent without an outcome: the declared policy decides, never chance.
 
     Returns:
@@ -350,7 +350,7 @@ def _settle_doubt(call: Call, why: str) -> Generator[Effect, Any, Mapping[str, A
             return None
         outcome = call.record("outcome", value=_take_found(call, found), by="probe")
         yield Record(Riders((outcome,), sync=True))
-        return outcome
+        return typed_as(outcome, Outcome)
     if call.policy == "fail":
         doubt = InDoubt(
             f"{why} between the call's intent and its outcome",
@@ -358,7 +358,7 @@ def _settle_doubt(call: Call, why: str) -> Generator[Effect, Any, Mapping[str, A
         )  # fmt: skip
         outcome = call.record("outcome", error=error_record(doubt), by="crash")
         yield Record(Riders((outcome,), sync=True))
-        return outcome
+        return typed_as(outcome, Outcome)
     raise NeedsAttention(
         f"nobody knows whether it took effect, as {why} meanwhile: {call.preview()}",
         target=call.target,
@@ -395,16 +395,16 @@ def outcome_of(call: Call, entry: Entry) -> Any:
     return _outcome(call, entry.outcome)
 
 
-def _outcome(call: Call, outcome: Mapping[str, Any]) -> Any:
+def _outcome(call: Call, outcome: Outcome) -> Any:
     """What a recorded call gave: its value, rebuilt, or its error, raised again."""
-    if "error" in outcome:
-        raise Carried(rebuild_error(outcome["error"], call.target))
+    if outcome.error is not None:
+        raise Carried(rebuild_error(outcome.error, call.target))
     try:
-        return call.results.build(outcome.get("value"))
+        return call.results.build(outcome.value)
     except PerdureError as error:
         problem = "its recorded result no longer fits its declared type"
         hint = "let the type read the old form too, then run it again"
-        if outcome.get("by") == "person":  # whoever settled it may have mistyped it
+        if outcome.by == "person":  # whoever settled it may have mistyped it
             problem = "the result that it was settled with does not fit its declared type"
             hint = (
                 f"settle it again with a value that fits: `{_settle(call, done='JSON')}` "

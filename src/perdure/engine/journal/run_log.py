@@ -7,10 +7,24 @@ from contextlib import suppress
 from datetime import datetime
 from typing import Any, Literal
 
-from msgspec import Struct, field
+from msgspec import UNSET, Struct, field
 
+from perdure.core.format.records import (
+    Branch,
+    Cancelled,
+    Finished,
+    Intent,
+    Noted,
+    Outcome,
+    Placed,
+    Record,
+    RunCancelled,
+    SetBack,
+    Stopped,
+    WaitBegan,
+    WaitEnded,
+)
 from perdure.core.values.plain_values import Plain
-from perdure.engine.journal.effects import Branch
 from perdure.engine.journal.left_history import Origins, path_of
 from perdure.engine.journal.scopes import scope_of
 from perdure.errors import Corrupt, NotFound, UnsupportedFormat
@@ -160,31 +174,28 @@ def _read(commits: Iterator[Commit], runs: frozenset[str] | set[str], turn_at: i
     by_place: dict[str, Event] = {}
     before: dict[str, datetime] = {}
     for commit in commits:
-        ours = [record for record in commit.records if record.get("run") in runs]
+        ours = [record for record in commit.typed if record.run in runs]
         if ours and commit.seq >= turn_at:
             read.commits.append(commit)
         if commit.trimmed and commit.cause.run in runs and commit.cause.step:
             _removed(read, by_place, commit, commit.cause.step)
         for record in ours:
-            kind = str(record["t"])
-            if kind in ("run-turn", "run-retried"):
+            if record.t in ("run-turn", "run-retried"):
                 by_place.clear()  # its places come anew
-            elif "again" in record:  # a fork: what was under way there is decided on anew
+            elif record.again is not None:  # a fork: what was under way there is decided on anew
                 for event in [*by_place.values()]:
                     if event.ended is None and (event.kind == "tool" or event.question):
                         del by_place[event.place]
-            if kind == "run-progress":
-                read.notes.append(
-                    Note(str(record.get("text", "")), record.get("fraction"), commit.at)
-                )
-            elif kind in MARKS:
-                read.events.append(_mark(kind, record, commit))
+            if isinstance(record, Noted):
+                read.notes.append(Note(record.text, record.fraction, commit.at))
+            elif record.t in MARKS:
+                read.events.append(_mark(record, commit))
                 before.clear()
                 before[""] = commit.at
-            elif "place" in record:
+            elif record.place:
                 _call(read, by_place, before, record, commit)
-            if "child" in record:
-                read.children.append(str(record["child"]["run"]))
+            if record.child is not None:
+                read.children.append(record.child.run)
     for event in by_place.values():
         read.last[scope_of(event.place)] = event
         if event.ended is None:
@@ -203,79 +214,72 @@ def _removed(read: Recorded, by_place: dict[str, Event], commit: Commit, place: 
     event.ended = commit.at
 
 
-def _mark(kind: str, record: Mapping[str, Any], commit: Commit) -> Event:
-    words = {
-        "run-started": "preview", "run-turn": "preview",
-        "run-stopped": "problem", "run-cancelled": "why", "run-retried": "from",
-        "message-refused": "problem",
-    }.get(kind)  # fmt: skip
-    event = Event(MARKS[kind], str(record.get("place", "")), commit.at, commit.seq)
+def _mark(record: Record, commit: Commit) -> Event:
+    event = Event(MARKS[record.t], record.place, commit.at, commit.seq)
     event.ended = commit.at
-    event.words = str(record.get(words, "")) if words else ""
-    if kind == "run-finished":
-        failed = record.get("status") == "failed"
-        event.state = "failed" if failed else "done"
-        event.error = record.get("value") if failed else None
-        event.value = None if failed else record.get("value")
+    match record:
+        case Stopped() | WaitEnded():
+            event.words = str(record.problem)
+        case RunCancelled():
+            event.words = "" if record.why is UNSET else str(record.why)
+        case SetBack():
+            event.words = str(record.from_)
+        case Finished():
+            event.state = record.status
+            value = record.value
+            event.value, event.error = (value, None) if event.state == "done" else (None, value)
+        case _ if record.t in ("run-started", "run-turn"):
+            event.words = record.preview
     return event
 
 
 def _call(
-    read: Recorded, by_place: dict[str, Event], before: dict[str, datetime],
-    record: Mapping[str, Any], commit: Commit,
+    read: Recorded, by_place: dict[str, Event], before: dict[str, datetime], record: Placed,
+    commit: Commit,
 ) -> None:  # fmt: skip
-    place, kind = str(record["place"]), str(record["t"])
-    scope = scope_of(place)
+    place, scope = record.place, scope_of(record.place)
     event = by_place.get(place)
     if event is None:
-        sort = SORTS.get(kind, kind)
-        exact = kind in ("intent", "wait-began")
+        sort = SORTS.get(record.t, record.t)
+        exact = record.t in ("intent", "wait-began")
         began = commit.at if exact else before.get(scope) or before.get("") or commit.at
         event = by_place[place] = Event(sort, place, began, commit.seq, exact=exact, state="open")
-        event.words = str(record.get("words") or record.get("preview", ""))
-        event.question = str(record.get("question", ""))
-        event.made_at = int(record.get("made_at", 0))
-        event.branches = [Branch(**branch) for branch in record.get("branches", ())]
+        event.words, event.made_at = record.preview, record.made_at
+        if isinstance(record, WaitBegan):
+            event.words = str(record.words or record.preview)
+            event.question, event.branches = record.question or "", record.branches
         read.events.append(event)
-    match kind:
-        case "intent":
-            event.attempts = int(record.get("attempt", event.attempts + 1))
+    attempt = record.attempt
+    match record:
+        case Intent():
+            event.attempts = event.attempts + 1 if attempt is UNSET else attempt
             event.state, event.ended, event.again_at = "open", None, None
-            return
-        case "wait-began":
-            return
-        case "cancelled" if event.ended is not None:
-            event.state, event.error = "cancelled", record.get("error")
-            if "gave_back" in record:  # it is in the inbox again
+        case WaitBegan():
+            pass
+        case Cancelled() if event.ended is not None:
+            event.state, event.error = "cancelled", record.error
+            if record.gave_back is not None:  # it is in the inbox again
                 event.value, event.who = None, ""
-            return
-        case "progress":
-            event.saved = record.get("value")
-            return
-        case "attempt-failed":
-            event.state, event.error = "to be tried again", record.get("error")
-            event.attempts = int(record.get("attempt", 0))
-            event.again_at = from_micros(int(record.get("again_at", 0)))
-            return
-    _settle(event, record)
-    event.ended = commit.at
-    before[scope] = commit.at
+        case Outcome():
+            _settle(event, record)
+            event.ended = commit.at
+            before[scope] = commit.at
+        case Placed(t="progress"):
+            event.saved = record.value
+        case Placed():
+            event.state, event.error = "to be tried again", record.error
+            event.attempts = 0 if attempt is UNSET else attempt
+            event.again_at = from_micros(record.again_at)
 
 
-def _settle(event: Event, record: Mapping[str, Any]) -> None:
-    event.value, event.error, event.again_at = record.get("value"), record.get("error"), None
+def _settle(event: Event, record: Outcome) -> None:
+    event.value, event.error, event.again_at = record.value, record.error, None
     if event.kind == "step" and event.attempts:
         event.attempts += 1  # the one that came through
-    event.by, event.who = str(record.get("by", "")), str(record.get("who", ""))
-    event.state = "done"
-    if record.get("not_done"):
-        event.state = "not done"
-    elif record.get("cancelled") or record["t"] == "cancelled":
-        event.state = "cancelled"
-    elif event.error is not None:
-        event.state = "failed"
-    elif event.kind == "wait":
-        label = str(record.get("label", ""))
+    event.by, event.who = str(record.by), str(record.who)
+    event.state = record.came
+    if event.state == "done" and isinstance(record, WaitEnded):
+        label = record.label
         timer = next((b for b in event.branches if b.label == label and b.kind == "timer"), None)
         if timer is not None and len(event.branches) > 1:
             event.state = "timed out"

@@ -15,6 +15,7 @@ from msgspec import Struct
 from perdure.core.arguments.bounds import index_key
 from perdure.core.arguments.checks import Seconds, seconds
 from perdure.core.arguments.names import check_key, check_name, check_words, shown
+from perdure.core.format.records import Branch, WaitBegan, typed_as
 from perdure.core.schema.schema import Schema
 from perdure.core.schema.value_digest import shorten
 from perdure.core.values.plain_values import Plain
@@ -22,7 +23,6 @@ from perdure.engine.journal.call_identity import QUESTION, SCHEMA
 from perdure.engine.journal.effects import (
     Arrive,
     Await,
-    Branch,
     Came,
     Carried,
     Effects,
@@ -166,16 +166,17 @@ class Wait:
         )
         entry = arrived.entry
         if entry is not None and entry.outcome is not None:
-            return self._result(entry.outcome)
+            return self._result(arrived.place, entry.outcome.label, entry.outcome.value)
         if entry is None:
             now = yield Now()
-            began = self._began(arrived.place, arrived.key, now)
-            yield Record(Riders((began,)), wait=False)
+            record = self._began(arrived.place, arrived.key, now)
+            yield Record(Riders((record,)), wait=False)
+            began = typed_as(record, WaitBegan)
         else:
-            began = dict(entry.call)
-        branches = [Branch(**branch) for branch in began["branches"]]
+            began = entry.call
+        branches = began.branches
         while True:
-            came = yield Await(arrived.place, branches, str(began["words"]))
+            came = yield Await(arrived.place, branches, str(began.words))
             record = {
                 "run": self._run, "place": arrived.place, "label": came.label, "key": came.key,
                 "who": came.who, "at": came.at,
@@ -193,7 +194,7 @@ class Wait:
             ended = {**record, "t": "wait-ended", "value": value}
             # It joins the run's next commit: until that is in, the message stays in the inbox.
             yield Record(Riders((ended,), consumed=consumed), wait=False, began=began)
-            return self._result(ended)
+            return self._result(arrived.place, came.label, value)
 
     def _args(self) -> dict[str, str]:
         """What of it must be the same on replay: not for how long it waits at most, nor the words
@@ -277,9 +278,8 @@ class Wait:
             return came.value
         return schema.take(schema.build(came.value), (), aliases_refused=False)
 
-    def _result(self, ended: Mapping[str, Any]) -> Selected:
-        label = str(ended["label"])
-        spec, value = self._specs.get(label), ended.get("value")
+    def _result(self, place: str, label: str, value: Plain) -> Selected:
+        spec = self._specs.get(label)
         schema = self._schemas.get(label)
         build: Callable[[Plain], Any] = schema.build if schema is not None else _as_it_is
         if isinstance(spec, ChildEnd):
@@ -289,7 +289,7 @@ class Wait:
         except SchemaError as error:
             raise NeedsAttention(
                 f"what came no longer fits its declared type: {error.problem}",
-                target=f"run {self._run}, {ended['place']}",
+                target=f"run {self._run}, {place}",
                 hint="let the type read the old form too, then run it again",
             ) from error  # fmt: skip
 

@@ -9,6 +9,7 @@ from typing import Any
 from urllib.parse import unquote
 
 from perdure.core.arguments.bounds import index_key
+from perdure.core.format.records import Started
 from perdure.model import Commit, Message, RunInfo
 from perdure.state.runs.run_rows import args_digest
 from perdure.storage.capabilities import Backend, RunQuery
@@ -23,12 +24,18 @@ def agent_of(run: str) -> str:
     return unquote(run.split("/")[0])
 
 
-def begin_of(commit: Commit, run: str) -> Mapping[str, Any] | None:
+def begin_of(commit: Commit, run: str) -> Started | None:
     """The record with which a run began, if it did with this commit."""
-    for record in commit.records:
-        if record["t"] == "run-started" and record.get("run") == run:
+    for record in commit.typed:
+        if isinstance(record, Started) and record.run == run:
             return record
     return None
+
+
+def plain_begin_of(commit: Commit, run: str) -> Mapping[str, Any] | None:
+    """The same as it is in the log: with it, a run can be asked for."""
+    began = begin_of(commit, run)
+    return None if began is None else commit.records[commit.typed.index(began)]
 
 
 def starter_of(backend: Backend, run: str) -> str | None:
@@ -100,17 +107,17 @@ class Having:
         self.bound: set[tuple[str, str]] = set()
 
     def note(self, commit: Commit) -> None:
-        for record in commit.records:
-            run = str(record.get("run", ""))
-            if "child" in record:
-                child = str(record["child"]["run"])
+        for record in commit.typed:
+            run = record.run
+            if record.child is not None:
+                child = record.child.run
                 self.since.setdefault(child, {}).setdefault(run, commit.seq)
-                if not record["child"]["let_live"]:
+                if not record.child.let_live:
                     self.bound.add((child, run))
-            elif record["t"] == "run-started" and "again" in record:
-                again = record["again"]
+            elif isinstance(record, Started) and record.again is not None:
+                again = record.again
                 for since in self.since.values():
-                    if any(since.get(one, commit.seq) <= again["at"] for one in again["runs"]):
+                    if any(since.get(one, commit.seq) <= again.at for one in again.runs):
                         since.setdefault(run, commit.seq)
 
 

@@ -13,6 +13,7 @@ from typing import Any
 from msgspec import Struct
 
 from perdure.core.arguments.names import incarnation_of
+from perdure.core.format.records import Record, Started
 from perdure.errors import Corrupt, NotFound, UnsupportedFormat
 from perdure.model import RunInfo
 from perdure.state.runs.family_messages import agent_of, begin_of
@@ -47,6 +48,11 @@ class Origin(Struct, frozen=True):
         )  # fmt: skip
 
     @classmethod
+    def begun(cls, record: Started) -> Origin:
+        """Of a run that began with this record."""
+        return cls(str(record.parent or ""), args_digest(record.args), record.origin)
+
+    @classmethod
     def find(cls, backend: Backend, run: str) -> Origin | None:
         """Of a run that is there, or was asked for; None: there is none."""
         rows = backend.runs(RunQuery(run_id=run))
@@ -68,7 +74,7 @@ class Origin(Struct, frozen=True):
             began = begin_of(LogReader(backend, info).commit(row.started), row.id)
         except (Corrupt, NotFound, UnsupportedFormat):
             return known
-        return known if began is None else cls.of(began)
+        return known if began is None else cls.begun(began)
 
     def is_of(self, backend: Backend) -> bool:
         """Whether its parent is the run of that id which is there, and not one of another store."""
@@ -84,7 +90,7 @@ class Origin(Struct, frozen=True):
             return True
 
 
-def args_of_start(record: Mapping[str, Any]) -> dict[str, Any]:
+def args_of_start(record: Record) -> dict[str, str]:
     """The digests of the arguments of what is started, from the record of its start."""
-    given = record.get("args", {}).items()
+    given = record.args.items()
     return {name: digest for name, digest in given if name not in _OF_THE_CALL}

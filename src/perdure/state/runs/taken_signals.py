@@ -15,6 +15,15 @@ from typing import Any
 
 from msgspec import Struct, field
 
+from perdure.core.format.records import (
+    Cancelled,
+    Finished,
+    Record,
+    RunCancelled,
+    SetBack,
+    WaitBegan,
+    WaitEnded,
+)
 from perdure.core.format.rows import check_message
 from perdure.errors import Unstorable
 from perdure.model import MICROS_MAX, MISSING, Commit, Message
@@ -68,47 +77,43 @@ class Taken:
 
     def note(self, commit: Commit) -> None:
         self._agent = commit.agent
-        for record in commit.records:
+        for record in commit.typed:
             self._note(commit.seq, record)
 
-    def _note(self, seq: int, record: Mapping[str, Any]) -> None:
-        run = str(record.get("run", ""))
-        place = run, str(record.get("place", ""))
-        match record["t"]:
-            case "wait-began":
+    def _note(self, seq: int, record: Record) -> None:
+        run = record.run
+        place = run, record.place
+        match record:
+            case WaitBegan():
                 self._names[place] = signal_names(record)
-            case "wait-ended" | "message-refused":
-                name = self._names.get(place, {}).get(str(record["label"]))
+            case WaitEnded():
+                name = self._names.get(place, {}).get(record.label)
                 if name is not None:
-                    self._event(seq, run, name, record)
-            case "cancelled" if "gave_back" in record:
-                match record["gave_back"]:
+                    message = self._message(run, name, record.key, record.at, record.who)
+                    if message is not None:
+                        self._life(run, seq).events.append((seq, (name, message.key), message))
+            case Cancelled():
+                match record.gave_back:
                     case [str(name), str(key)]:
                         life = self._life(run, seq)
                         life.events.append((seq, (name, base_key(key)), None))
-            case "run-retried":
+            case SetBack():
                 self._life(run, seq).left.clear()  # they are brought to it again
-            case "run-finished" | "run-cancelled":
-                for one in record.get("left", ()):
-                    name = str(one.get("name", ""))
-                    if message := self._message(run, name, one):
+            case Finished() | RunCancelled():
+                for one in record.left:
+                    name, who = str(one.get("name", "")), one.get("who", "")
+                    if message := self._message(run, name, one.get("key"), one.get("at"), who):
                         self._lives.setdefault(run, _Life()).left[name, message.key] = message
-
-    def _event(self, seq: int, run: str, name: str, record: Mapping[str, Any]) -> None:
-        if message := self._message(run, name, record):
-            self._life(run, seq).events.append((seq, (name, message.key), message))
 
     def _life(self, run: str, seq: int) -> _Life:
         life = self._lives.setdefault(run, _Life())
         life.last = seq
         return life
 
-    def _message(self, run: str, name: str, said: Mapping[str, Any]) -> Message | None:
+    def _message(self, run: str, name: str, key: Any, at: Any, who: Any) -> Message | None:
         """As it was put in; None: no store has put in such a one."""
-        key, at = said.get("key"), said.get("at")
         if type(key) is not str or not key or type(at) is not int or not 0 <= at <= MICROS_MAX:
             return None
-        who: Any = said.get("who", "")
         message = Message(run, self._agent, "signal", name, base_key(key), MISSING, who, at)
         with suppress(Unstorable):
             check_message(message)

@@ -19,6 +19,14 @@ from msgspec import Struct
 
 from perdure.core.arguments.bounds import index_key, key_digest
 from perdure.core.format import envelope
+from perdure.core.format.records import (
+    Cancelled,
+    Finished,
+    Record,
+    RunCancelled,
+    WaitBegan,
+    WaitEnded,
+)
 from perdure.core.values import codec
 from perdure.core.values.plain_values import Plain
 from perdure.model import Commit, Message
@@ -91,12 +99,14 @@ def renewed(key: str, until: int) -> str:
     return f"{index_key(base_key(key))}↺{until}"
 
 
-def signal_of(began: Mapping[str, Any], ended: Mapping[str, Any]) -> Message | None:
+def signal_of(began: Record | None, ended: Record | None) -> Message | None:
     """What a wait took, by the records of its begin and its end; None: it was no signal."""
-    name = signal_names(began).get(str(ended["label"]))
-    if name is None or not ended["key"]:
+    if not isinstance(began, WaitBegan) or not isinstance(ended, WaitEnded):
         return None
-    return Message("", "", "signal", name, str(ended["key"]), ended["value"], str(ended["who"]))
+    name = signal_names(began).get(ended.label)
+    if name is None or not ended.key:
+        return None
+    return Message("", "", "signal", name, ended.key, ended.value, ended.who)
 
 
 def _left_over(messages: Sequence[Message], beside: Plain = None) -> dict[str, Any]:
@@ -138,39 +148,39 @@ def signals_left(
     found: dict[tuple[str, str], Message] = {}
     used: set[tuple[str, str]] = set()
     for commit in commits:
-        for record in commit.records:
-            run = str(record.get("run", ""))
+        for record in commit.typed:
+            run = record.run
             if commit.seq > untils.get(run, -1):
                 continue
-            place = run, str(record.get("place", ""))
-            if record["t"] == "wait-began":
-                names[place] = signal_names(record)
-            elif record["t"] == "wait-ended":
-                name = names.get(place, {}).get(str(record["label"]))
-                if name is not None:
-                    _note(found, used, record, name, on_path=commit.seq in path)
-            elif record["t"] == "cancelled" and "gave_back" in record and commit.seq in path:
-                name, key = record["gave_back"]
-                used.discard((str(name), base_key(str(key))))
-            for one in record.get("left", ()):
-                _note(found, used, one, str(one["name"]), on_path=False)
+            place = run, record.place
+            match record:
+                case WaitBegan():
+                    names[place] = signal_names(record)
+                case WaitEnded(t="wait-ended"):
+                    name = names.get(place, {}).get(record.label)
+                    if name is not None:
+                        which, on_path = (name, base_key(record.key)), commit.seq in path
+                        _note(found, used, which, record.value, record.who, on_path=on_path)
+                case Cancelled() if record.gave_back is not None and commit.seq in path:
+                    name, key = record.gave_back
+                    used.discard((str(name), base_key(str(key))))
+                case Finished() | RunCancelled():
+                    for one in record.left:
+                        which = str(one["name"]), base_key(str(one["key"]))
+                        _note(found, used, which, one["value"], one["who"], on_path=False)
     return {which: message for which, message in found.items() if which not in used}
 
 
-def signal_names(began: Mapping[str, Any]) -> dict[str, str]:
+def signal_names(began: WaitBegan) -> dict[str, str]:
     """The names of the signals that a wait waits for, by the labels of its branches."""
-    return {
-        str(branch["label"]): str(branch["name"])
-        for branch in began["branches"] if branch["kind"] == "signal"
-    }  # fmt: skip
+    return {branch.label: branch.name for branch in began.branches if branch.kind == "signal"}
 
 
 def _note(
     found: dict[tuple[str, str], Message], used: set[tuple[str, str]],
-    record: Mapping[str, Any], name: str, *, on_path: bool,
+    which: tuple[str, str], value: Plain, who: str, *, on_path: bool,
 ) -> None:  # fmt: skip
-    which = name, base_key(str(record["key"]))
     if on_path:
         used.add(which)
     elif which not in found:
-        found[which] = Message("", "", "signal", name, which[1], record["value"], record["who"])
+        found[which] = Message("", "", "signal", *which, value, who)
