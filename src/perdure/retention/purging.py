@@ -11,11 +11,12 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Iterator
-from typing import Any
+from typing import TypeGuard
 
 from msgspec import Struct
 
 from perdure.core.format import chain
+from perdure.core.format.records import Deleted, Record
 from perdure.errors import Conflict, Corrupt, NotFound, UnsupportedFormat
 from perdure.model import AgentInfo, Commit, Verified, id_text
 from perdure.storage.capabilities import Backend
@@ -103,7 +104,7 @@ def _with_origins(backend: Backend, info: AgentInfo | None) -> Iterator[AgentInf
 
 def _is_to_go(backend: Backend, info: AgentInfo) -> bool:
     last = LogReader(backend, info).peek(info.seq)
-    return any(deletes(record) and record.get("purge") for record in last.records)
+    return any(deletes(record) and record.purge for record in last.typed)
 
 
 def purge_name(backend: Backend, name: str) -> Purged:
@@ -204,7 +205,7 @@ def verify_grave(backend: Backend, reader: LogReader, anchor: str | None) -> Ver
     """
     seq = reader.last_seq()
     last = reader.commit(seq)
-    if last.cause.kind != "delete" or not any(deletes(record) for record in last.records):
+    if last.cause.kind != "delete" or not any(map(deletes, last.typed)):
         raise Corrupt(
             "its log was purged, and does not end with its deletion", target=reader.target(seq),
             hint=chain.HINT,
@@ -217,5 +218,5 @@ def verify_grave(backend: Backend, reader: LogReader, anchor: str | None) -> Ver
     return Verified(reader.name, last.seq, 0, last.id, True)
 
 
-def deletes(record: Any) -> bool:
-    return bool(record.get("t") == "agent-deleted")
+def deletes(record: Record) -> TypeGuard[Deleted]:
+    return isinstance(record, Deleted)

@@ -18,13 +18,12 @@ hears of the damage and not of retention; and so does the state that the way bac
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable
 
 from msgspec import Struct
 
 from perdure.core.format import chain, remains
-from perdure.core.format.records import is_ours
+from perdure.core.format.records import Intent, Outcome, Record, is_ours
 from perdure.errors import Conflict, Corrupt, NotFound
 from perdure.model import Cause, Commit
 from perdure.retention.kept_states import Wanted, fold_each
@@ -223,25 +222,25 @@ class _Scan:
             self._gone.append(commit.seq)
         if commit.trimmed or commit.branch == RETENTION:
             self._done.add(commit.seq)
-        elif any(self._stays(record) for record in commit.records):
+        elif any(map(self._stays, commit.typed)):
             self._stay.add(commit.seq)
-        for record in commit.records:
-            call = str(record.get("run")), str(record.get("place"))
-            if record["t"] == "intent":
-                key = self._keys[call] = str(record.get("key"))
-                self._in_doubt[key] = commit.seq
-            elif record["t"] in ("outcome", "cancelled"):
-                self._in_doubt.pop(str(record.get("key") or self._keys.get(call)), None)
+        for record in commit.typed:
+            call = record.run, record.place
+            if isinstance(record, Intent):
+                self._keys[call] = record.key
+                self._in_doubt[record.key] = commit.seq
+            elif record.t in ("outcome", "cancelled"):
+                self._in_doubt.pop(str(record.key or self._keys.get(call)), None)
 
-    def _stays(self, record: Mapping[str, Any]) -> bool:
+    def _stays(self, record: Record) -> bool:
         """Whether something beside the log is rebuilt from it, or a run looks for it at any age; or
         it may be so: only a newer version knows such records."""
-        kind = record["t"]
+        kind = record.t
         return (
             (kind.startswith("run-") and kind != "run-progress")
-            or (kind == "outcome" and record.get("by") == "person")
+            or (isinstance(record, Outcome) and kind == "outcome" and record.by == "person")
             or kind in ("checkpoint", "branch-deleted", "agent-deleted", COPIED)
-            or "child" in record
+            or record.child is not None
             or not (self._knows_all or is_ours(record))
         )
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
-
+from perdure.core.format import records
 from perdure.model import Checkpoint, Commit
 from perdure.state.checkpoints import recorded
 
@@ -27,17 +26,17 @@ class Names:
     def after(self, commit: Commit) -> None:
         self.refs[commit.branch] = ("branch", commit.seq, False)
         self.epochs[commit.branch] = max(self.epochs.get(commit.branch, 0), commit.epoch)
-        for record in commit.records:
+        for record in commit.typed:
             self._note(record, commit)
 
-    def _note(self, record: Any, commit: Commit) -> None:
+    def _note(self, record: records.Record, commit: Commit) -> None:
         match record:
-            case {"t": "checkpoint", "name": str(name)}:
+            case records.Checkpoint(name=name):
                 point = self.points[name] = recorded(record, commit)
                 self.refs[name] = ("checkpoint", point.seq, False)
-            case {"t": "branch-deleted", "name": str(name)}:
+            case records.Named(name=name):
                 kind, seq, _ = self.refs.get(name, ("branch", 0, False))
                 self.refs[name] = (kind, seq, True)
-            case {"t": "agent-deleted"}:
+            case records.Deleted():
                 self.deleted = True
                 self.refs = {name: (kind, at, True) for name, (kind, at, _) in self.refs.items()}

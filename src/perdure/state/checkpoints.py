@@ -10,6 +10,7 @@ from msgspec import Struct
 
 from perdure.core.arguments.checks import mapping
 from perdure.core.arguments.names import words_of
+from perdure.core.format import records
 from perdure.core.values import codec
 from perdure.core.values.plain_values import Plain, take
 from perdure.errors import Corrupt, NotFound
@@ -64,12 +65,12 @@ def versions(names: Iterable[str]) -> dict[str, str]:
     return found
 
 
-def recorded(record: Mapping[str, Any], commit: Commit) -> Checkpoint:
+def recorded(record: records.Checkpoint, commit: Commit) -> Checkpoint:
     """The checkpoint that a commit's record ``checkpoint`` says."""
     return Checkpoint(
-        record["name"], int(record.get("seq") or commit.seq), str(record.get("state", "")),
-        commit.schema_id, commit.schema_version, record.get("config"),
-        dict(record.get("dependencies") or {}), record.get("run"), record.get("position"),
+        record.name, record.seq or commit.seq, record.state, commit.schema_id,
+        commit.schema_version, record.config, dict(record.dependencies or {}), record.run,
+        record.position,
     )  # fmt: skip
 
 

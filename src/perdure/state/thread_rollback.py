@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
+from perdure.core.format.records import Checkpoint
 from perdure.errors import Conflict, NotFound
 from perdure.model import MAIN, Commit
 from perdure.storage.log.reader import LogReader
@@ -111,7 +112,7 @@ def refuse_thinned(reader: LogReader, branch: str, seq: int) -> None:
 
 
 def _is_named(commit: Commit) -> bool:
-    return any(record.get("t") == "checkpoint" for record in commit.records)
+    return any(isinstance(record, Checkpoint) for record in commit.typed)
 
 
 def _is_thread(reader: LogReader) -> bool:

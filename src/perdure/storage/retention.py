@@ -17,6 +17,7 @@ from typing import Any
 from msgspec import Struct
 
 from perdure.core.format import chain
+from perdure.core.format.records import SetBack, Trimmed
 from perdure.errors import Corrupt
 from perdure.model import Commit
 
@@ -87,7 +88,7 @@ class Trim(Struct, frozen=True):
             commit.branch.startswith(OURS)
             or commit.cause.kind in MOVES
             or not all(map(self.keeps_state, commit.parents))
-            or any(record["t"] == "run-retried" or "again" in record for record in commit.records)
+            or any(isinstance(one, SetBack) or one.again is not None for one in commit.typed)
             for commit in between
         )
 
@@ -109,12 +110,11 @@ def trim_of(commit: Commit) -> Trim:
     Raises:
         Corrupt: it says nothing of that.
     """
-    for record in commit.records:
-        if record.get("t") == TRIMMED:
+    for record in commit.typed:
+        if isinstance(record, Trimmed):
             return Trim(
-                commit.seq, record["seen"], record["previous"], record["before"],
-                tuple((a, b) for a, b in record["removed"]),
-                dict(record["bases"]),
+                commit.seq, record.seen, record.previous, record.before, tuple(record.removed),
+                dict(record.bases),
             )  # fmt: skip
     raise Corrupt(
         "does not say what was removed",

@@ -11,6 +11,7 @@ from perdure.core.arguments.checks import function as check_function
 from perdure.core.arguments.checks import iterable, mapping
 from perdure.core.arguments.exact_types import is_a
 from perdure.core.arguments.names import shown
+from perdure.core.format.records import Outcome
 from perdure.core.values.plain_values import Plain
 from perdure.engine.dispatch.command import Command
 from perdure.engine.dispatch.drive_end import Finished
@@ -146,20 +147,20 @@ def _calls(log: Iterable[Commit], run: str) -> list[PlayedCall]:
     calls: list[PlayedCall] = []
     previews: dict[str, str] = {}
     for commit in log:
-        for record in commit.records:
-            if record.get("run") == run and record["t"] == "intent":
-                previews[str(record["place"])] = str(record["preview"])
-            elif record.get("run") == run and record["t"] in ("step", "outcome"):
+        for record in commit.typed:
+            if record.run == run and record.t == "intent":
+                previews[record.place] = record.preview
+            elif record.run == run and record.t in ("step", "outcome"):
                 calls.append(_call(record, previews))
     return calls
 
 
-def _call(record: Mapping[str, Any], previews: Mapping[str, str]) -> PlayedCall:
-    place, error = str(record["place"]), record.get("error")
+def _call(record: Outcome, previews: Mapping[str, str]) -> PlayedCall:
+    place, error = record.place, record.error
     return PlayedCall(
-        "step" if record["t"] == "step" else "tool",
+        "step" if record.t == "step" else "tool",
         place[len(scope_of(place)) :].rpartition("#")[0],
-        str(record.get("preview", previews.get(place, ""))),
-        record.get("value", MISSING),
+        record.preview or previews.get(place, ""),
+        record.value if record.came == "done" else MISSING,
         f"{error['type'].partition(':')[2]}: {error['text']}" if error else None,
     )

@@ -11,6 +11,7 @@ from typing import Any
 
 from msgspec import Struct, field
 
+from perdure.core.format.records import Branch, WaitBegan
 from perdure.core.schema.schema import Schema
 from perdure.engine.control.run_handle import RunHandle
 from perdure.engine.dispatch.command import Command
@@ -180,9 +181,9 @@ class Trial(Struct):
         """
         handle = self._handle(store)
         for place, branch in _waited_for(store, info):
-            if branch["kind"] == "ask" and self._answer(handle, place, branch, info.turn):
+            if branch.kind == "ask" and self._answer(handle, place, branch, info.turn):
                 return
-            if branch["kind"] == "signal" and self._signal(handle, str(branch["name"])):
+            if branch.kind == "signal" and self._signal(handle, branch.name):
                 return
         if not info.wake_at:
             raise AssertionError(
@@ -192,16 +193,14 @@ class Trial(Struct):
         _write(folder / "clock", str(info.wake_at).encode())  # whoever is next lives later
         clock.advance_to(info.wake_at)
 
-    def _answer(
-        self, handle: RunHandle[Any], place: str, branch: Mapping[str, Any], turn: int
-    ) -> bool:
+    def _answer(self, handle: RunHandle[Any], place: str, branch: Branch, turn: int) -> bool:
         which = f"{place} in turn {turn}"
         if which not in self.asked:
             if len(self.asked) >= len(self.answers):
                 return False
             self.asked.append(which)
         given = self.answers[self.asked.index(which)]
-        handle.answer(given, question=str(branch["name"]), by="the test")
+        handle.answer(given, question=branch.name, by="the test")
         return True
 
     def _signal(self, handle: RunHandle[Any], name: str) -> bool:
@@ -249,17 +248,17 @@ class Trial(Struct):
         return store.handle(run).typed(self.function)
 
 
-def _waited_for(store: Store, info: RunInfo) -> Iterator[tuple[str, Mapping[str, Any]]]:
+def _waited_for(store: Store, info: RunInfo) -> Iterator[tuple[str, Branch]]:
     """The branches of the waits that the run is in, in their order, each with the wait's place."""
-    waits: dict[str, Mapping[str, Any]] = {}
+    waits: dict[str, WaitBegan] = {}
     for commit in store.agent(AGENT).log():
-        for record in commit.records if commit.seq > info.turn_at else ():
-            if record.get("run") == info.id and record["t"] == "wait-began":
-                waits[str(record["place"])] = record
-            elif record.get("run") == info.id and record["t"] in ("wait-ended", "cancelled"):
-                waits.pop(str(record["place"]), None)
+        for record in commit.typed if commit.seq > info.turn_at else ():
+            if record.run == info.id and isinstance(record, WaitBegan):
+                waits[record.place] = record
+            elif record.run == info.id and record.t in ("wait-ended", "cancelled"):
+                waits.pop(record.place, None)
     for place, record in waits.items():
-        for branch in record["branches"]:
+        for branch in record.branches:
             yield place, branch
 
 

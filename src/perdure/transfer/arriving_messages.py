@@ -13,6 +13,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from perdure.core.arguments.bounds import message_key
+from perdure.core.format.records import Finished, Record, RunCancelled, Started, WaitEnded
 from perdure.model import FINISHED, MISSING, Commit, Message, RunInfo
 from perdure.storage.capabilities import Backend, RunQuery
 from perdure.storage.log.reader import LogReader
@@ -63,15 +64,16 @@ class Arriving:
     def _taken_by(self, commits: Sequence[Commit]) -> Iterator[int]:
         """Their records say which messages commits took out."""
         for commit in commits:
-            for record in commit.records:
+            for record in commit.typed:
                 yield from self._taken(record)
 
-    def _taken(self, record: Any) -> list[int]:
+    def _taken(self, record: Record) -> list[int]:
+        run = record.run
         match record:
-            case {"t": "run-started", "run": str(run)}:
+            case Started():
                 return self._take(run, lambda message: message.kind == "start")
-            case {"t": "wait-ended" | "message-refused", "run": str(run), "key": key, "at": at}:
-                said = (message_key(str(key)), at, record.get("who"))
+            case WaitEnded():
+                said = (message_key(record.key), record.at, record.who)
                 return self._take(run, lambda one: (message_key(one.key), one.at, one.who) == said)
         return []
 
@@ -138,15 +140,16 @@ def _took(target: Backend, run: RunInfo) -> set[tuple[str, int, str]]:
     info = target.agent(run.agent)
     if info is None or info.no != run.agent_no:
         return set()
-    records = [
-        one for commit in LogReader(target, info).commits(run.started, damaged_too=True)
-        for record in commit.records if record.get("run") == run.id
-        for one in (record, *record.get("left", ()))
-    ]  # fmt: skip
-    return {
-        (message_key(str(one["key"])), int(one["at"]), str(one["who"]))
-        for one in records if "key" in one and "at" in one and "who" in one
-    }  # fmt: skip
+    took: set[tuple[str, int, str]] = set()
+    for commit in LogReader(target, info).commits(run.started, damaged_too=True):
+        for record in commit.typed:
+            if record.run != run.id:
+                continue
+            if isinstance(record, WaitEnded) and record.at is not None:
+                took.add((message_key(record.key), int(record.at), record.who))
+            for one in record.left if isinstance(record, Finished | RunCancelled) else ():
+                took.add((message_key(str(one["key"])), int(one["at"]), str(one["who"])))
+    return took
 
 
 def all_mail(source: Backend) -> Iterable[Message]:

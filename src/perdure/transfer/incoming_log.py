@@ -6,13 +6,12 @@ rebuilt from it.
 
 from __future__ import annotations
 
-from typing import Any
-
 from msgspec.structs import replace
 
 from perdure.core.arguments.bounds import index_key
 from perdure.core.arguments.names import check_name
 from perdure.core.format import chain
+from perdure.core.format.records import Checkpoint, Deleted, Named, Record
 from perdure.errors import Corrupt
 from perdure.model import Commit
 from perdure.state.checkpoints import recorded
@@ -57,7 +56,7 @@ class Line:
             key=(index_key(key), digest) if key is not None else None,
             runs=self.runs.after(commit),
         )
-        for record in commit.records:
+        for record in commit.typed:
             riders = _with(record, commit, riders)
         item = Append(
             commit.agent, None, commit.incarnation, commit.seq, header, payload,
@@ -81,12 +80,12 @@ def _check_names(commit: Commit) -> None:
         ) from error
 
 
-def _with(record: Any, commit: Commit, riders: Riders) -> Riders:
+def _with(record: Record, commit: Commit, riders: Riders) -> Riders:
     match record:
-        case {"t": "checkpoint", "name": str()}:
+        case Checkpoint():
             return replace(riders, checkpoint=recorded(record, commit))
-        case {"t": "branch-deleted", "name": str(name)}:
+        case Named(name=name):
             return replace(riders, drop_branch=name)
-        case {"t": "agent-deleted"}:
-            return replace(riders, delete_agent=True, purge=record.get("purge") is True)
+        case Deleted():
+            return replace(riders, delete_agent=True, purge=record.purge is True)
     return riders

@@ -12,6 +12,7 @@ from contextlib import suppress
 from itertools import islice
 
 from perdure.core.format import chain
+from perdure.core.format.records import Checkpoint, Named
 from perdure.errors import Conflict, Corrupt, PerdureError
 from perdure.model import MISSING, UNFINISHED, AgentInfo, Cause, from_micros
 from perdure.retention.trimming import carry_out
@@ -197,12 +198,11 @@ def _needed(reader: LogReader, last: int) -> Iterator[tuple[int, str]]:
     names: dict[str, tuple[int, str]] = {}
     for commit in reader.commits(1, last):
         names[commit.branch] = commit.seq, f"the head of branch {commit.branch!r}"
-        for record in commit.records:
+        for record in commit.typed:
             match record:
-                case {"t": "checkpoint", "name": str(name)}:
-                    at = int(record.get("seq") or commit.seq)
-                    names[name] = at, f"checkpoint {name!r}"
-                case {"t": "branch-deleted", "name": str(name)}:
+                case Checkpoint(name=name):
+                    names[name] = record.seq or commit.seq, f"checkpoint {name!r}"
+                case Named(name=name):
                     names.pop(name, None)
     names.pop(RETENTION, None)
     yield from names.values()

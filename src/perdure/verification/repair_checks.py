@@ -219,7 +219,7 @@ def _check_listed(reader: LogReader, info: AgentInfo) -> None:
         good = any(not commit.damaged for commit in reader.commits(damaged_too=True))
         says = info.deleted if good else None
     else:
-        says = any(map(deletes, last.records))
+        says = any(map(deletes, last.typed))
     if says is not info.deleted:
         raise Corrupt(
             "the list of agents may have it under another name, or as deleted or not: its log does "

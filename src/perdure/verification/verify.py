@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from perdure.core.arguments.checks import function
 from perdure.core.arguments.names import shown
 from perdure.core.format import chain
+from perdure.core.format.records import Named
 from perdure.core.values.plain_values import Plain, copy, same
 from perdure.errors import Corrupt, NotFound, PerdureError
 from perdure.model import MISSING, AgentInfo, Commit, RunInfo, Verified, id_text
@@ -253,9 +254,9 @@ class _Walk:
             self._heads.pop(commit.branch, None)
         self.names.after(commit)
         self.runs.after(commit)
-        for record in commit.records:
-            if record["t"] == "branch-deleted":
-                self._heads.pop(str(record["name"]), None)
+        for record in commit.typed:
+            if isinstance(record, Named):
+                self._heads.pop(record.name, None)
 
     def _state_or_lost(self, commit: Commit) -> Plain:
         """MISSING, too, where the log does not give it, which is noted once: for the commit that is

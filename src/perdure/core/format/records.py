@@ -313,10 +313,10 @@ for _shape in (*_OURS.values(), Other, Error, WentBack, Child, Branch):
     msgspec.msgpack.Decoder(_shape)
 
 
-def is_ours(record: Mapping[str, Any]) -> bool:
+def is_ours(record: Record) -> bool:
     """Whether its kind is one that this version knows; else it is a newer one's, or a
     framework's."""
-    return record["t"] in _OURS
+    return type(record) is not Other
 
 
 def check_records(records: Sequence[Any]) -> None:

@@ -7,9 +7,10 @@ from functools import partial
 from sys import _getframe
 from typing import Any
 
-from msgspec import Struct
+from msgspec import UNSET, Struct
 from msgspec.structs import replace
 
+from perdure.core.format.records import Started, Turn
 from perdure.core.values.plain_values import Plain
 from perdure.engine.control.stopping import stop_in_circle, stop_unread
 from perdure.engine.dispatch.branch_lease import Hold
@@ -281,7 +282,7 @@ class Drive:
         # run back, no longer from the one that began the turn.
         origin = (back := origins.back or began).seq, back.id
         journal = Journal.read(self.id, reversed(commits), origin, origins.runs, began.at_micros)
-        journal.older = begun_by_older(began.records, origins.runs)
+        journal.older = begun_by_older(began.typed, origins.runs)
         before = made_before(working.reader, info, origins, journal)
         self._args, self._kwargs = self._command.arguments()
         self._read_turn(began, origins)
@@ -300,17 +301,16 @@ class Drive:
         reader, row = self.working.reader, self._row
         first = began if row.turn_at == row.started else reader.commit(row.started)
         since = origins.back or first  # a run that is set back has its time anew
-        for record in first.records:
-            ours = record.get("run") in origins.runs and record["t"] == "run-started"
-            if ours and record.get("deadline"):
+        for record in first.typed:
+            if isinstance(record, Started) and record.run in origins.runs and record.deadline:
                 # Whole milliseconds: the log's time runs microseconds ahead of a clock that stands.
-                self._deadline = (since.at_micros + int(record["deadline"])) // 1000 * 1000
-        for record in began.records:
-            if record.get("run") in origins.runs and record["t"] == "run-turn":
-                given = record["input"]
+                self._deadline = (since.at_micros + record.deadline) // 1000 * 1000
+        for record in began.typed:
+            if isinstance(record, Turn) and record.run in origins.runs:
+                given, told = record.input, record.deadline_at
                 self._args, self._kwargs = parameters_of(self._function).build(*given)
-                if origins.back is None:  # an earlier turn may have been set back
-                    self._deadline = int(record.get("deadline_at", self._deadline))
+                if origins.back is None and told is not UNSET:  # an earlier one may be set back
+                    self._deadline = told
 
     def release(self) -> None:
         """Give the lease back, however it ended."""

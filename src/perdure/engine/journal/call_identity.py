@@ -18,6 +18,7 @@ from typing import Any, get_origin
 
 from msgspec import Struct
 
+from perdure.core.format.records import Record, Started, Turn
 from perdure.core.schema.schema import Schema
 from perdure.core.schema.value_digest import (
     AS_IT_IS,
@@ -277,12 +278,12 @@ def differing(
     ]  # fmt: skip
 
 
-def begun_by_older(records: Iterable[Mapping[str, Any]], runs: Container[str]) -> bool:
+def begun_by_older(records: Iterable[Record], runs: Container[str]) -> bool:
     """Whether the commit with these records, with which a run or its turn began, does not say that
     the digests are of this version's form."""
     return not any(
-        record.get("digests") == FORM for record in records
-        if record["t"] in ("run-started", "run-turn") and record.get("run") in runs
+        record.digests == FORM for record in records
+        if isinstance(record, Started | Turn) and record.run in runs
     )  # fmt: skip
 
 

@@ -13,6 +13,7 @@ from typing import Any
 from msgspec import Struct, field
 
 from perdure.core.arguments.names import incarnation_of
+from perdure.core.format.records import Outcome, WaitBegan, WaitEnded
 from perdure.core.values.plain_values import Plain
 from perdure.engine.journal.run_log import reader_of
 from perdure.errors import NeedsAttention
@@ -50,21 +51,22 @@ def trace_of(backend: Backend, run: str, child: str) -> Trace:
         return trace
     labels: dict[tuple[str, str], set[str]] = {}
     for commit in reader.commits(rows[0].turn_at, damaged_too=True):
-        for record in commit.records:
-            place = str(record.get("run", "")), str(record.get("place", ""))
-            if record["t"] == "wait-began":
-                labels[place] = {
-                    str(branch["label"]) for branch in record["branches"]
-                    if branch["kind"] == "child" and branch["name"] == CHILD + child
-                }  # fmt: skip
-            elif record["t"] == "wait-ended" and record["label"] in labels.get(place, ()):
-                trace.end = dict(record["value"])
-            elif "child" in record and record["child"]["run"] == child:
-                trace.place = place[1]
-                if record.get("made") != child or not record["child"]["let_live"]:
-                    trace.starters.add(place[0])
-            elif record["t"] == "outcome" and record.get("by") == "person":
-                trace.named |= record.get("value") == child
+        for record in commit.typed:
+            place, started = (record.run, record.place), record.child
+            match record:
+                case WaitBegan():
+                    labels[place] = {
+                        branch.label for branch in record.branches
+                        if branch.kind == "child" and branch.name == CHILD + child
+                    }  # fmt: skip
+                case WaitEnded(t="wait-ended") if record.label in labels.get(place, ()):
+                    trace.end = dict(record.value)
+                case _ if started is not None and started.run == child:
+                    trace.place = record.place
+                    if record.made != child or not started.let_live:
+                        trace.starters.add(record.run)
+                case Outcome(t="outcome", by="person"):
+                    trace.named |= record.value == child
     if trace.end is None and trace.place and _never_began(backend, child):
         trace.end = {"status": "cancelled", "value": None, "problem": DELETED}
     return trace

@@ -6,8 +6,20 @@ from collections.abc import Callable, Mapping
 from hashlib import sha256
 from typing import Any
 
+from msgspec import UNSET
 from msgspec.structs import replace
 
+from perdure.core.format.records import (
+    Finished,
+    Outcome,
+    Record,
+    RunCancelled,
+    SetBack,
+    Started,
+    Stopped,
+    Turn,
+    Waiting,
+)
 from perdure.model import FINISHED as FINISHED
 from perdure.model import Commit, RunInfo
 
@@ -52,7 +64,7 @@ class RunRows:
     def after(self, commit: Commit) -> list[RunInfo]:
         """The rows that a commit changes, as they are after it."""
         changed: dict[str, RunInfo] = {}
-        for record in commit.records:
+        for record in commit.typed:
             row = self._after(record, commit)
             if row is not None:
                 row = replace(row, changed_at=commit.at_micros)
@@ -67,59 +79,55 @@ class RunRows:
         row = self._rows.get(run)
         return self._find(run) if row is None and self._find is not None else row
 
-    def _after(self, record: Any, commit: Commit) -> RunInfo | None:
-        run = record.get("run")
-        if record.get("t") == "run-started":
+    def _after(self, record: Record, commit: Commit) -> RunInfo | None:
+        if isinstance(record, Started):
             return _started(record, commit)
-        row = self._row(run) if isinstance(run, str) else None
+        row = self._row(record.run) if record.run else None
         if row is None:
             return None
         match record:
-            case {"t": "run-waiting"}:
-                wake_at, waits = record.get("wake_at") or 0, row_text(str(record.get("waits", "")))
-                seen = int(record.get("seen") or 0)
+            case Waiting():
+                waits = row_text(str(record.waits))
                 return replace(
-                    row, status="waiting", wake_at=wake_at, waits=waits, seen=seen, problem=None
+                    row, status="waiting", wake_at=record.wake_at or 0, waits=waits,
+                    seen=record.seen or 0, problem=None,
                 )  # fmt: skip
-            case {"t": "run-turn"}:
+            case Turn():
                 return replace(row, turn=row.turn + 1, turn_at=commit.seq)
             case _ if row.status == "waiting":
                 row = replace(row, wake_at=0, waits="")  # whatever ends the waiting
         match record:
-            case {"t": "run-finished", "status": "done" | "failed" as status}:
-                value = record.get("value")
+            case Finished(status=status, value=value):
                 problem = row_problem(value) if status == "failed" else None
                 return replace(row, status=status, ended=commit.seq, result=value, problem=problem)
-            case {"t": "run-resumed"}:
+            case Record(t="run-resumed"):
                 return replace(row, status="running", problem=None)
-            case {"t": "run-retried"}:
+            case SetBack():
                 return replace(row, status="pending", ended=0, result=None, problem=None)
-            case {"t": "run-pending"}:
+            case Record(t="run-pending"):
                 return replace(row, status="pending", problem=None)
-            case {"t": "run-stopped"}:
-                problem = row_text(str(record.get("problem")))
+            case Stopped():
+                problem = row_text(str(record.problem))
                 return replace(row, status="needs_attention", problem=problem)
-            case {"t": "run-cancelled"}:
+            case RunCancelled():
                 # A cancellation says why, in words or none; what made it necessary says nothing.
                 why = DELETED if commit.cause.kind == "delete" else MOVED
-                if "why" in record:
-                    why = row_text(str(record["why"])) or "by request"
+                if record.why is not UNSET:
+                    why = row_text(str(record.why)) or "by request"
                 return replace(row, status="cancelled", ended=commit.seq, problem=why)
-            case {"t": "outcome", "by": "person"} if row.status not in FINISHED:
+            case Outcome(t="outcome", by="person") if row.status not in FINISHED:
                 return replace(row, status="pending", problem=None)
         return None
 
 
-def _started(record: Any, commit: Commit) -> RunInfo:
-    args = record.get("args") or {}
+def _started(record: Started, commit: Commit) -> RunInfo:
     # Nobody waits for a fork. Its record may name who started the run that it was made from.
-    parent = "" if "again" in record else record.get("parent") or ""
+    parent = "" if record.again is not None else record.parent or ""
     return RunInfo(
-        str(record["run"]), commit.agent, 0, commit.branch, str(record.get("function", "")),
-        str(record.get("key", "")), "pending" if record.get("pending") else "running", commit.seq,
-        args=args_digest(args), turn_at=record.get("turn_at") or commit.seq,
-        turn=record.get("turn") or 1,
-        version=row_text(str(record.get("version") or "")),
-        queue=row_text(str(record.get("queue") or "default")),
+        record.run, commit.agent, 0, commit.branch, record.function, record.key,
+        "pending" if record.pending else "running", commit.seq,
+        args=args_digest(record.args), turn_at=record.turn_at or commit.seq, turn=record.turn or 1,
+        version=row_text(str(record.version or "")),
+        queue=row_text(str(record.queue or "default")),
         parent=row_text(str(parent)), started_at=commit.at_micros,
     )  # fmt: skip
