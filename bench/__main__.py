@@ -28,9 +28,10 @@ def main(arguments: list[str] | None = None) -> int:
         print(f"no such row: {', '.join(unknown)}; there are: {', '.join(known)}", file=sys.stderr)
         return 2
     chosen = [
-        row for name, row in known.items()
+        row
+        for name, row in known.items()
         if name in options.rows or (not options.rows and (options.quick or not row.long))
-    ]  # fmt: skip
+    ]
     root = scratch_root(options.scratch)
     try:
         workplace = Workplace(QUICK if options.quick else FULL, root, options.keep)
@@ -61,9 +62,11 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--quick", action="store_true", help="small sizes: less than a minute")
     add_places(parser, "build/bench.json")
     parser.add_argument(
-        "--keep", type=Path, metavar="FOLDER",
+        "--keep",
+        type=Path,
+        metavar="FOLDER",
         help="where stores that take long to fill are kept, and found again",
-    )  # fmt: skip
+    )
     return parser
 
 

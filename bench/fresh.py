@@ -37,8 +37,10 @@ def fresh(task: str, argument: str, bytecode: Path) -> dict[str, object]:
     environment.pop("PYTHONDONTWRITEBYTECODE", None)
     ran = subprocess.run(
         [sys.executable, "-c", "import bench.fresh; bench.fresh.main()", task, argument],
-        env=environment, stdout=subprocess.PIPE, check=True,
-    )  # fmt: skip
+        env=environment,
+        stdout=subprocess.PIPE,
+        check=True,
+    )
     answer: dict[str, object] = json.loads(ran.stdout)
     return answer
 
@@ -83,10 +85,14 @@ def _ours(path: str) -> dict[str, object]:
     resident = _resident()
     store.close()
     return {
-        "s": built - start, "open": opened - start, "fold": folded - opened,
-        "build": built - folded, "items": len(state.messages), "rss": resident,
+        "s": built - start,
+        "open": opened - start,
+        "fold": folded - opened,
+        "build": built - folded,
+        "items": len(state.messages),
+        "rss": resident,
         "grown": resident - before,
-    }  # fmt: skip
+    }
 
 
 def _plain(path: str) -> dict[str, object]:
@@ -185,9 +191,15 @@ def _resident() -> int:
 
 
 TASKS: dict[str, Callable[[str], dict[str, object]]] = {
-    "import": _import, "modules": _modules, "ours": _ours, "plain": _plain, "typed": _typed,
-    "straight": _straight, "session": _session, "their-session": _their_session,
-}  # fmt: skip
+    "import": _import,
+    "modules": _modules,
+    "ours": _ours,
+    "plain": _plain,
+    "typed": _typed,
+    "straight": _straight,
+    "session": _session,
+    "their-session": _their_session,
+}
 
 
 def main() -> None:

@@ -23,9 +23,17 @@ Bytes = tuple[bytes, bytes]
 def _draft(vandal: Vandal, payload: chain.Payload) -> chain.Draft:
     head = vandal.head
     return chain.Draft(
-        vandal.agent, vandal.info.incarnation, vandal.branch, (head,), "dict", (1, 0), "x", 0,
-        vandal.cause, payload,
-    )  # fmt: skip
+        vandal.agent,
+        vandal.info.incarnation,
+        vandal.branch,
+        (head,),
+        "dict",
+        (1, 0),
+        "x",
+        0,
+        vandal.cause,
+        payload,
+    )
 
 
 def _linked(vandal: Vandal, payload: chain.Payload) -> Bytes:
@@ -91,12 +99,16 @@ KINDS: dict[str, Callable[[Vandal], Bytes]] = {
     "a time after all times": lambda vandal: _with_field(vandal, 8, 2**60),
     "a branch that is no text": lambda vandal: _with_field(vandal, 5, 4711),
     "a parent that is itself": lambda vandal: _with_field(vandal, 6, [99]),
-}  # fmt: skip
+}
 
 FOLDABLE = {
-    "a record that its type refuses", "a record that is no map", "a tag that is no text",
-    "an epoch below 0", "a time after all times", "a branch that is no text",
-}  # fmt: skip
+    "a record that its type refuses",
+    "a record that is no map",
+    "a tag that is no text",
+    "an epoch below 0",
+    "a time after all times",
+    "a branch that is no text",
+}
 """Of these all is there that a state is made of: not even their own change is lost."""
 
 
@@ -129,10 +141,19 @@ class Vandal:
     ) -> int:
         seq = self.tail.seq + 1
         append = Append(
-            self.agent, self.info.no, self.info.incarnation, seq, header, payload, self.branch,
-            self.head, riders=Riders(**more), snapshot=snapshot, prev=self.tail.id,
+            self.agent,
+            self.info.no,
+            self.info.incarnation,
+            seq,
+            header,
+            payload,
+            self.branch,
+            self.head,
+            riders=Riders(**more),
+            snapshot=snapshot,
+            prev=self.tail.id,
             before=self.tail.header,
-        )  # fmt: skip
+        )
         (outcome,) = self.backend.append([append])
         assert isinstance(outcome, Appended), outcome
         self.tail = Tail(seq, chain.commit_id(header), self.backend.now(), header)

@@ -14,8 +14,12 @@ from perdure.core.values import zones
 _HERE = zoneinfo.TZPATH
 
 KEYS = (
-    "Europe/Tallinn", "Pacific/Chatham", "America/St_Johns", "Asia/Kathmandu", "Etc/GMT+5",
-)  # fmt: skip
+    "Europe/Tallinn",
+    "Pacific/Chatham",
+    "America/St_Johns",
+    "Asia/Kathmandu",
+    "Etc/GMT+5",
+)
 """The zones that a machine may lack; it has all others."""
 
 

@@ -17,9 +17,17 @@ VALUE = msgspec.msgpack.Ext(13, b"of a kind that came later")
 
 def _linked(vandal: Vandal, data: bytes) -> Bytes:
     draft = chain.Draft(
-        vandal.agent, vandal.info.incarnation, vandal.branch, (vandal.head,), "dict", (1, 0), "x",
-        0, vandal.cause, chain.Payload(data, envelope.digest(data), bytes(16)),
-    )  # fmt: skip
+        vandal.agent,
+        vandal.info.incarnation,
+        vandal.branch,
+        (vandal.head,),
+        "dict",
+        (1, 0),
+        "x",
+        0,
+        vandal.cause,
+        chain.Payload(data, envelope.digest(data), bytes(16)),
+    )
     header, _ = chain.link(draft, vandal.tail, vandal.backend.now())
     return header, data
 

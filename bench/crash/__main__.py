@@ -27,8 +27,10 @@ def main(arguments: list[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     known = {which.name: which for which in CONTESTANTS}
     if unknown := [name for name in options.contestants if name not in known]:
-        print(f"no such contestant: {', '.join(unknown)}; there are: {', '.join(known)}",
-              file=sys.stderr)  # fmt: skip
+        print(
+            f"no such contestant: {', '.join(unknown)}; there are: {', '.join(known)}",
+            file=sys.stderr,
+        )
         return 2
     chosen = [known[name] for name in options.contestants or known]
     missing = {which.name: why for which in chosen if (why := which.missing())}
@@ -36,8 +38,9 @@ def main(arguments: list[str] | None = None) -> int:
     root = scratch_root(options.scratch)
     try:
         with ThreadPoolExecutor(options.jobs) as pool:
-            trying = {which.name: pool.submit(try_all, which, root, options.points)
-                      for which in present}  # fmt: skip
+            trying = {
+                which.name: pool.submit(try_all, which, root, options.points) for which in present
+            }
     finally:
         shutil.rmtree(root, ignore_errors=True)
     failed = {name: repr(error) for name, tried in trying.items() if (error := tried.exception())}
@@ -68,8 +71,11 @@ def try_all(which: Contestant, root: Path, points: int) -> list[Outcome]:
             raise AssertionError(f"{which.name} fails unharmed: {whole.seen}")
         kills = spread(len(whole.writes), points)
         outcomes += [whole, *(tried(Kill(write=k)) for k in kills)]
-    print(f"{which.name}: {len(outcomes)} trials, {len(whole.writes)} writes after the charge",
-          file=sys.stderr, flush=True)  # fmt: skip
+    print(
+        f"{which.name}: {len(outcomes)} trials, {len(whole.writes)} writes after the charge",
+        file=sys.stderr,
+        flush=True,
+    )
     return outcomes
 
 
@@ -102,13 +108,19 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m bench.crash", description="A card is charged.")
     parser.add_argument("contestants", nargs="*", metavar="CONTESTANT", help="only these")
     parser.add_argument(
-        "--points", type=int, default=12, metavar="N",
+        "--points",
+        type=int,
+        default=12,
+        metavar="N",
         help="kill in place of so many writes, evenly chosen; 0: of each (default: %(default)s)",
-    )  # fmt: skip
+    )
     parser.add_argument(
-        "--jobs", type=int, default=2, metavar="N",
+        "--jobs",
+        type=int,
+        default=2,
+        metavar="N",
         help="so many contestants at a time (default: %(default)s)",
-    )  # fmt: skip
+    )
     add_places(parser, "build/crash.json", "where the outcomes go")
     return parser
 

@@ -70,10 +70,13 @@ class Desk(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         wanted = parse_qs(urlsplit(self.path).query)
-        self._answer([
-            charge for charge in read(self.path_of_ledger)
-            if all(charge[name] == value for name, (value,) in wanted.items())
-        ])  # fmt: skip
+        self._answer(
+            [
+                charge
+                for charge in read(self.path_of_ledger)
+                if all(charge[name] == value for name, (value,) in wanted.items())
+            ]
+        )
 
     def _answer(self, body: Any) -> None:
         text = json.dumps(body).encode()

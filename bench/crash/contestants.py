@@ -62,9 +62,12 @@ def _perdure(policy: str) -> Contestant:
 def _with_key(which: Contestant, key: str, *options: str, name: str = "key") -> Contestant:
     """The same with a company that honours keys, and is given that one."""
     return replace(
-        which, name=f"{which.name}-{name}", options=(*which.options, *options), keys=True,
+        which,
+        name=f"{which.name}-{name}",
+        options=(*which.options, *options),
+        keys=True,
         receiver=f"honours keys: {key}",
-    )  # fmt: skip
+    )
 
 
 def _to_be_asked(which: Contestant) -> Contestant:
@@ -74,19 +77,28 @@ def _to_be_asked(which: Contestant) -> Contestant:
 LANGGRAPH = Contestant("langgraph", "LangGraph, SqliteSaver", "langgraph_agent")
 OVER_PERDURE = {
     policy: Contestant(
-        f"langgraph-perdure-{policy}", f'LangGraph, PerdureSaver, tool with "{policy}"',
-        "langgraph_perdure_agent", (policy,),
+        f"langgraph-perdure-{policy}",
+        f'LangGraph, PerdureSaver, tool with "{policy}"',
+        "langgraph_perdure_agent",
+        (policy,),
     )
     for policy in ("probe", "ask")
-}  # fmt: skip
+}
 DBOS = Contestant(
-    "dbos", "DBOS, a step", "dbos_agent", python=DBOS_ENVIRONMENT / "bin" / "python",
+    "dbos",
+    "DBOS, a step",
+    "dbos_agent",
+    python=DBOS_ENVIRONMENT / "bin" / "python",
     missing=_dbos_missing,
-)  # fmt: skip
+)
 RESTATE = Contestant(
-    "restate", "Restate, `ctx.run`", "restate_agent", python=restate_server.PYTHON, server=True,
+    "restate",
+    "Restate, `ctx.run`",
+    "restate_agent",
+    python=restate_server.PYTHON,
+    server=True,
     missing=restate_server.missing,
-)  # fmt: skip
+)
 OPENAI = Contestant("openai", "OpenAI Agents, SQLiteSession", "openai_agent")
 
 CONTESTANTS = (
@@ -112,8 +124,10 @@ CONTESTANTS = (
 
 def versions() -> dict[str, str]:
     """Of what takes part, as installed or pinned here."""
-    found = {name: version(name) for name in (
-        "langgraph", "langgraph-checkpoint-sqlite", "openai-agents")}  # fmt: skip
+    found = {
+        name: version(name)
+        for name in ("langgraph", "langgraph-checkpoint-sqlite", "openai-agents")
+    }
     for peer in ("dbos", "restate"):
         pins = (ROOT / "requirements" / f"peers-{peer}.in").read_text("utf-8").splitlines()
         found |= dict(line.split("==") for line in pins if "==" in line)

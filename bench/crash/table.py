@@ -13,8 +13,15 @@ from bench.crash import card
 from bench.crash.contestants import CONTESTANTS, Contestant
 from bench.crash.trial import FAILS, STAYS, Outcome, Seen
 
-HEAD = ["contestant", "the company", *card.MOMENTS, "in place of a write",
-        "charged twice", "not finished", "doubt told"]  # fmt: skip
+HEAD = [
+    "contestant",
+    "the company",
+    *card.MOMENTS,
+    "in place of a write",
+    "charged twice",
+    "not finished",
+    "doubt told",
+]
 LEGEND = """\
 *once*, *twice*, *not*: how often the card was charged, by the company's ledger; where no more is
 said, the run finished, and nobody heard of a doubt. *asks*: the run waits, and says for whom and
@@ -67,9 +74,11 @@ def _last(outcome: Outcome) -> Seen:
 
 
 def write_json(
-    path: Path, found: Mapping[str, Sequence[Outcome]], missing: Mapping[str, str],
+    path: Path,
+    found: Mapping[str, Sequence[Outcome]],
+    missing: Mapping[str, str],
     about: Mapping[str, Any],
-) -> None:  # fmt: skip
+) -> None:
     """All outcomes, each with what was said, and the writes that were counted."""
     path.parent.mkdir(parents=True, exist_ok=True)
     outcomes = {name: [asdict(outcome) for outcome in each] for name, each in found.items()}

@@ -26,17 +26,42 @@ ALL_THREADS = 0x40000000
 
 WRITES = {
     "x86_64": {
-        1: "write", 18: "pwrite64", 20: "writev", 296: "pwritev", 328: "pwritev2", 44: "sendto",
-        46: "sendmsg", 40: "sendfile", 74: "fsync", 75: "fdatasync", 77: "ftruncate",
-        285: "fallocate", 82: "rename", 264: "renameat", 316: "renameat2", 87: "unlink",
+        1: "write",
+        18: "pwrite64",
+        20: "writev",
+        296: "pwritev",
+        328: "pwritev2",
+        44: "sendto",
+        46: "sendmsg",
+        40: "sendfile",
+        74: "fsync",
+        75: "fdatasync",
+        77: "ftruncate",
+        285: "fallocate",
+        82: "rename",
+        264: "renameat",
+        316: "renameat2",
+        87: "unlink",
         263: "unlinkat",
     },
     "aarch64": {
-        64: "write", 68: "pwrite64", 66: "writev", 70: "pwritev", 287: "pwritev2", 206: "sendto",
-        211: "sendmsg", 71: "sendfile", 82: "fsync", 83: "fdatasync", 46: "ftruncate",
-        47: "fallocate", 38: "renameat", 276: "renameat2", 35: "unlinkat",
+        64: "write",
+        68: "pwrite64",
+        66: "writev",
+        70: "pwritev",
+        287: "pwritev2",
+        206: "sendto",
+        211: "sendmsg",
+        71: "sendfile",
+        82: "fsync",
+        83: "fdatasync",
+        46: "ftruncate",
+        47: "fallocate",
+        38: "renameat",
+        276: "renameat2",
+        35: "unlinkat",
     },
-}  # fmt: skip
+}
 BY_PATH = {"rename", "renameat", "renameat2", "unlink", "unlinkat"}
 """Their first argument is no descriptor of a file."""
 
@@ -49,10 +74,14 @@ class SyscallInfo(ctypes.Structure):
     """struct ptrace_syscall_info, as far as a call's entry has it."""
 
     _fields_ = [
-        ("op", ctypes.c_uint8), ("pad", ctypes.c_uint8 * 3), ("arch", ctypes.c_uint32),
-        ("instruction_pointer", ctypes.c_uint64), ("stack_pointer", ctypes.c_uint64),
-        ("nr", ctypes.c_uint64), ("args", ctypes.c_uint64 * 6),
-    ]  # fmt: skip
+        ("op", ctypes.c_uint8),
+        ("pad", ctypes.c_uint8 * 3),
+        ("arch", ctypes.c_uint32),
+        ("instruction_pointer", ctypes.c_uint64),
+        ("stack_pointer", ctypes.c_uint64),
+        ("nr", ctypes.c_uint64),
+        ("args", ctypes.c_uint64 * 6),
+    ]
 
 
 def ptrace(request: int, thread: int, address: int = 0, data: object = 0) -> int:

@@ -94,12 +94,18 @@ class Place:
         keys = ["--keys"] * contestant.keys
         with ExitStack() as stack:
             log, python = folder / "place.log", contestant.python
-            self.desk = stack.enter_context(Talking(
-                [sys.executable, "-m", company.__name__, self.ledger, *keys], log, environment
-            ))  # fmt: skip
-            self.nursery = stack.enter_context(Talking(
-                [python, "-m", nursery.__name__, f"{AGENTS}.{contestant.program}"], log, environment
-            ))  # fmt: skip
+            self.desk = stack.enter_context(
+                Talking(
+                    [sys.executable, "-m", company.__name__, self.ledger, *keys], log, environment
+                )
+            )
+            self.nursery = stack.enter_context(
+                Talking(
+                    [python, "-m", nursery.__name__, f"{AGENTS}.{contestant.program}"],
+                    log,
+                    environment,
+                )
+            )
             self.environment = {card.COMPANY: str(self.desk.hear()["port"])}
             self.nursery.hear(IMPORT_S)
             self._stack = stack.pop_all()
@@ -108,9 +114,11 @@ class Place:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None,
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
         trace: TracebackType | None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._stack.close()
 
     def answering(self, whether: bool) -> None:
@@ -181,9 +189,10 @@ class Trial:
     def _start(self, environment: Mapping[str, str], *more: str) -> None:
         options = self._place.contestant.options
         self._place.nursery.tell(
-            arguments=[str(self._folder), self._order, *options, *more], log=str(self._log),
+            arguments=[str(self._folder), self._order, *options, *more],
+            log=str(self._log),
             environment={**self._place.environment, card.REPORT: str(self._report), **environment},
-        )  # fmt: skip
+        )
         self._place.nursery.hear()
 
     def _ended(self) -> dict[str, Any]:

@@ -96,8 +96,12 @@ def undo_more(place: Place, measure: Measure) -> None:
     often(measure, lambda _: agent.undo())
 
 
-@call("Agent.undo", "Agent.redo", history="toggles",
-      what="Agent.undo and redo, in turns, behind as many")  # fmt: skip
+@call(
+    "Agent.undo",
+    "Agent.redo",
+    history="toggles",
+    what="Agent.undo and redo, in turns, behind as many",
+)
 def toggle(place: Place, measure: Measure) -> None:
     agent = place.agent()
 
@@ -123,8 +127,13 @@ def redo_more(place: Place, measure: Measure) -> None:
     often(measure, lambda _: agent.redo())
 
 
-@call("Agent.undo", "Agent.redo", history="group", growth="linear",
-      what="Agent.undo and redo of as many edits of one group")  # fmt: skip
+@call(
+    "Agent.undo",
+    "Agent.redo",
+    history="group",
+    growth="linear",
+    what="Agent.undo and redo of as many edits of one group",
+)
 def undo_group(place: Place, measure: Measure) -> None:
     agent = place.agent()
     measure(agent.undo)
@@ -198,8 +207,15 @@ def checkpoint(place: Place, measure: Measure) -> None:
     often(measure, lambda number: agent.checkpoint(f"c{number}"))
 
 
-@call("Agent.at", "AgentAt.state", "AgentAt.plain", "AgentAt.read", "AgentAt.commit", history="log",
-      what="Agent.at a commit, AgentAt.state")  # fmt: skip
+@call(
+    "Agent.at",
+    "AgentAt.state",
+    "AgentAt.plain",
+    "AgentAt.read",
+    "AgentAt.commit",
+    history="log",
+    what="Agent.at a commit, AgentAt.state",
+)
 def at(place: Place, measure: Measure) -> None:
     agent = place.agent()
     for seq in _spread(place):
@@ -277,8 +293,13 @@ def names(place: Place, measure: Measure) -> None:
     measure(lambda: (agent.branches(), agent.checkpoints()))
 
 
-@call("Agent.edit", "Agent.fork", "Agent.checkpoint", history="names",
-      what="Agent.edit, fork and checkpoint beside as many names")  # fmt: skip
+@call(
+    "Agent.edit",
+    "Agent.fork",
+    "Agent.checkpoint",
+    history="names",
+    what="Agent.edit, fork and checkpoint beside as many names",
+)
 def beside_names(place: Place, measure: Measure) -> None:
     agent = place.agent()
 

@@ -29,10 +29,14 @@ def _put(saver: PerdureSaver, at: RunnableConfig) -> RunnableConfig:
     """The next checkpoint, of a state that is as large as the one before."""
     number = next(_numbers)
     made = Checkpoint(
-        v=4, id=str(uuid6(clock_seq=number % 16000)), ts=datetime.now(UTC).isoformat(),
-        channel_values={"n": number}, channel_versions={"n": number}, versions_seen={},
+        v=4,
+        id=str(uuid6(clock_seq=number % 16000)),
+        ts=datetime.now(UTC).isoformat(),
+        channel_values={"n": number},
+        channel_versions={"n": number},
+        versions_seen={},
         updated_channels=["n"],
-    )  # fmt: skip
+    )
     metadata: Any = {"source": "loop", "step": number, "parents": {}}
     if "checkpoint_id" in at["configurable"]:
         saver.put_writes(at, [("n", number)], str(number))
@@ -103,15 +107,23 @@ def delete_thread(place: Place, measure: Measure) -> None:
 
 
 @call("PerdureSaver.trim", history="thread", growth="linear")
-@call("PerdureSaver.trim", history="forked", growth="linear",
-      what="PerdureSaver.trim of a thread with as many forks")  # fmt: skip
+@call(
+    "PerdureSaver.trim",
+    history="forked",
+    growth="linear",
+    what="PerdureSaver.trim of a thread with as many forks",
+)
 def trim(place: Place, measure: Measure) -> None:
     saver, [info] = PerdureSaver(place.store), place.store.agents()
     measure(lambda: saver.trim(info.seq - 5))
 
 
-@call("Agent.verify", history="forked", growth="linear",
-      what="Agent.verify of a thread with as many forks")  # fmt: skip
+@call(
+    "Agent.verify",
+    history="forked",
+    growth="linear",
+    what="Agent.verify of a thread with as many forks",
+)
 def verify(place: Place, measure: Measure) -> None:
     [info] = place.store.agents()
     measure(place.store.agent_of(info).verify)

@@ -239,12 +239,23 @@ def _backlog(store: Store, length: int) -> None:
 
 
 HISTORIES: dict[str, Callable[[Store, int], None]] = {
-    "log": _log, "undos": _undos, "toggles": _toggles, "tries": _tries,
+    "log": _log,
+    "undos": _undos,
+    "toggles": _toggles,
+    "tries": _tries,
     "returns": _returns,
-    "group": _group, "names": _names, "agents": _agents, "runs": _runs, "orders": _orders,
-    "steps": _steps, "going": _going, "turns": _turns, "inbox": _inbox, "taken": _taken,
+    "group": _group,
+    "names": _names,
+    "agents": _agents,
+    "runs": _runs,
+    "orders": _orders,
+    "steps": _steps,
+    "going": _going,
+    "turns": _turns,
+    "inbox": _inbox,
+    "taken": _taken,
     "backlog": _backlog,
-}  # fmt: skip
+}
 """What each is of its length: commits of one agent, undone ones, undos that were each redone at
 once, edits that were each undone at once, edits of one group, branches and checkpoints, agents of
 the store, runs of one agent, runs of one agent that nobody has begun, steps of a run that waits, of

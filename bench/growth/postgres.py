@@ -21,9 +21,12 @@ from perdure.storage.postgres.connection import Connection
 from tests.postgres.server import Server
 
 SETTINGS = {
-    "fsync": "off", "full_page_writes": "off",
-    "enable_seqscan": "off", "autovacuum": "off", "jit": "off",
-}  # fmt: skip
+    "fsync": "off",
+    "full_page_writes": "off",
+    "enable_seqscan": "off",
+    "autovacuum": "off",
+    "jit": "off",
+}
 """It looks into an index wherever there is one, as in tables that are large; and nobody else reads
 or writes rows."""
 

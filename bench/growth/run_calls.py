@@ -127,8 +127,12 @@ def take_more(place: Place, measure: Measure) -> None:
     often(measure, again)
 
 
-@call("Worker.run", history="orders", growth="linear",
-      what="Worker.run, until as many runs of one agent are done")  # fmt: skip
+@call(
+    "Worker.run",
+    history="orders",
+    growth="linear",
+    what="Worker.run, until as many runs of one agent are done",
+)
 def work(place: Place, measure: Measure) -> None:
     done: list[WorkerEvent] = []
 
@@ -142,8 +146,13 @@ def work(place: Place, measure: Measure) -> None:
     measure(lambda: worker.run(signals=False))
 
 
-@call("Store.run", "Run.again", history="backlog", growth="linear",
-      what="Store.run of as many turns, each of which takes one of as many signals")  # fmt: skip
+@call(
+    "Store.run",
+    "Run.again",
+    history="backlog",
+    growth="linear",
+    what="Store.run of as many turns, each of which takes one of as many signals",
+)
 def work_off(place: Place, measure: Measure) -> None:
     measure(lambda: run_until_waiting(place.store, chatting, "a"))
 

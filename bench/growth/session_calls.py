@@ -57,21 +57,31 @@ async def _compact(session: PerdureSession) -> None:
     await found.replace_suffix(0, [_item(1)])
 
 
-_measured("get_items", lambda one: one.get_items(FEW),
-          what="PerdureSession.get_items, the last few")  # fmt: skip
-_measured("get_items", lambda one: one.get_items(), growth="linear",
-          what="PerdureSession.get_items, all")  # fmt: skip
+_measured(
+    "get_items", lambda one: one.get_items(FEW), what="PerdureSession.get_items, the last few"
+)
+_measured(
+    "get_items", lambda one: one.get_items(), growth="linear", what="PerdureSession.get_items, all"
+)
 _measured("add_items", lambda one: one.add_items([_item(1)]), growth="linear")
 _measured("pop_item", lambda one: one.pop_item(), growth="linear")
-_measured("_get_compaction_snapshot", _compact, growth="linear",
-          what="PerdureSession, a compaction of the last few")  # fmt: skip
+_measured(
+    "_get_compaction_snapshot",
+    _compact,
+    growth="linear",
+    what="PerdureSession, a compaction of the last few",
+)
 _measured("branches", lambda one: one.branches(), growth="linear")
 _measured("clear_session", lambda one: one.clear_session(), growth="linear")
 
 
-@call("PerdureSession.add_items", "PerdureSession.get_items", "PerdureSession.pop_item",
-      history="conversation",
-      what="PerdureSession.add_items, get_items, pop_item, once it was read")  # fmt: skip
+@call(
+    "PerdureSession.add_items",
+    "PerdureSession.get_items",
+    "PerdureSession.pop_item",
+    history="conversation",
+    what="PerdureSession.add_items, get_items, pop_item, once it was read",
+)
 def again(place: Place, measure: Measure) -> None:
     """The next turns of a session that stays. Its store's threads are there by then: what is
     counted of the library is what the loop's thread does, and of the database all."""

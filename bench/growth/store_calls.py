@@ -68,8 +68,12 @@ def agents(place: Place, measure: Measure) -> None:
     often(measure, lambda _: place.store.agents(after="agent-000001", limit=PAGE))
 
 
-@call("Store.agent", "Agent.edit", history="agents",
-      what="Store.agent and Agent.edit beside as many agents")  # fmt: skip
+@call(
+    "Store.agent",
+    "Agent.edit",
+    history="agents",
+    what="Store.agent and Agent.edit beside as many agents",
+)
 def new_agent(place: Place, measure: Measure) -> None:
     def make(number: int) -> None:
         agent = place.store.agent(f"new-{number}", initial={"n": 0, "window": [0] * 10})
@@ -123,8 +127,13 @@ def purge_one(place: Place, measure: Measure) -> None:
         measure(lambda name=name: place.store.purge(name))  # type: ignore[misc]
 
 
-@call("Store.run", "Options.run", "Store.options", history="agents",
-      what="Store.run beside as many agents")  # fmt: skip
+@call(
+    "Store.run",
+    "Options.run",
+    "Store.options",
+    history="agents",
+    what="Store.run beside as many agents",
+)
 def run(place: Place, measure: Measure) -> None:
     often(measure, lambda number: place.store.run(finishing, f"new-{number}"))
 
@@ -134,8 +143,14 @@ def start(place: Place, measure: Measure) -> None:
     often(measure, lambda number: place.store.start(finishing, f"new-{number}"))
 
 
-@call("Store.handle", "RunHandle.info", "RunHandle.status", "RunHandle.id", history="agents",
-      what="Store.handle, RunHandle.info beside as many agents")  # fmt: skip
+@call(
+    "Store.handle",
+    "RunHandle.info",
+    "RunHandle.status",
+    "RunHandle.id",
+    history="agents",
+    what="Store.handle, RunHandle.info beside as many agents",
+)
 def handle(place: Place, measure: Measure) -> None:
     often(measure, lambda _: place.handle().info)
 
@@ -145,10 +160,16 @@ def alive(place: Place, measure: Measure) -> None:
     often(measure, lambda number: place.store.alive(f"x{number}"))
 
 
-@call("RunHandle.signal", "RunHandle.answer", "RunHandle.questions", "RunHandle.cancel",
-      "RunHandle.why", "RunHandle.report", history="agents",
-      what="RunHandle.signal, questions, why, report, answer, cancel beside as many agents",
-)  # fmt: skip
+@call(
+    "RunHandle.signal",
+    "RunHandle.answer",
+    "RunHandle.questions",
+    "RunHandle.cancel",
+    "RunHandle.why",
+    "RunHandle.report",
+    history="agents",
+    what="RunHandle.signal, questions, why, report, answer, cancel beside as many agents",
+)
 def steer(place: Place, measure: Measure) -> None:
     handle = place.handle()
     measure(lambda: handle.signal("go"))
@@ -178,8 +199,9 @@ def delete_with_runs(place: Place, measure: Measure) -> None:
     measure(lambda: place.store.delete("a"))
 
 
-@call("Agent.rollback", "Agent.undo", history="runs",
-      what="Agent.edit and undo beside as many runs")  # fmt: skip
+@call(
+    "Agent.rollback", "Agent.undo", history="runs", what="Agent.edit and undo beside as many runs"
+)
 def undo_beside_runs(place: Place, measure: Measure) -> None:
     place.handle().cancel()
     agent = place.agent()

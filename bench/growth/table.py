@@ -16,9 +16,11 @@ MODULES = (agent_calls, store_calls, run_calls)
 """Those that register their calls, but for `LATE`."""
 
 LATE = (
-    "bench.growth.framework_calls", "bench.growth.session_calls", "bench.growth.transfer_calls",
+    "bench.growth.framework_calls",
+    "bench.growth.session_calls",
+    "bench.growth.transfer_calls",
     "bench.growth.command_line_calls",
-)  # fmt: skip
+)
 """Loaded only where they are measured: they load much."""
 
 FLAT_MAX = 1.2

@@ -55,8 +55,13 @@ def follow_on(place: Place, measure: Measure) -> None:
     often(measure, again)
 
 
-@call("Follower.step", "Follower.lag", history="agents", growth="linear",
-      what="Follower.step, one more commit, and Follower.lag beside as many agents")  # fmt: skip
+@call(
+    "Follower.step",
+    "Follower.lag",
+    history="agents",
+    growth="linear",
+    what="Follower.step, one more commit, and Follower.lag beside as many agents",
+)
 def step_beside(place: Place, measure: Measure) -> None:
     agent = place.agent()
     with replication.following(place.url, place.other) as follower:

@@ -30,16 +30,22 @@ def main(arguments: list[str] | None = None) -> int:
     else:
         known = {one.name: one for one in everybody()}
         if unknown := [name for name in options.only if name not in known]:
-            print(f"no such contestant: {', '.join(unknown)}; there are: {'; '.join(known)}",
-                  file=sys.stderr)  # fmt: skip
+            print(
+                f"no such contestant: {', '.join(unknown)}; there are: {'; '.join(known)}",
+                file=sys.stderr,
+            )
             return 2
         chosen = [one for name, one in known.items() if not options.only or name in options.only]
         earlier = read(options.json) if options.part and options.json.exists() else Field()
         earlier.about["quick"] = options.quick
         found = measured(
-            chosen, _sizes(options), options.scratch, lambda it: it.write(options.json),
-            options.part, earlier,
-        )  # fmt: skip
+            chosen,
+            _sizes(options),
+            options.scratch,
+            lambda it: it.write(options.json),
+            options.part,
+            earlier,
+        )
     if options.readme:
         return _publish(found, options.json)
     print(tables.table(found))
@@ -106,9 +112,10 @@ def _parser() -> argparse.ArgumentParser:
     add_places(parser, "build/peers.json", "where the results go, and are read from")
     parser.add_argument("--table", action="store_true", help="measure nothing: print the last run")
     parser.add_argument(
-        "--readme", action="store_true",
+        "--readme",
+        action="store_true",
         help="measure nothing: the last run's figures and pictures into README.md and docs/",
-    )  # fmt: skip
+    )
     return parser
 
 

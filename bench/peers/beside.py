@@ -41,16 +41,53 @@ class Sizes:
     grow_s: float
 
 
-FULL = Sizes(rounds=5, steps=60, runs=32, run_steps=10, messages=300, kills=3, signals=12,
-             idle_s=10.0, synced=30, marks=(10, 100, 1000, 3000, 10_000), said=20, resumes=2,
-             grow_s=30.0)  # fmt: skip
+FULL = Sizes(
+    rounds=5,
+    steps=60,
+    runs=32,
+    run_steps=10,
+    messages=300,
+    kills=3,
+    signals=12,
+    idle_s=10.0,
+    synced=30,
+    marks=(10, 100, 1000, 3000, 10_000),
+    said=20,
+    resumes=2,
+    grow_s=30.0,
+)
 """So that all contestants take less than half an hour on two quiet processors."""
 
-QUICK = Sizes(rounds=3, steps=20, runs=16, run_steps=4, messages=100, kills=1, signals=5,
-              idle_s=3.0, synced=20, marks=(10, 100, 1000), said=10, resumes=1,
-              grow_s=10.0)  # fmt: skip
-TINY = Sizes(rounds=1, steps=2, runs=2, run_steps=2, messages=8, kills=1, signals=1, idle_s=0.1,
-             synced=2, marks=(4, 8), said=2, resumes=1, grow_s=30.0)  # fmt: skip
+QUICK = Sizes(
+    rounds=3,
+    steps=20,
+    runs=16,
+    run_steps=4,
+    messages=100,
+    kills=1,
+    signals=5,
+    idle_s=3.0,
+    synced=20,
+    marks=(10, 100, 1000),
+    said=10,
+    resumes=1,
+    grow_s=10.0,
+)
+TINY = Sizes(
+    rounds=1,
+    steps=2,
+    runs=2,
+    run_steps=2,
+    messages=8,
+    kills=1,
+    signals=1,
+    idle_s=0.1,
+    synced=2,
+    marks=(4, 8),
+    said=2,
+    resumes=1,
+    grow_s=30.0,
+)
 
 Asking = dict[str, Any]
 
@@ -92,10 +129,13 @@ def _turns(found: Field, contenders: list[Contender], sizes: Sizes) -> None:
     works: list[tuple[str, str, Asking]] = [
         ("steps", "a step, result 500 B", {"count": sizes.steps}),
         ("tools", "a tool call, intent and outcome", {"count": sizes.steps}),
-        ("concurrent", f"a step of {sizes.runs} runs at once",
-         {"runs": sizes.runs, "count": sizes.run_steps}),
+        (
+            "concurrent",
+            f"a step of {sizes.runs} runs at once",
+            {"runs": sizes.runs, "count": sizes.run_steps},
+        ),
         ("tokens", "a token of a stream, kept", {"count": sizes.steps}),
-    ]  # fmt: skip
+    ]
     for do, what, arguments in works:
         work, take = found.work(do, what), per_operation(do, **arguments)
         for contender in contenders:

@@ -138,8 +138,20 @@ def contend(contestant: Contestant) -> None:
         contestant.close()
         return {}
 
-    names = ("about", "say", "steps", "tools", "concurrent", "tokens", "fork", "past", "recent",
-             "delete", "signals", "idle")  # fmt: skip
+    names = (
+        "about",
+        "say",
+        "steps",
+        "tools",
+        "concurrent",
+        "tokens",
+        "fork",
+        "past",
+        "recent",
+        "delete",
+        "signals",
+        "idle",
+    )
     commands = {name: getattr(contestant, name) for name in names}
     serve({}, {**commands, "open": opened, "close": closed})
     os._exit(0)  # what waits for its end would keep the process

@@ -16,11 +16,14 @@ ON_POSTGRES = "Perdure, PostgreSQL"
 LIMITS = ("append + fdatasync", "a bare INSERT")
 
 PROGRAMS = {
-    "perdure_contestant": "Perdure", "langgraph_program": "LangGraph",
-    "agents_program": "OpenAI Agents", "dbos_contestant": "DBOS",
-    "restate_contestant": "Restate's SDK", "eventsourcing_program": "eventsourcing",
+    "perdure_contestant": "Perdure",
+    "langgraph_program": "LangGraph",
+    "agents_program": "OpenAI Agents",
+    "dbos_contestant": "DBOS",
+    "restate_contestant": "Restate's SDK",
+    "eventsourcing_program": "eventsourcing",
     "plain_program": "SQLite of the bare INSERT",
-}  # fmt: skip
+}
 """What each measures, for the list of versions."""
 
 
@@ -55,8 +58,15 @@ class Contestant:
 
     def start(self, place: Place, bytecode: Path, under: Sequence[str] = ()) -> Peer:
         """Its program in a new process; it is not waited for."""
-        return Peer(self.python, f"bench.peers.{self.program}", place.folder, *self.options,
-                    *place.given, bytecode=bytecode, under=under)  # fmt: skip
+        return Peer(
+            self.python,
+            f"bench.peers.{self.program}",
+            place.folder,
+            *self.options,
+            *place.given,
+            bytecode=bytecode,
+            under=under,
+        )
 
 
 def _ours() -> list[Contestant]:
@@ -65,11 +75,12 @@ def _ours() -> list[Contestant]:
         Contestant(PERDURE, program, ("edit",), ours=True),
         Contestant("Perdure, as a run", program, ("run",), ours=True),
         Contestant("PerdureSaver", "langgraph_program", ("perdure",), ours=True),
-        Contestant("PerdureSaver, DeltaChannel", "langgraph_program", ("perdure", "--delta"),
-                   ours=True),
+        Contestant(
+            "PerdureSaver, DeltaChannel", "langgraph_program", ("perdure", "--delta"), ours=True
+        ),
         Contestant("PerdureSession", "agents_program", ("perdure",), ours=True),
         Contestant(ON_POSTGRES, program, ("edit",), server="postgres", ours=True),
-    ]  # fmt: skip
+    ]
 
 
 def _langgraph() -> list[Contestant]:
@@ -77,10 +88,15 @@ def _langgraph() -> list[Contestant]:
     found = []
     for name, kind in savers.items():
         for suffix, more in (("", ()), (", DeltaChannel", ("--delta",))):
-            found.append(Contestant(
-                name + suffix, "langgraph_program", (kind, *more), "langgraph",
-                server="postgres" if kind == "postgres" else "",
-            ))  # fmt: skip
+            found.append(
+                Contestant(
+                    name + suffix,
+                    "langgraph_program",
+                    (kind, *more),
+                    "langgraph",
+                    server="postgres" if kind == "postgres" else "",
+                )
+            )
     return [*found, Contestant("LangGraph, no saver", "langgraph_program", ("none",), "langgraph")]
 
 

@@ -78,10 +78,15 @@ class Workflows(Contestant):
             database = sqlite3.connect(path)
             database.execute("PRAGMA journal_mode = WAL")
             database.close()
-        DBOS(config={
-            "name": "field", "system_database_url": url, "log_level": "ERROR",
-            "application_version": "1", "executor_id": "local",
-        })  # fmt: skip
+        DBOS(
+            config={
+                "name": "field",
+                "system_database_url": url,
+                "log_level": "ERROR",
+                "application_version": "1",
+                "executor_id": "local",
+            }
+        )
         DBOS.launch()
         if DBOS.get_workflow_status(NAME) is None:
             with SetWorkflowID(NAME):

@@ -113,8 +113,9 @@ def _pragmas(instance: Any) -> Answer:
     if engine.dialect.name == "postgresql":
         say, names = "SHOW", ["server_version", "fsync", "synchronous_commit"]
     with engine.connect() as connection:
-        return {name: connection.execute(sqlalchemy.text(f"{say} {name}")).scalar()
-                for name in names}  # fmt: skip
+        return {
+            name: connection.execute(sqlalchemy.text(f"{say} {name}")).scalar() for name in names
+        }
 
 
 def main(folder: str, *options: str) -> None:
@@ -125,21 +126,37 @@ def main(folder: str, *options: str) -> None:
         database = sqlite3.connect(path)
         database.execute("PRAGMA journal_mode = WAL")
         database.close()
-    instance = DBOS(config={
-        "name": "bench", "system_database_url": url, "log_level": "ERROR",
-        "application_version": "1", "executor_id": "local",
-    })  # fmt: skip
+    instance = DBOS(
+        config={
+            "name": "bench",
+            "system_database_url": url,
+            "log_level": "ERROR",
+            "application_version": "1",
+            "executor_id": "local",
+        }
+    )
     DBOS.launch()
     hello = {
-        "name": "DBOS", "version": version("dbos"), "python": platform.python_version(),
-        "sqlite": sqlite3.sqlite_version, **_pragmas(instance),
+        "name": "DBOS",
+        "version": version("dbos"),
+        "python": platform.python_version(),
+        "sqlite": sqlite3.sqlite_version,
+        **_pragmas(instance),
         "launched_s": time.monotonic() - began,
-    }  # fmt: skip
+    }
     result(0)  # makes them all
-    serve(hello, {
-        "steps": steps, "concurrent": concurrent, "stop_at": stop_at, "first": gate.first,
-        "keep": keep, "replay": replay, "signals": signals,
-    })  # fmt: skip
+    serve(
+        hello,
+        {
+            "steps": steps,
+            "concurrent": concurrent,
+            "stop_at": stop_at,
+            "first": gate.first,
+            "keep": keep,
+            "replay": replay,
+            "signals": signals,
+        },
+    )
     os._exit(0)  # a step that waits for its end would keep the process
 
 

@@ -15,23 +15,58 @@ BEGIN = "<!-- the field: from here to its end made by `python -m bench.peers --r
 END = "<!-- the end of the field -->"
 
 COLUMNS = (
-    PERDURE, "SqliteSaver", "SqliteSaver, DeltaChannel", "DBOS, WAL", "Restate",
-    "SQLiteSession", "eventsourcing", LIMITS[1],
-)  # fmt: skip
+    PERDURE,
+    "SqliteSaver",
+    "SqliteSaver, DeltaChannel",
+    "DBOS, WAL",
+    "Restate",
+    "SQLiteSession",
+    "eventsourcing",
+    LIMITS[1],
+)
 COLUMNS_ON_POSTGRES = (
-    ON_POSTGRES, "PostgresSaver", "PostgresSaver, DeltaChannel", "DBOS, PostgreSQL",
-)  # fmt: skip
+    ON_POSTGRES,
+    "PostgresSaver",
+    "PostgresSaver, DeltaChannel",
+    "DBOS, PostgreSQL",
+)
 HEADINGS = {
-    "SqliteSaver": "LangGraph SqliteSaver", "SqliteSaver, DeltaChannel": "the same, DeltaChannel",
-    "SQLiteSession": "OpenAI Agents SQLiteSession", LIMITS[1]: "*limit: a bare INSERT*",
+    "SqliteSaver": "LangGraph SqliteSaver",
+    "SqliteSaver, DeltaChannel": "the same, DeltaChannel",
+    "SQLiteSession": "OpenAI Agents SQLiteSession",
+    LIMITS[1]: "*limit: a bare INSERT*",
     "PostgresSaver": "LangGraph PostgresSaver",
     "PostgresSaver, DeltaChannel": "the same, DeltaChannel",
-}  # fmt: skip
+}
 GROWING = ("step", "written", "files", "resume")
-BESIDE = ("syncs", "steps", "tools", "concurrent", "tokens", "kill", "signals", "recent", "past",
-          "fork", "delete", "start", "memory", "idle")  # fmt: skip
-BRIEFLY = ("steps", "tools", "concurrent", "step", "files", "resume", "kill", "signals", "recent",
-           "past")  # fmt: skip
+BESIDE = (
+    "syncs",
+    "steps",
+    "tools",
+    "concurrent",
+    "tokens",
+    "kill",
+    "signals",
+    "recent",
+    "past",
+    "fork",
+    "delete",
+    "start",
+    "memory",
+    "idle",
+)
+BRIEFLY = (
+    "steps",
+    "tools",
+    "concurrent",
+    "step",
+    "files",
+    "resume",
+    "kill",
+    "signals",
+    "recent",
+    "past",
+)
 """What the table of those on PostgreSQL has of all this."""
 
 SHOWN = (1000, 10_000)
@@ -64,17 +99,24 @@ def publish(found: Field, path: Path) -> None:
 def digest(found: Field) -> str:
     pictures = "\n".join(PICTURE.format(name=name, alt=alt) for name, alt in PICTURES.items())
     lines = [
-        pictures, "",
+        pictures,
+        "",
         "Same payloads, same durability, taking turns on one machine: medians, and in brackets how "
         "many times Perdure's. `make bench-peers` measures it anew, [all figures]"
         "(docs/field.md) has all that were measured, with the spread. –: it has nothing of the "
         "kind. Restate's memory is its server's as well.",
-        "", *_table(found, COLUMNS, tuple(_works(found))), "",
-    ]  # fmt: skip
+        "",
+        *_table(found, COLUMNS, tuple(_works(found))),
+        "",
+    ]
     if ON_POSTGRES in found.contestants:
         brief = tuple(work for work in _works(found) if work.key.partition(" at ")[0] in BRIEFLY)
-        lines += ["The same on one PostgreSQL server:", "",
-                  *_table(found, COLUMNS_ON_POSTGRES, brief), ""]  # fmt: skip
+        lines += [
+            "The same on one PostgreSQL server:",
+            "",
+            *_table(found, COLUMNS_ON_POSTGRES, brief),
+            "",
+        ]
     return "\n".join([*lines, *_losses(found), machine(found)])
 
 
@@ -103,8 +145,9 @@ def _works(found: Field) -> Iterator[Work]:
 def _cells(work: Work, columns: Sequence[str]) -> Iterator[str]:
     medians = {
         name: work.cells[name].median
-        for name in columns if name in work.cells and work.cells[name].values
-    }  # fmt: skip
+        for name in columns
+        if name in work.cells and work.cells[name].values
+    }
     best = min((value for name, value in medians.items() if name not in LIMITS), default=None)
     for name in columns:
         if name not in medians:

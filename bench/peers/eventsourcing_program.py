@@ -41,9 +41,12 @@ class Events(Contestant):
 
     def open(self) -> int:
         path = Path(self.folder) / "events.db"
-        self.app = Application(env={
-            "PERSISTENCE_MODULE": "eventsourcing.sqlite", "SQLITE_DBNAME": str(path),
-        })  # fmt: skip
+        self.app = Application(
+            env={
+                "PERSISTENCE_MODULE": "eventsourcing.sqlite",
+                "SQLITE_DBNAME": str(path),
+            }
+        )
         try:
             self.conversation = self.app.repository.get(ID)
         except AggregateNotFoundError:

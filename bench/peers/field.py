@@ -24,9 +24,13 @@ PARTS: dict[str, Part] = {"syncs": synced, "beside": beside, "growing": grown}
 
 
 def measured(
-    contestants: Sequence[Contestant], sizes: Sizes, scratch: Path, keep: Callable[[Field], None],
-    parts: Sequence[str] = (), found: Field | None = None,
-) -> Field:  # fmt: skip
+    contestants: Sequence[Contestant],
+    sizes: Sizes,
+    scratch: Path,
+    keep: Callable[[Field], None],
+    parts: Sequence[str] = (),
+    found: Field | None = None,
+) -> Field:
     """What the contestants need, all parts or those named.
 
     Args:

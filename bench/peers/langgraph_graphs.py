@@ -85,9 +85,7 @@ class Graph:
     def begin(self, thread: str, updates: list[Any]) -> tuple[Turn, dict[str, Any]]:
         """A turn of a thread, and what its `invoke` takes."""
         turn = self._turns[thread] = Turn(updates)
-        config = {
-            "configurable": {"thread_id": thread}, "recursion_limit": len(updates) + 5
-        }  # fmt: skip
+        config = {"configurable": {"thread_id": thread}, "recursion_limit": len(updates) + 5}
         empty: Any = [] if self._key == "messages" else ""
         call: dict[str, Any] = {"input": {self._key: empty}, "config": config}
         if self.app.checkpointer is not None:

@@ -133,9 +133,10 @@ class Graphs(Contestant):
         if messages not in self._places:
             looped = [one.config for one in self.newest(None) if one.metadata["source"] == "loop"]
             place = bisect_left(
-                range(len(looped)), -messages,
+                range(len(looped)),
+                -messages,
                 key=lambda number: -len(self.state(looped[number]).values["messages"]),
-            )  # fmt: skip
+            )
             assert len(self.state(looped[place]).values["messages"]) == messages
             self._places[messages] = looped[place]
         return self._places[messages]

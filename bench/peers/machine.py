@@ -85,6 +85,7 @@ class Tracer:
         """So far. A call that was interrupted in the trace has two lines, and one "sync("."""
         return sum(
             line.count("sync(")
-            for file in self._files if file.exists()
+            for file in self._files
+            if file.exists()
             for line in file.read_text("utf-8", "replace").splitlines()
-        )  # fmt: skip
+        )

@@ -85,10 +85,20 @@ def main(folder: str, url: str = "") -> None:
 
     writing: list[Any] = []
     result(0)  # makes them all
-    serve({"name": "Perdure"}, {
-        "prepare": prepare, "write": write, "stop_at": stop_at, "go_on": go_on, "first": gate.first,
-        "listen": listening, "woken": waked, "attend": attend, "spent": spent,
-    })  # fmt: skip
+    serve(
+        {"name": "Perdure"},
+        {
+            "prepare": prepare,
+            "write": write,
+            "stop_at": stop_at,
+            "go_on": go_on,
+            "first": gate.first,
+            "listen": listening,
+            "woken": waked,
+            "attend": attend,
+            "spent": spent,
+        },
+    )
 
 
 if __name__ == "__main__":

@@ -21,10 +21,20 @@ from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator  # type: ig
 WIDTH, HEIGHT = 8.6, 4.8
 """Inches; SVGs scale."""
 
-LIGHT = {"ink": "#1f2328", "soft": "#6e7781", "grid": "#d8dee4", "paper": "#ffffff",
-         "ours": "#0969da"}  # fmt: skip
-DARK = {"ink": "#e6edf3", "soft": "#8b949e", "grid": "#30363d", "paper": "#0d1117",
-        "ours": "#58a6ff"}  # fmt: skip
+LIGHT = {
+    "ink": "#1f2328",
+    "soft": "#6e7781",
+    "grid": "#d8dee4",
+    "paper": "#ffffff",
+    "ours": "#0969da",
+}
+DARK = {
+    "ink": "#e6edf3",
+    "soft": "#8b949e",
+    "grid": "#30363d",
+    "paper": "#0d1117",
+    "ours": "#58a6ff",
+}
 
 FEW = 300
 """A scale with less between its ends has marks at 2 and 5, too."""
@@ -103,9 +113,14 @@ def draw(
         colour = colours.get(light_one, dark_one if dark else light_one)
         ours = name == "Perdure"
         axes.plot(
-            *zip(*found[name], strict=True), dashes, color=colour, zorder=3 if ours else 2,
-            linewidth=3.2 if ours else 1.7, marker="o", markersize=5 if ours else 3,
-        )  # fmt: skip
+            *zip(*found[name], strict=True),
+            dashes,
+            color=colour,
+            zorder=3 if ours else 2,
+            linewidth=3.2 if ours else 1.7,
+            marker="o",
+            markersize=5 if ours else 3,
+        )
         stopped = found[name][-1][0] < longest
         ends.append((f"{name} (stopped)" if stopped else name, found[name][-1], colour, ours))
     _axes(axes, found, unit, colours)
@@ -143,20 +158,36 @@ def _names(axes: Any, ends: list[tuple[str, tuple[int, float], str, bool]]) -> N
     heights = spread([float(place[1]) for place in places], 15.0 * axes.figure.dpi / 72)
     for (name, end, colour, ours), height in zip(ends, heights, strict=True):
         axes.annotate(
-            name, xy=end, xytext=(right + 16 * axes.figure.dpi / 72, height),
-            textcoords="figure pixels", color=colour, fontsize=10.5, va="center",
-            fontweight="bold" if ours else "normal", annotation_clip=False,
-            arrowprops={"arrowstyle": "-", "color": colour, "linewidth": 0.7, "alpha": 0.6,
-                        "shrinkA": 3, "shrinkB": 3, "relpos": (0, 0.5)},
-        )  # fmt: skip
+            name,
+            xy=end,
+            xytext=(right + 16 * axes.figure.dpi / 72, height),
+            textcoords="figure pixels",
+            color=colour,
+            fontsize=10.5,
+            va="center",
+            fontweight="bold" if ours else "normal",
+            annotation_clip=False,
+            arrowprops={
+                "arrowstyle": "-",
+                "color": colour,
+                "linewidth": 0.7,
+                "alpha": 0.6,
+                "shrinkA": 3,
+                "shrinkB": 3,
+                "relpos": (0, 0.5),
+            },
+        )
 
 
 def main(source: str, folder: str) -> None:
     # Text stays text, in the fonts of whoever looks; ids are the same at each run.
-    matplotlib.rcParams.update({
-        "svg.fonttype": "none", "svg.hashsalt": "perdure",
-        "font.family": FONTS,
-    })  # fmt: skip
+    matplotlib.rcParams.update(
+        {
+            "svg.fonttype": "none",
+            "svg.hashsalt": "perdure",
+            "font.family": FONTS,
+        }
+    )
     matplotlib.set_loglevel("error")  # those fonts need not be here
     results = json.loads(Path(source).read_text("utf-8"))
     for key in PICTURES:

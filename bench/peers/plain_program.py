@@ -106,10 +106,11 @@ class Inserted(Plain):
         self._database = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
         self._lock = threading.Lock()
         for statement in (
-            "PRAGMA journal_mode = WAL", "PRAGMA synchronous = FULL",
+            "PRAGMA journal_mode = WAL",
+            "PRAGMA synchronous = FULL",
             "CREATE TABLE IF NOT EXISTS log (id INTEGER PRIMARY KEY, name TEXT, text TEXT)",
             "CREATE INDEX IF NOT EXISTS named ON log (name)",
-        ):  # fmt: skip
+        ):
             self._database.execute(statement)
         messages = self._rows(f"{SAID} ORDER BY id")
         self._said = len(messages)

@@ -36,9 +36,15 @@ class Peer:
     """A program of this package, running in a process of its own. Use it in a ``with``."""
 
     def __init__(
-        self, python: Path, program: str, folder: Path, *options: str, bytecode: Path,
-        under: Sequence[str] = (), source: Path | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        python: Path,
+        program: str,
+        folder: Path,
+        *options: str,
+        bytecode: Path,
+        under: Sequence[str] = (),
+        source: Path | None = None,
+    ) -> None:
         """Start it; it is not waited for.
 
         Args:
@@ -58,17 +64,22 @@ class Peer:
         environment.pop("PYTHONDONTWRITEBYTECODE", None)
         self._process = subprocess.Popen(
             [*under, str(python), "-m", program, str(folder), *options],
-            env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-        )  # fmt: skip
+            env=environment,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
         self._greeting: dict[str, Any] | None = None
 
     def __enter__(self) -> Peer:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None,
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
         trace: TracebackType | None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.kill()
 
     @property

@@ -115,6 +115,6 @@ WHY: dict[tuple[str, str], str] = {
     ("resume", "eventsourcing"): "it reads rows; ours proves hashes and validates a typed state",
     ("resume", ""): _OPENING,
     ("idle", ""): "our worker looks 20 times a second whether another executor has died",
-}  # fmt: skip
+}
 """By the work, without its length, and the contestant; an empty name is any other. Only what is
 known: what nobody looked at says so."""

@@ -123,8 +123,9 @@ class Service:
         self._loop = asyncio.new_event_loop()
         self._up = threading.Event()
         self._ended = asyncio.Event()
-        threading.Thread(target=self._loop.run_until_complete, args=(self._serve(),),
-                         daemon=True).start()  # fmt: skip
+        threading.Thread(
+            target=self._loop.run_until_complete, args=(self._serve(),), daemon=True
+        ).start()
         self._up.wait()
 
     async def _serve(self) -> None:

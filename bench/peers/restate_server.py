@@ -125,19 +125,36 @@ class RestateServer:
         """
         environment = {
             **os.environ,
-            "RESTATE_INGRESS__BIND_ADDRESS": self.ingress, "RESTATE_BIND_ADDRESS": self._node,
-            "RESTATE_ADMIN__BIND_ADDRESS": self.admin, "DO_NOT_TRACK": "1",
+            "RESTATE_INGRESS__BIND_ADDRESS": self.ingress,
+            "RESTATE_BIND_ADDRESS": self._node,
+            "RESTATE_ADMIN__BIND_ADDRESS": self.admin,
+            "DO_NOT_TRACK": "1",
             "RESTATE_DISABLE_TELEMETRY": "true",
-        }  # fmt: skip
+        }
         with (self._folder / "restate.log").open("ab") as log:
             self._process = subprocess.Popen(
-                [BINARY, "--base-dir", self._folder / "restate-data", "--node-name", "bench",
-                 "--default-num-partitions", "1", "--listen-mode", "tcp", "--no-logo"],
-                env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
-            )  # fmt: skip
+                [
+                    BINARY,
+                    "--base-dir",
+                    self._folder / "restate-data",
+                    "--node-name",
+                    "bench",
+                    "--default-num-partitions",
+                    "1",
+                    "--listen-mode",
+                    "tcp",
+                    "--no-logo",
+                ],
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+            )
         until = time.monotonic() + START_S
-        while not (self._healthy(f"http://{self.admin}/health")
-                   and self._healthy(f"http://{self.ingress}/restate/health")):  # fmt: skip
+        while not (
+            self._healthy(f"http://{self.admin}/health")
+            and self._healthy(f"http://{self.ingress}/restate/health")
+        ):
             if self._process.poll() is not None or time.monotonic() > until:
                 self.kill()
                 raise NotSetUp(f"the server does not come up; see {self._folder / 'restate.log'}")
@@ -151,9 +168,11 @@ class RestateServer:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None,
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
         trace: TracebackType | None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.kill()
 
     def kill(self) -> None:

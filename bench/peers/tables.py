@@ -36,9 +36,13 @@ def _lines(work: Work) -> Iterator[tuple[str, ...]]:
         ratio = work.ratio(name, compared_with(name))
         times = "" if ratio is None or name == PERDURE else digits(ratio)
         yield (
-            what, f"**{name}**" if name == PERDURE else name, readable(cell.median, work.unit),
-            spread if len(cell.values) > 1 else "", times, reason(work, name),
-        )  # fmt: skip
+            what,
+            f"**{name}**" if name == PERDURE else name,
+            readable(cell.median, work.unit),
+            spread if len(cell.values) > 1 else "",
+            times,
+            reason(work, name),
+        )
         what = ""
     missing: dict[str, list[str]] = {}
     for name, cell in work.cells.items():
@@ -60,10 +64,13 @@ def machine(found: Field) -> str:
     load = ", ".join(f"{value:.1f}" for value in about.get("load") or [])
     end = ", ".join(f"{value:.1f}" for value in about.get("load_at_end") or [])
     programs = {one.name: PROGRAMS[one.program] for one in everybody()}
-    versions = "; ".join(dict.fromkeys(
-        f"{programs[name]} {hello['version']}" for name, hello in found.contestants.items()
-        if hello.get("version")
-    ))  # fmt: skip
+    versions = "; ".join(
+        dict.fromkeys(
+            f"{programs[name]} {hello['version']}"
+            for name, hello in found.contestants.items()
+            if hello.get("version")
+        )
+    )
     return (
         f"Measured at {about['at']} on {about['processors']} processors, {about['platform']}, "
         f"Python {about['python']}; load {load} at the beginning, {end} at the end.{_busy(about)} "

@@ -38,9 +38,8 @@ def main(arguments: list[str] | None = None) -> int:
     root = scratch_root(Path("build"))
     try:
         text = "\n".join(
-            _look(name, count, root)
-            for name, count in (QUICK if options.quick else COUNTS).items()
-        )  # fmt: skip
+            _look(name, count, root) for name, count in (QUICK if options.quick else COUNTS).items()
+        )
     finally:
         shutil.rmtree(root, ignore_errors=True)
     print(text)

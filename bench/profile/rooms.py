@@ -91,7 +91,7 @@ ROOMS: Sequence[Room] = (
     Room(ENCODING, STRAIGHT_FILES, text=r"payload =|_encode|decode"),
     Room(HASHES, STRAIGHT_FILES, text=r"sha256|os\.urandom|header|previous"),
     Room(VALIDATION, STRAIGHT_FILES, text=r"validate"),
-)  # fmt: skip
+)
 
 
 def room_of(stack: Sequence[Frame]) -> str:

@@ -51,9 +51,17 @@ def shares(name: str, folder: Path, count: int) -> Shares:
     """Do it once more, looked at."""
     raw = folder.with_suffix(".samples")
     spy = [
-        str(PY_SPY), "record", "--idle", "--rate", str(RATE_HZ), "--format", "raw", "--output",
-        str(raw), "--",
-    ]  # fmt: skip
+        str(PY_SPY),
+        "record",
+        "--idle",
+        "--rate",
+        str(RATE_HZ),
+        "--format",
+        "raw",
+        "--output",
+        str(raw),
+        "--",
+    ]
     run(name, folder, count, spy)
     counted: dict[str, Counter[str]] = {OURS: Counter(), STRAIGHT: Counter()}
     for stack, number in _stacks(raw.read_text()):

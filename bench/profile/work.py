@@ -41,10 +41,12 @@ def _commits(folder: Path, count: int) -> Means:
         agent = open_ticket(store, "a")
         with in_a_straight_line(folder / "straight.db") as straight:
             return _means(
-                {OURS: lambda number: append(agent, given[number]),
-                 STRAIGHT: lambda number: straight(given[number])},
+                {
+                    OURS: lambda number: append(agent, given[number]),
+                    STRAIGHT: lambda number: straight(given[number]),
+                },
                 count,
-            )  # fmt: skip
+            )
 
 
 def _steps(folder: Path, count: int) -> Means:
@@ -71,14 +73,18 @@ def _rehydrations(folder: Path, count: int) -> Means:
         for message in messages(MESSAGES, seed=9):
             append(agent, message)
     tasks = {OURS: TASKS["ours"], STRAIGHT: TASKS["straight"]}
-    seconds = {name: [float(str(task(str(path))["s"])) for _ in range(count)]
-               for name, task in tasks.items()}  # fmt: skip
+    seconds = {
+        name: [float(str(task(str(path))["s"])) for _ in range(count)]
+        for name, task in tasks.items()
+    }
     return {name: sum(found) / count for name, found in seconds.items()}
 
 
 WORK: Mapping[str, Callable[[Path, int], Means]] = {
-    "commit": _commits, "step": _steps, "rehydration": _rehydrations,
-}  # fmt: skip
+    "commit": _commits,
+    "step": _steps,
+    "rehydration": _rehydrations,
+}
 
 
 if __name__ == "__main__":

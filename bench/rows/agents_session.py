@@ -51,9 +51,13 @@ def session(workplace: Workplace) -> Iterator[Line]:
 def _line(what: str, samples: dict[str, Samples]) -> Line:
     mine, theirs = samples["ours"], samples[OFFICIAL]
     return Line(
-        f"OpenAI Agents: {what}, median", Figure(mine.median),
-        Figure(theirs.median, name=OFFICIAL), ratio(mine, theirs), Target(1.0), samples=samples,
-    )  # fmt: skip
+        f"OpenAI Agents: {what}, median",
+        Figure(mine.median),
+        Figure(theirs.median, name=OFFICIAL),
+        ratio(mine, theirs),
+        Target(1.0),
+        samples=samples,
+    )
 
 
 def _opened(name: str, path: Path) -> Any:

@@ -45,9 +45,11 @@ def rehydrate(workplace: Workplace) -> Iterator[Line]:
         packed.write_bytes(msgspec.msgpack.encode(agent.state.model_dump()))
         behind = agent.seq - _last_snapshot(path)
     ways = {
-        "ours": ("ours", path), PLAIN: ("plain", packed), TYPED: ("typed", packed),
+        "ours": ("ours", path),
+        PLAIN: ("plain", packed),
+        TYPED: ("typed", packed),
         STRAIGHT: ("straight", path),
-    }  # fmt: skip
+    }
     seen = _start(ways, workplace, count)
     times = {name: found["s"] for name, found in seen.items()}
     ours = times["ours"]
@@ -56,19 +58,28 @@ def rehydrate(workplace: Workplace) -> Iterator[Line]:
     )
     what = f"rehydrate {count:,} messages, median"
     yield Line(
-        what, Figure(ours.median), Figure(times[PLAIN].median, name=PLAIN),
-        ratio(ours, times[PLAIN]), Target(RATIO_MAX),
-        f"{phases}; {behind} commits behind the last snapshot", samples=times,
-    )  # fmt: skip
+        what,
+        Figure(ours.median),
+        Figure(times[PLAIN].median, name=PLAIN),
+        ratio(ours, times[PLAIN]),
+        Target(RATIO_MAX),
+        f"{phases}; {behind} commits behind the last snapshot",
+        samples=times,
+    )
     yield Line(
-        what, Figure(ours.median), Figure(times[TYPED].median, name=TYPED),
+        what,
+        Figure(ours.median),
+        Figure(times[TYPED].median, name=TYPED),
         ratio(ours, times[TYPED]),
-    )  # fmt: skip
+    )
     straight = times[STRAIGHT]
     yield Line(
-        "straight line, median", Figure(straight.median), Figure(times[PLAIN].median, name=PLAIN),
-        ratio(straight, times[PLAIN]), note="no reader of this format in Python is below it",
-    )  # fmt: skip
+        "straight line, median",
+        Figure(straight.median),
+        Figure(times[PLAIN].median, name=PLAIN),
+        ratio(straight, times[PLAIN]),
+        note="no reader of this format in Python is below it",
+    )
     yield Line(
         what, Figure(ours.median), Figure(straight.median, name=STRAIGHT), ratio(ours, straight)
     )

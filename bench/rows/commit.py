@@ -37,44 +37,68 @@ def commit(workplace: Workplace) -> Iterator[Line]:
             in_a_straight_line(folder / "straight.db") as straight,
         ):
             samples = interleave(
-                {"ours": lambda number: append(agent, given[number]), APPEND: plain,
-                 INSERT: insert, STRAIGHT: lambda number: straight(given[number])},
+                {
+                    "ours": lambda number: append(agent, given[number]),
+                    APPEND: plain,
+                    INSERT: insert,
+                    STRAIGHT: lambda number: straight(given[number]),
+                },
                 count,
-            )  # fmt: skip
+            )
     ours, plainly, inserted = samples["ours"], samples[APPEND], samples[INSERT]
     least = samples[STRAIGHT]
     yield Line(
-        "durable commit, median", Figure(ours.median), Figure(plainly.median, name=APPEND),
-        ratio(ours, plainly), Target(2.5), f"{len(data)} bytes in the log per commit",
+        "durable commit, median",
+        Figure(ours.median),
+        Figure(plainly.median, name=APPEND),
+        ratio(ours, plainly),
+        Target(2.5),
+        f"{len(data)} bytes in the log per commit",
         samples=samples,
-    )  # fmt: skip
+    )
     yield Line(
-        "durable commit, p99", Figure(ours.p99), Figure(plainly.p99, name=APPEND),
-        ratio(ours, plainly, worst), Target(5),
-    )  # fmt: skip
+        "durable commit, p99",
+        Figure(ours.p99),
+        Figure(plainly.p99, name=APPEND),
+        ratio(ours, plainly, worst),
+        Target(5),
+    )
     yield Line(
-        "straight line, median", Figure(least.median), Figure(plainly.median, name=APPEND),
-        ratio(least, plainly), note="no commit of this format in Python is below it",
-    )  # fmt: skip
+        "straight line, median",
+        Figure(least.median),
+        Figure(plainly.median, name=APPEND),
+        ratio(least, plainly),
+        note="no commit of this format in Python is below it",
+    )
     yield Line(
-        "straight line, p99", Figure(least.p99), Figure(plainly.p99, name=APPEND),
+        "straight line, p99",
+        Figure(least.p99),
+        Figure(plainly.p99, name=APPEND),
         ratio(least, plainly, worst),
-    )  # fmt: skip
+    )
     yield Line(
-        "durable commit, median", Figure(ours.median), Figure(least.median, name=STRAIGHT),
+        "durable commit, median",
+        Figure(ours.median),
+        Figure(least.median, name=STRAIGHT),
         ratio(ours, least),
-    )  # fmt: skip
+    )
     yield Line(
-        "durable commit, 10th percentile", Figure(ours.p10), Figure(plainly.p10, name=APPEND),
+        "durable commit, 10th percentile",
+        Figure(ours.p10),
+        Figure(plainly.p10, name=APPEND),
         ratio(ours, plainly, undisturbed),
         note="the disk undisturbed; where the median of the plain append is several times this, "
         "neighbours keep the disk busy, and the ratio of medians flatters",
-    )  # fmt: skip
+    )
     yield Line(
-        "durable commit, median", Figure(ours.median), Figure(inserted.median, name=INSERT),
+        "durable commit, median",
+        Figure(ours.median),
+        Figure(inserted.median, name=INSERT),
         ratio(ours, inserted),
-    )  # fmt: skip
+    )
     yield Line(
-        "durable commit, p99", Figure(ours.p99), Figure(inserted.p99, name=INSERT),
+        "durable commit, p99",
+        Figure(ours.p99),
+        Figure(inserted.p99, name=INSERT),
         ratio(ours, inserted, worst),
-    )  # fmt: skip
+    )

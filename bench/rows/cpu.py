@@ -60,19 +60,25 @@ def cpu(workplace: Workplace) -> Iterator[Line]:
             costs = interleave_turns({"ours": ours, APPEND: theirs, STRAIGHT: straightly}, 7)
     own, other, least = (costs[name].cpu for name in ("ours", APPEND, STRAIGHT))
     yield Line(
-        "CPU per commit", Figure(own.mean), Figure(other.mean, name=APPEND),
-        ratio(own, other, average), Target(CPU_MAX_S, of="ours"),
+        "CPU per commit",
+        Figure(own.mean),
+        Figure(other.mean, name=APPEND),
+        ratio(own, other, average),
+        Target(CPU_MAX_S, of="ours"),
         f"without what the plain append and fdatasync burn: {Figure(own.mean - other.mean)}; "
         f"cheapest turn {Figure(min(own.values))}",
         samples={"ours": own, APPEND: other},
-    )  # fmt: skip
+    )
     yield Line(
-        "CPU per commit", Figure(own.mean), Figure(least.mean, name=STRAIGHT),
-        ratio(own, least, average), None,
+        "CPU per commit",
+        Figure(own.mean),
+        Figure(least.mean, name=STRAIGHT),
+        ratio(own, least, average),
+        None,
         "the contestant does only what every commit of this format must: validate, encode, "
         "compress, hash, one SQLite transaction of two statements, its sync",
         samples={"ours": own, STRAIGHT: least},
-    )  # fmt: skip
+    )
     yield _syncs(folder / "counted.db", workplace.sizes.commits // 2)
 
 
@@ -92,7 +98,10 @@ def _syncs(path: Path, commits: int) -> Line:
             append(agent, message)
         files.fault = lambda *_: None
     return Line(
-        "fsyncs per commit", Figure(syncs["commits"] / commits, ""), None, None,
+        "fsyncs per commit",
+        Figure(syncs["commits"] / commits, ""),
+        None,
+        None,
         Target(SYNCS_MAX, of="ours"),
         f"on the committing thread; by housekeeping: {syncs['housekeeping']} for {commits} commits",
-    )  # fmt: skip
+    )

@@ -47,13 +47,16 @@ def _appended(path: Path, count: int) -> Line:
     size, text_size = file_bytes(path), sum(map(len, raw))
     pieces = sum(len(zstandard.ZstdCompressor(level=1).compress(text.encode())) for text in raw)
     return Line(
-        f"files after {count:,} messages of {TEXT_SIZE} B", Figure(size, "B"),
-        Figure(text_size, "B", "raw text"), size / text_size, Target(RATIO_MAX),
+        f"files after {count:,} messages of {TEXT_SIZE} B",
+        Figure(size, "B"),
+        Figure(text_size, "B", "raw text"),
+        size / text_size,
+        Target(RATIO_MAX),
         f"log {Figure(sizes.header_bytes + sizes.payload_bytes, 'B')}, {sizes.snapshots} snapshots "
         f"{Figure(sizes.snapshot_bytes, 'B')} with {sizes.leaves} leaves of "
         f"{Figure(sizes.leaf_bytes, 'B')}; zstd -1 makes each text "
         f"{text_size / pieces:.2f} times smaller",
-    )  # fmt: skip
+    )
 
 
 def _small_changes(workplace: Workplace, path: Path) -> Line:
@@ -69,6 +72,8 @@ def _small_changes(workplace: Workplace, path: Path) -> Line:
         text_size = sum(len(message.content) for message in agent.state.messages)
     grown = (file_bytes(path) - before) / changes
     return Line(
-        f"files per change of one number, over {changes:,}", Figure(grown, "B"),
-        Figure(text_size, "B", "text in the state"), grown / text_size,
-    )  # fmt: skip
+        f"files per change of one number, over {changes:,}",
+        Figure(grown, "B"),
+        Figure(text_size, "B", "text in the state"),
+        grown / text_size,
+    )

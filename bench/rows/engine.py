@@ -153,52 +153,71 @@ def steps(workplace: Workplace) -> Iterator[Line]:
                 return sizes.turn_steps
 
             costs = interleave_turns(
-                {OURS: step_turn, TOOLS: tool_turn, INSERT: plainly, STRAIGHT: straightly,
-                 **{name: peer.turn("steps", count=sizes.turn_steps)
-                    for name, peer in peers.items()}},
+                {
+                    OURS: step_turn,
+                    TOOLS: tool_turn,
+                    INSERT: plainly,
+                    STRAIGHT: straightly,
+                    **{
+                        name: peer.turn("steps", count=sizes.turn_steps)
+                        for name, peer in peers.items()
+                    },
+                },
                 sizes.rounds,
-            )  # fmt: skip
+            )
     own, inserted = costs[OURS], costs[INSERT].wall
     yield Line(
-        "durable steps, one after the other", Figure(1 / own.wall.median, "/s"),
-        Figure(1 / inserted.median, "/s", INSERT), ratio(inserted, own.wall),
+        "durable steps, one after the other",
+        Figure(1 / own.wall.median, "/s"),
+        Figure(1 / inserted.median, "/s", INSERT),
+        ratio(inserted, own.wall),
         Target(SHARE_OF_INSERTS_MIN, at_least=True),
         f"{len(data)} bytes in the log per step; {_absent(peers)}",
         samples={name: cost.wall for name, cost in costs.items()},
-    )  # fmt: skip
+    )
     yield from _times("durable steps, one after the other", own, costs, peers, STEPS_TIMES_MIN)
-    yield from _times("tool calls, one after the other", costs[TOOLS], costs, peers,
-                      TOOLS_TIMES_MIN)  # fmt: skip
+    yield from _times(
+        "tool calls, one after the other", costs[TOOLS], costs, peers, TOOLS_TIMES_MIN
+    )
     yield from _least(costs, peers)
     for name in peers:
         theirs = costs[name].cpu
         yield Line(
-            "CPU per step", Figure(own.cpu.median), Figure(theirs.median, name=name),
+            "CPU per step",
+            Figure(own.cpu.median),
+            Figure(theirs.median, name=name),
             ratio(own.cpu, theirs),
-        )  # fmt: skip
+        )
     yield Line(
-        "CPU per step", Figure(own.cpu.median), Figure(costs[INSERT].cpu.median, name=INSERT),
-        ratio(own.cpu, costs[INSERT].cpu), Target(STEP_CPU_MAX_S, of="ours"),
+        "CPU per step",
+        Figure(own.cpu.median),
+        Figure(costs[INSERT].cpu.median, name=INSERT),
+        ratio(own.cpu, costs[INSERT].cpu),
+        Target(STEP_CPU_MAX_S, of="ours"),
         f"of a tool call: {Figure(costs[TOOLS].cpu.median)}; of a step in a straight line: "
         f"{Figure(costs[STRAIGHT].cpu.median)}",
-    )  # fmt: skip
+    )
 
 
 def _least(costs: dict[str, Costs], peers: dict[str, Peer]) -> Iterator[Line]:
     """How far the straight line comes."""
     least = costs[STRAIGHT].wall
     yield Line(
-        "durable steps, one after the other", Figure(1 / costs[OURS].wall.median, "/s"),
-        Figure(1 / least.median, "/s", STRAIGHT), ratio(least, costs[OURS].wall),
+        "durable steps, one after the other",
+        Figure(1 / costs[OURS].wall.median, "/s"),
+        Figure(1 / least.median, "/s", STRAIGHT),
+        ratio(least, costs[OURS].wall),
         samples={STRAIGHT: least},
-    )  # fmt: skip
+    )
     for name in peers:
         theirs = costs[name].wall
         for what, commits in (("a step", 1), ("a tool call: two commits", 2)):
             yield Line(
-                f"straight line of {what}", Figure(1 / (least.median * commits), "/s"),
-                Figure(1 / theirs.median, "/s", name), theirs.median / least.median / commits,
-            )  # fmt: skip
+                f"straight line of {what}",
+                Figure(1 / (least.median * commits), "/s"),
+                Figure(1 / theirs.median, "/s", name),
+                theirs.median / least.median / commits,
+            )
 
 
 def _turns_of_steps(store: Store, sizes: Sizes) -> tuple[Callable[[], int], Callable[[], int]]:
@@ -216,9 +235,11 @@ def _turns_of_steps(store: Store, sizes: Sizes) -> tuple[Callable[[], int], Call
 
 
 def _absent(peers: dict[str, Peer]) -> str:
-    said = (f"{name} {peer.hello['version']}, its SQLite {peer.hello['sqlite']} with journal_mode "
-            f"{peer.hello['journal_mode']} and synchronous {peer.hello['synchronous']}"
-            for name, peer in peers.items())  # fmt: skip
+    said = (
+        f"{name} {peer.hello['version']}, its SQLite {peer.hello['sqlite']} with journal_mode "
+        f"{peer.hello['journal_mode']} and synchronous {peer.hello['synchronous']}"
+        for name, peer in peers.items()
+    )
     return "; ".join(said) or NOT_SET_UP
 
 
@@ -232,9 +253,13 @@ def _times(
     for name in peers:
         theirs = costs[name].wall
         yield Line(
-            what, rate, Figure(1 / theirs.median, "/s", name), ratio(theirs, own.wall),
-            Target(times_min, at_least=True), samples={OURS: own.wall, name: theirs},
-        )  # fmt: skip
+            what,
+            rate,
+            Figure(1 / theirs.median, "/s", name),
+            ratio(theirs, own.wall),
+            Target(times_min, at_least=True),
+            samples={OURS: own.wall, name: theirs},
+        )
 
 
 @row("concurrent")
@@ -256,10 +281,12 @@ def concurrent(workplace: Workplace) -> Iterator[Line]:
 
         async def all_soon() -> None:
             options = async_store.options(key=f"turn {next(numbers)}")
-            await asyncio.gather(*(
-                options.run(answering_soon, f"a{number}", sizes.concurrent_steps)
-                for number in range(sizes.concurrent_runs)
-            ))  # fmt: skip
+            await asyncio.gather(
+                *(
+                    options.run(answering_soon, f"a{number}", sizes.concurrent_steps)
+                    for number in range(sizes.concurrent_runs)
+                )
+            )
 
         def soon() -> int:
             loop.run(all_soon())
@@ -280,21 +307,30 @@ def concurrent(workplace: Workplace) -> Iterator[Line]:
             return total
 
         costs = interleave_turns(
-            {OURS: soon, THREADS: together,
-             **{name: peer.turn("concurrent", runs=sizes.concurrent_runs,
-                                count=sizes.concurrent_steps) for name, peer in peers.items()}},
+            {
+                OURS: soon,
+                THREADS: together,
+                **{
+                    name: peer.turn(
+                        "concurrent", runs=sizes.concurrent_runs, count=sizes.concurrent_steps
+                    )
+                    for name, peer in peers.items()
+                },
+            },
             max(sizes.rounds // 3, 1),
-        )  # fmt: skip
+        )
         loop.run(async_store.close())
     what = f"steps of {sizes.concurrent_runs} runs at once"
     yield from _times(f"{what}, async", costs[OURS], costs, peers, CONCURRENT_TIMES_MIN)
     threads = costs[THREADS].wall
     yield Line(
-        f"{what}, in threads", Figure(1 / threads.median, "/s"),
-        Figure(1 / costs[OURS].wall.median, "/s", "async"), ratio(costs[OURS].wall, threads),
+        f"{what}, in threads",
+        Figure(1 / threads.median, "/s"),
+        Figure(1 / costs[OURS].wall.median, "/s", "async"),
+        ratio(costs[OURS].wall, threads),
         note=f"CPU per step: async {Figure(costs[OURS].cpu.median)}, "
         f"in threads {Figure(costs[THREADS].cpu.median)}",
-    )  # fmt: skip
+    )
 
 
 async def _open(path: Path) -> AsyncStore:
@@ -326,16 +362,26 @@ def signal(workplace: Workplace) -> Iterator[Line]:
             name: Samples(peer.ask("signals", count=min(number, DBOS_SIGNALS))["seconds"])
             for name, peer in peers.items()
         }
-    yield Line("signal to wake, median", Figure(own.median),
-               target=Target(SIGNAL_MEDIAN_MAX_S, of="ours"),
-               note="" if peers else NOT_SET_UP, samples={OURS: own})  # fmt: skip
-    yield Line("signal to wake, 99th percentile", Figure(own.p99),
-               target=Target(SIGNAL_P99_MAX_S, of="ours"))  # fmt: skip
+    yield Line(
+        "signal to wake, median",
+        Figure(own.median),
+        target=Target(SIGNAL_MEDIAN_MAX_S, of="ours"),
+        note="" if peers else NOT_SET_UP,
+        samples={OURS: own},
+    )
+    yield Line(
+        "signal to wake, 99th percentile",
+        Figure(own.p99),
+        target=Target(SIGNAL_P99_MAX_S, of="ours"),
+    )
     for name, others in theirs.items():
         yield Line(
-            "signal to wake, median", Figure(own.median), Figure(others.median, name=name),
-            ratio(others, own), samples={name: others},
-        )  # fmt: skip
+            "signal to wake, median",
+            Figure(own.median),
+            Figure(others.median, name=name),
+            ratio(others, own),
+            samples={name: others},
+        )
 
 
 def until_waiting(store: Store, place: int) -> None:
@@ -377,15 +423,24 @@ def replay(workplace: Workplace) -> Iterator[Line]:
                     samples.setdefault(name, Samples()).values.append(seconds)
     own, least = samples[OURS], samples[STRAIGHT]
     what = f"replay of {number:,} steps, median"
-    yield Line(what, Figure(own.median), Figure(least.median, name=STRAIGHT), ratio(own, least),
-               Target(REPLAY_MAX_S, of="ours"), note="" if peers else NOT_SET_UP,
-               samples=samples)  # fmt: skip
+    yield Line(
+        what,
+        Figure(own.median),
+        Figure(least.median, name=STRAIGHT),
+        ratio(own, least),
+        Target(REPLAY_MAX_S, of="ours"),
+        note="" if peers else NOT_SET_UP,
+        samples=samples,
+    )
     for name in peers:
         yield Line(
-            what, Figure(own.median), Figure(samples[name].median, name=name),
-            ratio(samples[name], own), Target(REPLAY_TIMES_MIN, at_least=True),
+            what,
+            Figure(own.median),
+            Figure(samples[name].median, name=name),
+            ratio(samples[name], own),
+            Target(REPLAY_TIMES_MIN, at_least=True),
             f"the straight line: {samples[name].median / least.median:.3g} x {name}",
-        )  # fmt: skip
+        )
 
 
 def _straightly_replayed(path: Path, number: int) -> float:
@@ -432,18 +487,27 @@ def kill(workplace: Workplace) -> Iterator[Line]:
         for name, take in ways.items():
             samples[name].values.append(take())
     for name, what, most in (
-        (standby, "warm standby", STANDBY_MAX_S), (restart, "restarted process", RESTART_MAX_S),
-    ):  # fmt: skip
+        (standby, "warm standby", STANDBY_MAX_S),
+        (restart, "restarted process", RESTART_MAX_S),
+    ):
         what = f"kill -9 at step {stop - 1:,} of {sizes.run_steps:,} to the next, {what}"
         own = samples[name]
-        yield Line(what, Figure(own.median), target=Target(most, of="ours"),
-                   note="" if peers else NOT_SET_UP, samples=samples)  # fmt: skip
+        yield Line(
+            what,
+            Figure(own.median),
+            target=Target(most, of="ours"),
+            note="" if peers else NOT_SET_UP,
+            samples=samples,
+        )
         for peer in peers:
             theirs = samples[peer]
             yield Line(
-                what, Figure(own.median), Figure(theirs.median, name=f"{peer}, restarted"),
-                ratio(theirs, own), samples=samples,
-            )  # fmt: skip
+                what,
+                Figure(own.median),
+                Figure(theirs.median, name=f"{peer}, restarted"),
+                ratio(theirs, own),
+                samples=samples,
+            )
 
 
 def _ours_killed(workplace: Workplace, stop: int, *, warm: bool) -> float:

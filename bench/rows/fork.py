@@ -34,18 +34,25 @@ def fork(workplace: Workplace) -> Iterator[Line]:
                 "ours": lambda number: agent.fork(f"fork-{number}", at=places[number]),
                 "commit": lambda number: append(agent, given[number]),
             },
-            count, turn=1,
-        )  # fmt: skip
+            count,
+            turn=1,
+        )
         early = agent.fork("early", at=1)
         early_size = early.commit("early").size
         late = agent.fork("late", at=log.commits - 1)
         late_size = late.commit("late").size
     yield Line(
-        f"fork of {log.commits:,} commits, median", Figure(samples["ours"].median),
+        f"fork of {log.commits:,} commits, median",
+        Figure(samples["ours"].median),
         Figure(samples["commit"].median, name="commit"),
-        ratio(samples["ours"], samples["commit"]), Target(COMMITS_MAX), samples=samples,
-    )  # fmt: skip
+        ratio(samples["ours"], samples["commit"]),
+        Target(COMMITS_MAX),
+        samples=samples,
+    )
     yield Line(
-        "fork, bytes in the log", Figure(late_size, "B"),
-        Figure(early_size, "B", "fork at the first commit"), late_size / early_size, Target(1.1),
-    )  # fmt: skip
+        "fork, bytes in the log",
+        Figure(late_size, "B"),
+        Figure(early_size, "B", "fork at the first commit"),
+        late_size / early_size,
+        Target(1.1),
+    )

@@ -47,12 +47,16 @@ def _line(grown: Grown) -> Line:
     lines, steps, seconds = (
         " → ".join(str(count(work)) for work in grown.works)
         for count in (
-            lambda work: f"{work.lines:,}", lambda work: f"{work.steps:,}",
+            lambda work: f"{work.lines:,}",
+            lambda work: f"{work.steps:,}",
             lambda work: Figure(work.seconds),
         )
-    )  # fmt: skip
+    )
     return Line(
         f"{grown.call.what} [{grown.call.history}]",
-        Figure(max(grown.factor, 0.0), "x"), None, None, Target(grown.factor_max, of="ours"),
+        Figure(max(grown.factor, 0.0), "x"),
+        None,
+        None,
+        Target(grown.factor_max, of="ours"),
         f"lines {lines}; the database's steps {steps}; {seconds}",
-    )  # fmt: skip
+    )

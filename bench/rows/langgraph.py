@@ -39,10 +39,14 @@ def beside(
 ) -> Line:
     """Ours and LangGraph's, median; the ratio is theirs over ours."""
     return Line(
-        f"LangGraph: {what}, median", Figure(samples["ours"].median),
+        f"LangGraph: {what}, median",
+        Figure(samples["ours"].median),
         Figure(samples[OFFICIAL].median, name=OFFICIAL),
-        ratio(samples[OFFICIAL], samples["ours"]), target, note, samples,
-    )  # fmt: skip
+        ratio(samples[OFFICIAL], samples["ours"]),
+        target,
+        note,
+        samples,
+    )
 
 
 @row("langgraph-put")
@@ -62,9 +66,10 @@ def put(workplace: Workplace) -> Iterator[Line]:
     folder = workplace.folder()
     line = lg.copied(workplace, long)
     with (
-        lg.ours(lg.copied(workplace, long)) as mine, lg.official(folder / "theirs.db") as theirs,
+        lg.ours(lg.copied(workplace, long)) as mine,
+        lg.official(folder / "theirs.db") as theirs,
         puts_in_a_straight_line(line, long.messages) as least,
-    ):  # fmt: skip
+    ):
         own, other = (
             lg.Thread(mine, lg.config(lg.THREAD, long.ids[-1]), size),
             lg.Thread(theirs, step=size - 1),
@@ -72,26 +77,30 @@ def put(workplace: Workplace) -> Iterator[Line]:
         other.put(lg.checkpoint(messages[:size], size))
         made = [
             lg.checkpoint(messages[:total], total) for total in range(size + 1, size + count + 3)
-        ]  # fmt: skip
+        ]
         samples = interleave(
             {
                 "ours": lambda number: own.put(made[number]),
                 OFFICIAL: lambda number: other.put(made[number]),
                 STRAIGHT: lambda number: least(made[number]),
             },
-            count, turn=5,
-        )  # fmt: skip
+            count,
+            turn=5,
+        )
         note = lg.durability_of(theirs)
     what = f"put at {size:,} messages"
     yield beside(what, samples, Target(PUT_TIMES_MIN, at_least=True), note)
     yield beside(what, samples, Target(PUT_MAX_S, of="ours"))
     straight = samples[STRAIGHT]
     yield Line(
-        f"LangGraph: {what}, median", Figure(samples["ours"].median),
-        Figure(straight.median, name=STRAIGHT), ratio(samples["ours"], straight),
+        f"LangGraph: {what}, median",
+        Figure(samples["ours"].median),
+        Figure(straight.median, name=STRAIGHT),
+        ratio(samples["ours"], straight),
         note=f"{OFFICIAL} takes {ratio(samples[OFFICIAL], straight).value:.1f} times the straight "
-        "line: no saver of such a log in Python is more times faster", samples=samples,
-    )  # fmt: skip
+        "line: no saver of such a log in Python is more times faster",
+        samples=samples,
+    )
 
 
 @row("langgraph-size")
@@ -115,21 +124,27 @@ def size(workplace: Workplace) -> Iterator[Line]:
     )
     off = guess(points[1]) / seen[1] - 1
     yield Line(
-        f"LangGraph: files after {steps:,} steps", Figure(long.bytes, "B"),
-        Figure(text, "B", "raw text"), long.bytes / text, Target(SIZE_RATIO_MAX),
+        f"LangGraph: files after {steps:,} steps",
+        Figure(long.bytes, "B"),
+        Figure(text, "B", "raw text"),
+        long.bytes / text,
+        Target(SIZE_RATIO_MAX),
         f"{long.kept}; {OFFICIAL} by extrapolation {Figure(guess(steps), 'B')}, "
         f"{guess(steps) / text:,.0f} times the raw text; it has {sizes}, and the curve is "
         f"{off:+.1%} off at the second",
-    )  # fmt: skip
+    )
     path = workplace.folder() / "ours.db"
     with lg.ours(path, durable=False) as saver:
         lg.Thread(saver).grow_by_tasks(long.messages)
         kept = lg.kept(saver)
     found = file_bytes(path)
     yield Line(
-        f"LangGraph: files after {steps:,} steps and their tasks' writes", Figure(found, "B"),
-        Figure(text, "B", "raw text"), found / text, note=kept,
-    )  # fmt: skip
+        f"LangGraph: files after {steps:,} steps and their tasks' writes",
+        Figure(found, "B"),
+        Figure(text, "B", "raw text"),
+        found / text,
+        note=kept,
+    )
 
 
 def _grown(path: Path, points: Sequence[int], long: LongThread) -> list[int]:
@@ -190,11 +205,14 @@ def get(workplace: Workplace) -> Iterator[Line]:
 
         whole = interleave(
             {
-                "ours": lambda _: read("ours"), OFFICIAL: lambda _: read(OFFICIAL),
+                "ours": lambda _: read("ours"),
+                OFFICIAL: lambda _: read(OFFICIAL),
                 STRAIGHT: lambda _: straight(),
             },
-            workplace.sizes.langgraph_reads, turn=1, warm_up=WARM_UP,
-        )  # fmt: skip
+            workplace.sizes.langgraph_reads,
+            turn=1,
+            warm_up=WARM_UP,
+        )
     for samples in reading.values():
         del samples.values[:WARM_UP]
     target = Target(GET_MAX_S, of="ours")
@@ -202,7 +220,10 @@ def get(workplace: Workplace) -> Iterator[Line]:
     yield beside(f"opening and get_tuple at {size:,} messages", whole)
     ours, least = reading["ours"], reading[STRAIGHT]
     yield Line(
-        f"LangGraph: get_tuple at {size:,} messages, median", Figure(ours.median),
-        Figure(least.median, name=STRAIGHT), ratio(ours, least),
-        note="no reader of this format in Python is below it", samples=reading,
-    )  # fmt: skip
+        f"LangGraph: get_tuple at {size:,} messages, median",
+        Figure(ours.median),
+        Figure(least.median, name=STRAIGHT),
+        ratio(ours, least),
+        note="no reader of this format in Python is below it",
+        samples=reading,
+    )

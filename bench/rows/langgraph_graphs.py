@@ -47,12 +47,17 @@ def graphs(workplace: Workplace) -> Iterator[Line]:
 
     folder = workplace.folder()
     with (
-        lg.ours(folder / "ours.db") as mine, lg.official(folder / "theirs.db") as theirs,
+        lg.ours(folder / "ours.db") as mine,
+        lg.official(folder / "theirs.db") as theirs,
         bare(folder / "bare.db") as least,
-    ):  # fmt: skip
+    ):
         savers: dict[str, Any] = {
-            "ours": mine, OFFICIAL: theirs, NONE: None, MEMORY: InMemorySaver(), BARE: least
-        }  # fmt: skip
+            "ours": mine,
+            OFFICIAL: theirs,
+            NONE: None,
+            MEMORY: InMemorySaver(),
+            BARE: least,
+        }
 
         def run(app: App, name: str, messages: list[Any], durability: str, number: int) -> None:
             app(f"{name} {number}", messages, durability)
@@ -69,12 +74,16 @@ def async_graphs(workplace: Workplace) -> Iterator[Line]:
 
     folder = workplace.folder()
     with (
-        lg.ours(folder / "ours.db") as mine, asyncio.Runner() as loop,
+        lg.ours(folder / "ours.db") as mine,
+        asyncio.Runner() as loop,
         lg.official_async(folder / "theirs.db", loop) as theirs,
-    ):  # fmt: skip
+    ):
         savers: dict[str, Any] = {
-            "ours": mine, OFFICIAL_ASYNC: theirs, NONE: None, MEMORY: InMemorySaver()
-        }  # fmt: skip
+            "ours": mine,
+            OFFICIAL_ASYNC: theirs,
+            NONE: None,
+            MEMORY: InMemorySaver(),
+        }
 
         def run(app: App, name: str, messages: list[Any], durability: str, number: int) -> None:
             loop.run(app(f"{name} {number}", messages, durability))
@@ -106,7 +115,11 @@ def _line(what: str, samples: Mapping[str, Samples]) -> Line:
     (_, mine), (official, theirs), *others = samples.items()
     note = [f"{name}: {Figure(found.median)}" for name, found in others]
     return Line(
-        f"LangGraph: {what}, median", Figure(mine.median), Figure(theirs.median, name=official),
-        ratio(mine, theirs), Target(GRAPH_RATIO_MAX), "; ".join(["ours over theirs", *note]),
+        f"LangGraph: {what}, median",
+        Figure(mine.median),
+        Figure(theirs.median, name=official),
+        ratio(mine, theirs),
+        Target(GRAPH_RATIO_MAX),
+        "; ".join(["ours over theirs", *note]),
         samples,
-    )  # fmt: skip
+    )

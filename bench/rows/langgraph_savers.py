@@ -51,11 +51,14 @@ def config(thread: str = THREAD, checkpoint_id: str | None = None) -> RunnableCo
 def checkpoint(messages: list[BaseMessage], step: int) -> Checkpoint:
     """What a graph hands over when its state is these messages."""
     return Checkpoint(
-        v=4, id=str(uuid6(clock_seq=step)), ts=datetime.now(UTC).isoformat(),
-        channel_values={"messages": messages}, channel_versions={"messages": step},
+        v=4,
+        id=str(uuid6(clock_seq=step)),
+        ts=datetime.now(UTC).isoformat(),
+        channel_values={"messages": messages},
+        channel_versions={"messages": step},
         versions_seen={"__input__": {}, "work": {"messages": step - 1}},
         updated_channels=["messages"],
-    )  # fmt: skip
+    )
 
 
 @dataclass(slots=True)
@@ -75,9 +78,7 @@ class Thread:
 
     def grow(self, messages: list[BaseMessage], first: int, last: int) -> list[str]:
         """A checkpoint for each message from `first` to `last`; their ids."""
-        return [
-            self.put(checkpoint(messages[:count], count)) for count in range(first, last + 1)
-        ]  # fmt: skip
+        return [self.put(checkpoint(messages[:count], count)) for count in range(first, last + 1)]
 
     def grow_by_tasks(self, messages: list[BaseMessage]) -> None:
         """The same as a graph does it: each message is written by a task of the step before."""

@@ -71,7 +71,7 @@ class Talk:
 
     def __init__(
         self, saver: Any, cell: Cell, loop: asyncio.Runner | None, spoken: Sequence[BaseMessage]
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._shape, self._durability, self._loop = cell.shape, cell.durability, loop
         self._spoken = iter(spoken)
         self._app = self._build(cell.kind).compile(checkpointer=saver)

@@ -30,9 +30,12 @@ _new: Callable[[type[HumanMessage]], HumanMessage] = object.__new__
 _set_dict, _set_names, _set_extra, _set_private = (
     BaseModel.__dict__[name].__set__
     for name in (
-        "__dict__", "__pydantic_fields_set__", "__pydantic_extra__", "__pydantic_private__",
+        "__dict__",
+        "__pydantic_fields_set__",
+        "__pydantic_extra__",
+        "__pydantic_private__",
     )
-)  # fmt: skip
+)
 
 
 def read_in_a_straight_line(database: apsw.Connection) -> list[BaseMessage]:
@@ -80,10 +83,17 @@ def _opened(sealed: bytes) -> bytes:
 
 def _spoken(plain: dict[str, Any]) -> BaseMessage:
     made = _new(HumanMessage)
-    _set_dict(made, {
-        "content": plain["content"], "additional_kwargs": {}, "response_metadata": {},
-        "type": "human", "name": None, "id": plain["id"],
-    })  # fmt: skip
+    _set_dict(
+        made,
+        {
+            "content": plain["content"],
+            "additional_kwargs": {},
+            "response_metadata": {},
+            "type": "human",
+            "name": None,
+            "id": plain["id"],
+        },
+    )
     _set_extra(made, {})
     _set_names(made, {"content", "id"})
     _set_private(made, None)

@@ -98,12 +98,15 @@ class StraightSaver(BaseCheckpointSaver[Any]):
     ) -> None:
         with self._mutex:
             record = {
-                "t": "lg-writes", "on": self._at, "task": task_id, "path": task_path,
+                "t": "lg-writes",
+                "on": self._at,
+                "task": task_id,
+                "path": task_path,
                 "writes": [
                     [place, channel, [_plain(one) for one in value] if value else None]
                     for place, (channel, value) in enumerate(writes)
                 ],
-            }  # fmt: skip
+            }
             if not self._delta:
                 self._waiting.append(record)
                 return

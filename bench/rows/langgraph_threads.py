@@ -56,8 +56,9 @@ def fork(workplace: Workplace) -> Iterator[Line]:
                 "copy": lambda number: saver.copy_thread(lg.THREAD, f"copy-{number}"),
                 "fork": lambda number: agent.fork(f"fork-{number}", at=places[number]),
             },
-            count, turn=1,
-        )  # fmt: skip
+            count,
+            turn=1,
+        )
         lg.Thread(saver, lg.config("short")).grow(long.messages, 1, 1)
         saver.copy_thread("short", "copy-of-short")
         bytes_of = {
@@ -66,15 +67,19 @@ def fork(workplace: Workplace) -> Iterator[Line]:
         }
     for name, what in (("copy", "copy_thread"), ("fork", "fork at any checkpoint")):
         yield Line(
-            f"LangGraph: {what} of {size:,}, median", Figure(samples[name].median),
-            target=Target(FORK_MAX_S, of="ours"), samples={name: samples[name]},
-        )  # fmt: skip
+            f"LangGraph: {what} of {size:,}, median",
+            Figure(samples[name].median),
+            target=Target(FORK_MAX_S, of="ours"),
+            samples={name: samples[name]},
+        )
         long_size, short_size = bytes_of[name]
         yield Line(
-            f"LangGraph: {what}, bytes in the log", Figure(long_size, "B"),
+            f"LangGraph: {what}, bytes in the log",
+            Figure(long_size, "B"),
             Figure(short_size, "B", "of a thread of one" if name == "copy" else "at the first"),
-            long_size / short_size, Target(FORK_BYTES_RATIO_MAX),
-        )  # fmt: skip
+            long_size / short_size,
+            Target(FORK_BYTES_RATIO_MAX),
+        )
     yield from _put_behind_older_ones(workplace, long, places)
 
 
@@ -84,9 +89,7 @@ def _put_behind_older_ones(
     """The first checkpoint of a fork: as graphs fork, and what a copy pays when it goes on."""
     from bench.rows import langgraph_savers as lg
 
-    made = [
-        lg.checkpoint([*long.messages[:at], long.messages[-1]], at + 1) for at in places
-    ]  # fmt: skip
+    made = [lg.checkpoint([*long.messages[:at], long.messages[-1]], at + 1) for at in places]
     end = lg.checkpoint([*long.messages, long.messages[0]], len(long.messages) + 1)
     with (
         lg.ours(lg.copied(workplace, long)) as mine,
@@ -98,10 +101,13 @@ def _put_behind_older_ones(
             lg.Thread(saver, at, places[number]).put(made[number])
 
         samples = interleave(
-            {"ours": lambda number: behind(mine, number),
-             OFFICIAL: lambda number: behind(theirs, number)},
-            len(places) - 2, turn=1,
-        )  # fmt: skip
+            {
+                "ours": lambda number: behind(mine, number),
+                OFFICIAL: lambda number: behind(theirs, number),
+            },
+            len(places) - 2,
+            turn=1,
+        )
         mine.copy_thread(lg.THREAD, "copy")
         before, start = mine.store.sizes(), perf_counter()
         lg.Thread(mine, lg.config("copy", long.ids[-1]), len(long.ids)).put(end)
@@ -109,9 +115,10 @@ def _put_behind_older_ones(
     note = f"at 1 to {len(long.ids):,} messages, chosen at random"
     yield beside("put behind an older checkpoint", samples, note=note)
     yield Line(
-        f"LangGraph: first put on a copy of {len(long.ids):,}", Figure(took),
+        f"LangGraph: first put on a copy of {len(long.ids):,}",
+        Figure(took),
         note=f"once; {Figure(after.payload_bytes - before.payload_bytes, 'B')} of payload",
-    )  # fmt: skip
+    )
 
 
 @row("langgraph-list")
@@ -141,12 +148,15 @@ def listing(workplace: Workplace) -> Iterator[Line]:
     with lg.ours(path) as mine, lg.official(other) as theirs:
         warm = interleave(
             {"ours": lambda _: read(mine), OFFICIAL: lambda _: read(theirs)}, count, turn=1
-        )  # fmt: skip
+        )
     cold = interleave(
-        {"ours": lambda _: read_anew(lg.ours(path)),
-         OFFICIAL: lambda _: read_anew(lg.official(other))},
-        count, turn=1,
-    )  # fmt: skip
+        {
+            "ours": lambda _: read_anew(lg.ours(path)),
+            OFFICIAL: lambda _: read_anew(lg.official(other)),
+        },
+        count,
+        turn=1,
+    )
     what = f"list(limit={LISTED}) at {size:,} messages"
     yield beside(what, warm, Target(LIST_TIMES_MIN, at_least=True))
     yield beside(f"{what}, by a new saver", cold)
@@ -175,10 +185,14 @@ def deleting(workplace: Workplace) -> Iterator[Line]:
     before = file_bytes(path), file_bytes(other)
     with lg.ours(path) as mine, lg.official(other) as theirs:
         samples = interleave(
-            {"ours": lambda number: mine.delete_thread(names[number]),
-             OFFICIAL: lambda number: theirs.delete_thread(names[number])},
-            THREADS - 1, turn=1, warm_up=0,
-        )  # fmt: skip
+            {
+                "ours": lambda number: mine.delete_thread(names[number]),
+                OFFICIAL: lambda number: theirs.delete_thread(names[number]),
+            },
+            THREADS - 1,
+            turn=1,
+            warm_up=0,
+        )
     with lg.ours(path, durable=False) as mine, lg.official(other, durable=False) as theirs:
         for name in names[:-1]:
             lg.Thread(mine, lg.config(f"new-{name}")).grow(long.messages, 1, size)
@@ -188,11 +202,14 @@ def deleting(workplace: Workplace) -> Iterator[Line]:
     what = f"delete_thread at {size:,} messages"
     yield beside(what, samples, Target(DELETE_MAX_S, of="ours"))
     yield Line(
-        "LangGraph: files grow by, when as much is written again", Figure(max(grown, 0), "B"),
-        Figure(deleted, "B", "what was deleted"), grown / deleted, Target(REUSED_RATIO_MAX),
+        "LangGraph: files grow by, when as much is written again",
+        Figure(max(grown, 0), "B"),
+        Figure(deleted, "B", "what was deleted"),
+        grown / deleted,
+        Target(REUSED_RATIO_MAX),
         f"{OFFICIAL}'s grow by {Figure(max(grown_other, 0), 'B')}, and have "
         f"{Figure(before[1] + grown_other, 'B')}; ours {Figure(before[0] + grown, 'B')}",
-    )  # fmt: skip
+    )
 
 
 @row("langgraph-churn")
@@ -216,6 +233,10 @@ def churn(workplace: Workplace) -> Iterator[Line]:
             kept = lg.kept(saver)
     found = file_bytes(path)
     yield Line(
-        f"LangGraph: files after {ROUNDS} threads of {size:,}, each deleted", Figure(found, "B"),
-        Figure(one, "B", "one thread"), found / one, Target(CHURN_RATIO_MAX), kept,
-    )  # fmt: skip
+        f"LangGraph: files after {ROUNDS} threads of {size:,}, each deleted",
+        Figure(found, "B"),
+        Figure(one, "B", "one thread"),
+        found / one,
+        Target(CHURN_RATIO_MAX),
+        kept,
+    )

@@ -83,9 +83,14 @@ def _line(what: str, taken: Taken, waits: str) -> Line:
     if STRAIGHT in taken.cpu:
         note += f"; in a straight line {ratio(taken.cpu[STRAIGHT], burnt).value:.2f}"
     return Line(
-        f"LangGraph: {what}, median", Figure(mine.median), Figure(theirs.median, name=name),
-        ratio(mine, theirs), Target(TURN_RATIO_MAX), note, samples=dict(taken.wall),
-    )  # fmt: skip
+        f"LangGraph: {what}, median",
+        Figure(mine.median),
+        Figure(theirs.median, name=name),
+        ratio(mine, theirs),
+        Target(TURN_RATIO_MAX),
+        note,
+        samples=dict(taken.wall),
+    )
 
 
 def _seeds(folder: Path, kind: Any, size: int) -> dict[str, Path]:

@@ -61,18 +61,24 @@ def _look_back(workplace: Workplace, agent: Agent[Ticket], commits: int, what: s
     path = workplace.folder() / "state.msgpack"
     path.write_bytes(msgspec.msgpack.encode(agent.state.model_dump()))
     samples = interleave(
-        {"ours": lambda number: agent.at(places[number]).state, "folded": _plain(agent, places),
-         "decode": lambda _: msgspec.msgpack.decode(path.read_bytes())},
-        count, turn=2,
-    )  # fmt: skip
+        {
+            "ours": lambda number: agent.at(places[number]).state,
+            "folded": _plain(agent, places),
+            "decode": lambda _: msgspec.msgpack.decode(path.read_bytes()),
+        },
+        count,
+        turn=2,
+    )
     return Line(
-        f"{what}, median", Figure(samples["ours"].median),
+        f"{what}, median",
+        Figure(samples["ours"].median),
         Figure(samples["decode"].median, name="plain decode"),
-        ratio(samples["ours"], samples["decode"]), Target(LOOK_MAX_S, of="ours"),
+        ratio(samples["ours"], samples["decode"]),
+        Target(LOOK_MAX_S, of="ours"),
         f"p99 {Figure(samples['ours'].p99)}; without building the typed state "
         f"{Figure(samples['folded'].median)}; the state has {Figure(path.stat().st_size, 'B')}",
         samples=samples,
-    )  # fmt: skip
+    )
 
 
 def _plain(agent: Agent[Ticket], places: list[int]) -> Operation:

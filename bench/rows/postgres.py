@@ -105,10 +105,12 @@ def steps(workplace: Workplace) -> Iterator[Line]:
     """
     number, keys = workplace.sizes.turn_steps, count()
     with (
-        _server() as server, perdure.open(server.new_url()) as store,
-        perdure.open(server.new_url(awake=0)) as sleeping, _peer(server, workplace) as peer,
+        _server() as server,
+        perdure.open(server.new_url()) as store,
+        perdure.open(server.new_url(awake=0)) as sleeping,
+        _peer(server, workplace) as peer,
         steps_in_a_straight_line(server.url(STRAIGHT_SCHEMA), STRAIGHT_SCHEMA) as straight,
-    ):  # fmt: skip
+    ):
 
         def turn(store: perdure.Store = store) -> int:
             store.options(key=f"turn {next(keys)}").run(answering, "steps", number)
@@ -130,8 +132,11 @@ def steps(workplace: Workplace) -> Iterator[Line]:
                 return number
 
             turns: dict[str, Callable[[], int | Spent]] = {
-                OURS: turn, ASLEEP: partial(turn, sleeping), INSERT: plainly, STRAIGHT: straightly,
-            }  # fmt: skip
+                OURS: turn,
+                ASLEEP: partial(turn, sleeping),
+                INSERT: plainly,
+                STRAIGHT: straightly,
+            }
             if peer is not None:
                 turns[DBOS] = peer.turn("steps", count=number)
             costs = interleave_turns(turns, workplace.sizes.rounds)
@@ -142,27 +147,34 @@ def steps(workplace: Workplace) -> Iterator[Line]:
             theirs = costs[name]
             yield Line(
                 "durable steps on PostgreSQL, one after the other",
-                Figure(1 / own.wall.median, "/s"), Figure(1 / theirs.wall.median, "/s", name),
-                ratio(theirs.wall, own.wall), Target(target, at_least=True),
+                Figure(1 / own.wall.median, "/s"),
+                Figure(1 / theirs.wall.median, "/s", name),
+                ratio(theirs.wall, own.wall),
+                Target(target, at_least=True),
                 f"CPU of this process per step {Figure(own.cpu.median)}, of {name} "
                 f"{Figure(theirs.cpu.median)}; {said}",
                 samples={OURS: own.wall, name: theirs.wall},
-            )  # fmt: skip
+            )
     asleep = costs[ASLEEP]
     yield Line(
-        "such steps, waited for awake and asleep", Figure(1 / own.wall.median, "/s"),
-        Figure(1 / asleep.wall.median, "/s", ASLEEP), ratio(asleep.wall, own.wall), None,
+        "such steps, waited for awake and asleep",
+        Figure(1 / own.wall.median, "/s"),
+        Figure(1 / asleep.wall.median, "/s", ASLEEP),
+        ratio(asleep.wall, own.wall),
+        None,
         f"CPU of this process per step {Figure(own.cpu.median)} and {Figure(asleep.cpu.median)}",
         samples={OURS: own.wall, ASLEEP: asleep.wall},
-    )  # fmt: skip
+    )
     least, inserts = costs[STRAIGHT], costs[INSERT]
     yield Line(
-        "a straight line of such steps", Figure(1 / least.wall.median, "/s"),
-        Figure(1 / inserts.wall.median, "/s", INSERT), ratio(inserts.wall, least.wall),
+        "a straight line of such steps",
+        Figure(1 / least.wall.median, "/s"),
+        Figure(1 / inserts.wall.median, "/s", INSERT),
+        ratio(inserts.wall, least.wall),
         Target(SHARE_OF_INSERTS_MIN, at_least=True),
         f"CPU of this process per step {Figure(least.cpu.median)}",
         samples={STRAIGHT: least.wall, INSERT: inserts.wall},
-    )  # fmt: skip
+    )
 
 
 @contextmanager
@@ -181,16 +193,20 @@ def concurrent(workplace: Workplace) -> Iterator[Line]:
     sizes, keys = workplace.sizes, count()
     total = sizes.concurrent_runs * sizes.concurrent_steps
     with (
-        asyncio.Runner() as loop, _server() as server, _peer(server, workplace) as peer,
-    ):  # fmt: skip
+        asyncio.Runner() as loop,
+        _server() as server,
+        _peer(server, workplace) as peer,
+    ):
         store = loop.run(perdure.open_async(server.new_url()).__aenter__())
 
         async def together() -> None:
             options = store.options(key=f"turn {next(keys)}")
-            await asyncio.gather(*(
-                options.run(answering_soon, f"a{number}", sizes.concurrent_steps)
-                for number in range(sizes.concurrent_runs)
-            ))  # fmt: skip
+            await asyncio.gather(
+                *(
+                    options.run(answering_soon, f"a{number}", sizes.concurrent_steps)
+                    for number in range(sizes.concurrent_runs)
+                )
+            )
 
         def turn() -> int:
             loop.run(together())
@@ -209,10 +225,11 @@ def concurrent(workplace: Workplace) -> Iterator[Line]:
         f"steps of {sizes.concurrent_runs} runs at once on PostgreSQL",
         Figure(1 / own.median, "/s"),
         Figure(1 / theirs.median, "/s", DBOS) if theirs else None,
-        ratio(theirs, own) if theirs else None, Target(CONCURRENT_TIMES_MIN, at_least=True),
+        ratio(theirs, own) if theirs else None,
+        Target(CONCURRENT_TIMES_MIN, at_least=True),
         f"CPU of this process per step {Figure(costs[OURS].cpu.median)}; {said}",
         samples={name: cost.wall for name, cost in costs.items()},
-    )  # fmt: skip
+    )
 
 
 @row("postgres-writers")
@@ -251,16 +268,16 @@ def writers(workplace: Workplace) -> Iterator[Line]:
             theirs.values.append(script())
     yield Line(
         f"commits of {agents * PROCESSES} agents in {PROCESSES} processes",
-        Figure(1 / own.median, "/s"), Figure(1 / theirs.median, "/s", PGBENCH),
-        ratio(theirs, own), Target(SHARE_OF_PGBENCH_MIN, at_least=True),
+        Figure(1 / own.median, "/s"),
+        Figure(1 / theirs.median, "/s", PGBENCH),
+        ratio(theirs, own),
+        Target(SHARE_OF_PGBENCH_MIN, at_least=True),
         f"rows of {size} bytes; CPU of the four processes per commit {Figure(cpu.median)}",
         samples={OURS: own, PGBENCH: theirs},
-    )  # fmt: skip
+    )
 
 
-def _pgbench(
-    server: Server, workplace: Workplace, agents: int, size: int
-) -> Callable[[], float]:  # fmt: skip
+def _pgbench(server: Server, workplace: Workplace, agents: int, size: int) -> Callable[[], float]:
     server.sql("CREATE TABLE heads (agent bigint PRIMARY KEY, seq bigint NOT NULL)")
     server.sql(f"INSERT INTO heads SELECT n, 0 FROM generate_series(1, {agents}) n")
     server.sql(
@@ -278,9 +295,26 @@ def _pgbench(
 
     def run() -> float:
         said = server.run(
-            "pgbench", "-n", "-f", str(script), "-M", "prepared", "-c", str(clients), "-j", "2",
-            "-T", seconds, "-h", "127.0.0.1", "-p", str(server.port), "-U", "perdure", "postgres",
-        )  # fmt: skip
+            "pgbench",
+            "-n",
+            "-f",
+            str(script),
+            "-M",
+            "prepared",
+            "-c",
+            str(clients),
+            "-j",
+            "2",
+            "-T",
+            seconds,
+            "-h",
+            "127.0.0.1",
+            "-p",
+            str(server.port),
+            "-U",
+            "perdure",
+            "postgres",
+        )
         found = re.search(r"tps = ([\d.]+)", said)
         assert found is not None, said
         return 1 / float(found.group(1))
@@ -308,9 +342,12 @@ def workers(workplace: Workplace) -> Iterator[Line]:
                     samples.values.append(spent / runs)
     one, four = costs.values()
     yield Line(
-        f"CPU of {PROCESSES} worker processes per run of one step", Figure(four.median),
-        Figure(one.median, name="one process"), ratio(four, one), samples=costs,
-    )  # fmt: skip
+        f"CPU of {PROCESSES} worker processes per run of one step",
+        Figure(four.median),
+        Figure(one.median, name="one process"),
+        ratio(four, one),
+        samples=costs,
+    )
 
 
 @contextmanager
@@ -352,11 +389,14 @@ def signal(workplace: Workplace) -> Iterator[Line]:
             answer = peer.ask("signals", count=min(number, DBOS_SIGNALS))
             theirs = Samples(answer["seconds"])
     yield Line(
-        "signal to wake on PostgreSQL, median", Figure(own.median),
+        "signal to wake on PostgreSQL, median",
+        Figure(own.median),
         Figure(theirs.median, name=DBOS) if theirs else None,
-        ratio(theirs, own) if theirs else None, Target(SIGNAL_MEDIAN_MAX_S, of="ours"),
-        f"99th percentile {Figure(own.p99)}", samples={OURS: own},
-    )  # fmt: skip
+        ratio(theirs, own) if theirs else None,
+        Target(SIGNAL_MEDIAN_MAX_S, of="ours"),
+        f"99th percentile {Figure(own.p99)}",
+        samples={OURS: own},
+    )
 
 
 @row("postgres-takeover")
@@ -378,10 +418,12 @@ def takeover(workplace: Workplace) -> Iterator[Line]:
                 time.sleep(1.0)  # it has looked, and found that it must wait
                 own.values.append(since(owner.kill(), heir, stop))
     yield Line(
-        "kill -9 to the next step on PostgreSQL, warm standby", Figure(own.median),
+        "kill -9 to the next step on PostgreSQL, warm standby",
+        Figure(own.median),
         target=Target(TAKEOVER_MAX_S, of="ours"),
-        note=f"the slowest took {Figure(max(own.values))}", samples={OURS: own},
-    )  # fmt: skip
+        note=f"the slowest took {Figure(max(own.values))}",
+        samples={OURS: own},
+    )
 
 
 @row("postgres-claim")
@@ -400,10 +442,13 @@ def claim(workplace: Workplace) -> Iterator[Line]:
         samples = interleave(asking, workplace.sizes.forks)
     small, large = samples.values()
     yield Line(
-        f"find and claim {due} runs that are due among {many:,} that wait", Figure(large.median),
-        Figure(small.median, name=f"among {few}"), ratio(large, small),
-        Target(CLAIM_MAX_S, of="ours"), samples=samples,
-    )  # fmt: skip
+        f"find and claim {due} runs that are due among {many:,} that wait",
+        Figure(large.median),
+        Figure(small.median, name=f"among {few}"),
+        ratio(large, small),
+        Target(CLAIM_MAX_S, of="ours"),
+        samples=samples,
+    )
 
 
 def _ask(backend: PostgresBackend, due: int, _: int) -> None:
@@ -420,12 +465,19 @@ def _make_waiting(server: Server, schema: str, waiting: int, due: int) -> None:
     """Copies of the row of a run that sleeps: so many for years, and a few whose time has come."""
     with perdure.open(server.url(schema)) as store:
         run_until_waiting(store, sleeping, "sleeper")
-    columns = [name for (name,) in server.sql(
-        "SELECT column_name FROM information_schema.columns "
-        "WHERE table_schema = %s AND table_name = 'runs' ORDER BY ordinal_position", schema,
-    )]  # fmt: skip
-    other = {"id": "r.id || n", "place": f"nextval('{schema}.run_places')",
-             "wake_at": f"CASE WHEN n <= {due} THEN 1 ELSE r.wake_at END"}  # fmt: skip
+    columns = [
+        name
+        for (name,) in server.sql(
+            "SELECT column_name FROM information_schema.columns "
+            "WHERE table_schema = %s AND table_name = 'runs' ORDER BY ordinal_position",
+            schema,
+        )
+    ]
+    other = {
+        "id": "r.id || n",
+        "place": f"nextval('{schema}.run_places')",
+        "wake_at": f"CASE WHEN n <= {due} THEN 1 ELSE r.wake_at END",
+    }
     server.sql(
         f"INSERT INTO {schema}.runs ({', '.join(columns)}) "
         f"SELECT {', '.join(other.get(name, f'r.{name}') for name in columns)} "

@@ -81,22 +81,27 @@ def _build(path: Path, agents: int, smaller: Path | None) -> None:
 def _compare(turns: int, large: Path, agents: int, small: Path, few: int) -> Iterator[Line]:
     with ExitStack() as stack:
         sides = [
-            _Side(stack, large, agents, turns), _Side(stack, small, few, turns),
-        ]  # fmt: skip
+            _Side(stack, large, agents, turns),
+            _Side(stack, small, few, turns),
+        ]
         for what, operation in OPERATIONS.items():
             samples = interleave(
-                {name: operation(side) for name, side in zip("ab", sides, strict=True)}, turns,
-                turn=TURN, warm_up=WARM_UP,
-            )  # fmt: skip
+                {name: operation(side) for name, side in zip("ab", sides, strict=True)},
+                turns,
+                turn=TURN,
+                warm_up=WARM_UP,
+            )
             ours, theirs = samples.values()
             yield Line(
-                f"{what}, {agents * COMMITS:,} commits", Figure(ours.median),
-                Figure(theirs.median, name=f"{few:,} agents"), ratio(ours, theirs),
+                f"{what}, {agents * COMMITS:,} commits",
+                Figure(ours.median),
+                Figure(theirs.median, name=f"{few:,} agents"),
+                ratio(ours, theirs),
                 Target(RATIO_MAX),
                 f"p99 {Figure(ours.p99)}, and {Figure(theirs.p99)} of few; "
                 f"the files have {Figure(file_bytes(large), 'B')}",
                 samples=samples,
-            )  # fmt: skip
+            )
         for side in sides:
             side.run_what_was_asked_for()
 

@@ -120,10 +120,19 @@ class _Log:
         self._name = agent_name(number)
         self._order = Order.of(caring, self._name, MAIN, (), {}, storable=True)
         self._row = RunInfo(
-            f"{self._name}/{self._order.function}/{MAIN}", self._name, 0, MAIN,
-            self._order.function, MAIN, "running", HERE, args=self._order.args, turn_at=HERE,
-            version=self._order.version, started_at=HERE,
-        )  # fmt: skip
+            f"{self._name}/{self._order.function}/{MAIN}",
+            self._name,
+            0,
+            MAIN,
+            self._order.function,
+            MAIN,
+            "running",
+            HERE,
+            args=self._order.args,
+            turn_at=HERE,
+            version=self._order.version,
+            started_at=HERE,
+        )
 
     def take(self, committed: Committed) -> None:
         """Its latest proposal is in."""
@@ -150,28 +159,49 @@ class _Log:
         """Every tenth waits; the others are done."""
         run = self._row.id
         if self.number % WAITING_EVERY == 0:
-            record = {"t": "run-waiting", "run": run, "waits": "a time", "wake_at": wake_at,
-                      "seen": 0}  # fmt: skip
-            return self._of_run("run-waiting", record, {
-                "status": "waiting", "waits": "a time", "wake_at": wake_at,
-            })  # fmt: skip
+            record = {
+                "t": "run-waiting",
+                "run": run,
+                "waits": "a time",
+                "wake_at": wake_at,
+                "seen": 0,
+            }
+            return self._of_run(
+                "run-waiting",
+                record,
+                {
+                    "status": "waiting",
+                    "waits": "a time",
+                    "wake_at": wake_at,
+                },
+            )
         record = {"t": "run-finished", "run": run, "status": "done", "value": COMMITS}
-        return self._of_run("run-finished", record, {
-            "status": "done", "ended": HERE, "result": COMMITS,
-        })  # fmt: skip
+        return self._of_run(
+            "run-finished",
+            record,
+            {
+                "status": "done",
+                "ended": HERE,
+                "result": COMMITS,
+            },
+        )
 
-    def _of_run(
-        self, kind: str, record: Mapping[str, Any], changed: Mapping[str, Any]
-    ) -> Proposal:  # fmt: skip
+    def _of_run(self, kind: str, record: Mapping[str, Any], changed: Mapping[str, Any]) -> Proposal:
         row = replace(self._row, **changed)
         riders = Riders(records=[record], runs=[row])
         return self._proposal(Cause(kind, run=row.id), [], riders)
 
-    def _proposal(
-        self, cause: Cause, delta: Sequence[Op], riders: Riders = NOTHING
-    ) -> Proposal:  # fmt: skip
+    def _proposal(self, cause: Cause, delta: Sequence[Op], riders: Riders = NOTHING) -> Proposal:
         draft = chain.Draft(
-            self._name, 1, MAIN, (self.seq,) if self.seq else (), SCHEMA.id, SCHEMA.version,
-            EXECUTOR, 0, cause, chain.pack_payload(delta, riders.records),
-        )  # fmt: skip
+            self._name,
+            1,
+            MAIN,
+            (self.seq,) if self.seq else (),
+            SCHEMA.id,
+            SCHEMA.version,
+            EXECUTOR,
+            0,
+            cause,
+            chain.pack_payload(delta, riders.records),
+        )
         return Proposal(draft, self.no, self.seq or None, riders)

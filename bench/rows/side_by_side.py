@@ -158,10 +158,14 @@ def replay_side_by_side(workplace: Workplace) -> Iterator[Line]:
         for what, pair in WAYS.items():
             ours, theirs = (samples[one.__name__] for one in pair)
             yield Line(
-                f"replay of {steps:,}: {what}", Figure(ours.median),
-                Figure(theirs.median, name="in a row"), ratio(ours, theirs), Target(RATIO_MAX),
-                f"{Figure(ours.median / steps)} a step", samples={"ours": ours, "row": theirs},
-            )  # fmt: skip
+                f"replay of {steps:,}: {what}",
+                Figure(ours.median),
+                Figure(theirs.median, name="in a row"),
+                ratio(ours, theirs),
+                Target(RATIO_MAX),
+                f"{Figure(ours.median / steps)} a step",
+                samples={"ours": ours, "row": theirs},
+            )
 
 
 @row("replay-children", long=True)
@@ -172,10 +176,14 @@ def replay_children(workplace: Workplace) -> Iterator[Line]:
         samples = _replays(ways, workplace.folder(), runs, workplace.sizes.rounds)
         ours, theirs = samples["ours"], samples["row"]
         yield Line(
-            f"replay of {runs:,} children", Figure(ours.median),
-            Figure(theirs.median, name="in a row"), ratio(ours, theirs), Target(RATIO_MAX),
-            f"{Figure(ours.median / runs)} a child", samples=samples,
-        )  # fmt: skip
+            f"replay of {runs:,} children",
+            Figure(ours.median),
+            Figure(theirs.median, name="in a row"),
+            ratio(ours, theirs),
+            Target(RATIO_MAX),
+            f"{Figure(ours.median / runs)} a child",
+            samples=samples,
+        )
 
 
 def _replays(

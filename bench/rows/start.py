@@ -15,10 +15,28 @@ BACKEND = "perdure.storage.sqlite.backend"
 FIRST_PROGRAM = "perdure.agent, perdure.open, perdure.Schema, perdure.step, perdure.tool"
 DEPENDENCIES = "apsw, msgspec, zstandard"
 FRAMEWORKS = (
-    "pydantic", "pydantic_ai", "langgraph", "langchain", "langchain_core", "openai", "agents",
-    "anthropic", "autogen", "crewai", "llama_index", "smolagents", "fastapi", "starlette",
-    "uvicorn", "sqlalchemy", "psycopg", "boto3", "numpy", "opentelemetry", "cryptography",
-)  # fmt: skip
+    "pydantic",
+    "pydantic_ai",
+    "langgraph",
+    "langchain",
+    "langchain_core",
+    "openai",
+    "agents",
+    "anthropic",
+    "autogen",
+    "crewai",
+    "llama_index",
+    "smolagents",
+    "fastapi",
+    "starlette",
+    "uvicorn",
+    "sqlalchemy",
+    "psycopg",
+    "boto3",
+    "numpy",
+    "opentelemetry",
+    "cryptography",
+)
 FACES = ("rich", "typer", "asyncio")
 
 
@@ -49,14 +67,21 @@ def import_time(workplace: Workplace) -> Iterator[Line]:
     ):
         ours = wall[name]
         yield Line(
-            what, Figure(ours.median), Figure(theirs.median, name=DEPENDENCIES),
-            ratio(ours, theirs), target,
+            what,
+            Figure(ours.median),
+            Figure(theirs.median, name=DEPENDENCIES),
+            ratio(ours, theirs),
+            target,
             f"CPU {Figure(cpu[name].median)}; the fastest took {Figure(min(ours.values))}",
             samples=wall,
-        )  # fmt: skip
+        )
     frameworks = [name for name in FRAMEWORKS if name in loaded]
     yield Line(
-        "frameworks that it imports", Figure(len(frameworks), ""), None, None, Target(0, of="ours"),
+        "frameworks that it imports",
+        Figure(len(frameworks), ""),
+        None,
+        None,
+        Target(0, of="ours"),
         f"{', '.join(frameworks) or 'none'}; {len(loaded)} modules in all; of the heavy ones: "
         f"{', '.join(also) or 'none'}",
-    )  # fmt: skip
+    )

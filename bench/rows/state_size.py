@@ -42,10 +42,13 @@ def _at(workplace: Workplace, durability: Durability, what: str) -> Iterator[Lin
         if name == first:
             continue
         yield Line(
-            what.format(name), Figure(samples[name].median),
+            what.format(name),
+            Figure(samples[name].median),
             Figure(samples[first].median, name=f"at {first}"),
-            ratio(samples[name], samples[first]), Target(RATIO_MAX), samples=samples,
-        )  # fmt: skip
+            ratio(samples[name], samples[first]),
+            Target(RATIO_MAX),
+            samples=samples,
+        )
 
 
 def _small(store: Store, size: int, count: int, given: list[Message]) -> Operation:

@@ -84,9 +84,13 @@ def step_by(append: Append) -> Callable[[int], str]:
         digest = sha256(_encode(number)).digest()[:8].hex()
         given = result(number)
         record = {
-            "t": "step", "run": "a/answering/main", "place": place,
-            "args": {"number": digest}, "preview": f"number={number!r}", "value": given,
-        }  # fmt: skip
+            "t": "step",
+            "run": "a/answering/main",
+            "place": place,
+            "args": {"number": digest},
+            "preview": f"number={number!r}",
+            "value": given,
+        }
         append([], [record], ["step", {"r": "a/answering/main", "s": place}])
         return given
 
@@ -153,11 +157,24 @@ class Line:
         seq, previous = self._seq, self._previous
         packed = self._compress(_encode([delta, records]))
         payload = b"".join((self._head, os.urandom(16), packed))
-        header = _encode([
-            1, self._agent, 1, seq + 1, previous, "main", (seq,), self._schema,
-            time.time_ns() // 1000, self._executor, 0, cause, os.urandom(8),
-            sha256(b"perdure.payload.v1\0" + payload).digest(),
-        ])  # fmt: skip
+        header = _encode(
+            [
+                1,
+                self._agent,
+                1,
+                seq + 1,
+                previous,
+                "main",
+                (seq,),
+                self._schema,
+                time.time_ns() // 1000,
+                self._executor,
+                0,
+                cause,
+                os.urandom(8),
+                sha256(b"perdure.payload.v1\0" + payload).digest(),
+            ]
+        )
         self._write(seq + 1, previous, header, payload)
         self._seq += 1
         self._previous = b"\x01" + sha256(b"perdure.commit.v1\0" + header).digest()

@@ -46,8 +46,16 @@ def steps_in_a_straight_line(url: str, schema: str) -> Iterator[Callable[[int], 
         def write(seq: int, _: bytes, header: bytes, payload: bytes) -> None:
             nonlocal before
             values: list[Any] = [
-                b"\1", no, _number(seq), _number(seq - 1), None, b"main", before, header, payload
-            ]  # fmt: skip
+                b"\1",
+                no,
+                _number(seq),
+                _number(seq - 1),
+                None,
+                b"main",
+                before,
+                header,
+                payload,
+            ]
             server.send_query_prepared(_NAME, values, _FORMATS, Format.BINARY)
             server.flush()
             if not came_soon(incoming, AWAKE_S):

@@ -144,16 +144,18 @@ def _line(what: str, name: str, costs: dict[str, Costs], note: str = "") -> Line
     limit = ceiling / one.wall.median
     by_cpu = costs["os"].cpu.median / ours.wall.median
     return Line(
-        what, Figure(1 / ours.wall.median, "/s"), Figure(limit, "/s", "ceiling"),
+        what,
+        Figure(1 / ours.wall.median, "/s"),
+        Figure(limit, "/s", "ceiling"),
         Ratio(_share(ours, one, costs[APPEND]), min(shares), max(shares)),
         Target(SHARE_OF_CEILING_MIN, at_least=True),
         f"{note}one writer {1 / one.wall.median:,.0f} /s, speed-up "
         f"{one.wall.median / ours.wall.median:.2f} of {ceiling:.2f}; CPU per commit "
         f"{Figure(ours.cpu.median)}, one writer's {Figure(one.cpu.median)} and "
         f"{Figure(one.waiting)} waiting; plain fsync wait {Figure(wait)}; "
-        f"of what the CPU alone allows (1 / CPU per commit at \"os\"): {by_cpu:.2f}",
+        f'of what the CPU alone allows (1 / CPU per commit at "os"): {by_cpu:.2f}',
         samples={"ours": ours.wall, "one": one.wall, "one, CPU": one.cpu},
-    )  # fmt: skip
+    )
 
 
 def _ceiling(one: Costs, wait: float) -> float:

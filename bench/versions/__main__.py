@@ -64,15 +64,23 @@ def _both(options: argparse.Namespace, root: Path) -> Iterator[dict[str, Peer]]:
             server = Server({"fsync": "on", "full_page_writes": "on"}).start()
             stack.callback(server.remove)
             urls = {which: (server.new_url(),) for which in sources}
-        yield {which: stack.enter_context(_peer(which, source, root, urls[which]))
-               for which, source in sources.items()}  # fmt: skip
+        yield {
+            which: stack.enter_context(_peer(which, source, root, urls[which]))
+            for which, source in sources.items()
+        }
 
 
 def _peer(which: str, source: Path, root: Path, url: Sequence[str]) -> Peer:
     folder = root / which
     folder.mkdir(exist_ok=True)
-    peer = Peer(Path(sys.executable), PROGRAM, folder, *url, bytecode=root / f"bytecode-{which}",
-                source=source)  # fmt: skip
+    peer = Peer(
+        Path(sys.executable),
+        PROGRAM,
+        folder,
+        *url,
+        bytecode=root / f"bytecode-{which}",
+        source=source,
+    )
     found = Path(peer.hello["perdure"])
     assert found == source / "perdure", f"the {which} one is {found}"
     return peer
@@ -93,10 +101,14 @@ def _lines(name: str, costs: dict[str, Costs]) -> Iterator[Line]:
     for what in ("cpu", "wall"):
         new, old = _samples(costs[NEW], what), _samples(costs[OLD], what)
         yield Line(
-            f"{name}, {what}", Figure(new.p10), Figure(old.p10, name=OLD),
-            ratio(new, old, undisturbed), Target(DEARER_MAX) if what == "cpu" else None,
-            f"medians: {new.median / old.median:.3f}", samples={NEW: new, OLD: old},
-        )  # fmt: skip
+            f"{name}, {what}",
+            Figure(new.p10),
+            Figure(old.p10, name=OLD),
+            ratio(new, old, undisturbed),
+            Target(DEARER_MAX) if what == "cpu" else None,
+            f"medians: {new.median / old.median:.3f}",
+            samples={NEW: new, OLD: old},
+        )
 
 
 def _samples(costs: Costs, what: str) -> Samples:

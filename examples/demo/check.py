@@ -55,8 +55,9 @@ def check_outages(story: Story, wanted: int) -> Check:
         found.append("there are kills without an outage")
     found += [
         f"outage {number} was not recovered from"
-        for number, outage in enumerate(story.outages, 1) if outage.ended is None
-    ]  # fmt: skip
+        for number, outage in enumerate(story.outages, 1)
+        if outage.ended is None
+    ]
     if not kills:
         return Check("nothing was killed", found)
     each = "recovered" if outages == 1 else "each recovered"
@@ -84,9 +85,10 @@ def check_trees(source: dict[str, str], dest: dict[str, str]) -> Check:
     found = [f"{path} is missing" for path in source.keys() - dest.keys()]
     found += [f"{path} should not be there" for path in dest.keys() - source.keys()]
     found += [
-        f"{path} has another hash" for path in source.keys() & dest.keys()
+        f"{path} has another hash"
+        for path in source.keys() & dest.keys()
         if source[path] != dest[path]
-    ]  # fmt: skip
+    ]
     return Check(f"{every(len(source), 'file')} arrived, with the right hash", sorted(found))
 
 
@@ -146,9 +148,15 @@ def read_log(store_path: Path) -> Log:
                 batch_bytes[place] += commit.size
         copied = [c.cause.what for c in commits if c.cause.what.endswith(" copied")]
         return Log(
-            calls, copied, agent.state, [run.status for run in store.runs(AGENT)], len(commits),
-            sum(commit.size for commit in commits), _pairs(batch_bytes), verified.root,
-        )  # fmt: skip
+            calls,
+            copied,
+            agent.state,
+            [run.status for run in store.runs(AGENT)],
+            len(commits),
+            sum(commit.size for commit in commits),
+            _pairs(batch_bytes),
+            verified.root,
+        )
 
 
 def _pairs(sizes: Counter[str]) -> list[int]:
@@ -236,9 +244,12 @@ def figures(story: Story, log: Log, seconds: float) -> list[tuple[str, str]]:
         rows.append(("bytes of log per batch", f"{statistics.mean(log.batch_bytes):,.0f}"))
         if half:
             rows.append(
-                ("", f"first half {statistics.mean(first):,.0f}, "
-                 f"second half {statistics.mean(second):,.0f}")
-            )  # fmt: skip
+                (
+                    "",
+                    f"first half {statistics.mean(first):,.0f}, "
+                    f"second half {statistics.mean(second):,.0f}",
+                )
+            )
     copied = f"{count(log.state.files_done, 'file')}, {count(log.state.bytes_done, 'byte')}"
     rows.append(("copied", copied))
     rows.append(("time", f"{seconds:.1f} s"))

@@ -52,10 +52,19 @@ class Job:
         """The same for the active process and for the standby: they settle it among themselves."""
         skip = [option for name in self.skip for option in ("--skip", name)]
         return [
-            sys.executable, "-m", "examples.demo.worker", str(self.ledger),
-            str(self.pause_s), str(self.source), str(self.dest), "--store", str(self.store),
-            "--batch-files", str(self.batch_files), *skip,
-        ]  # fmt: skip
+            sys.executable,
+            "-m",
+            "examples.demo.worker",
+            str(self.ledger),
+            str(self.pause_s),
+            str(self.source),
+            str(self.dest),
+            "--store",
+            str(self.store),
+            "--batch-files",
+            str(self.batch_files),
+            *skip,
+        ]
 
 
 @dataclass(frozen=True)
@@ -271,9 +280,11 @@ class Conductor:
         outage.kills += 1
         outage.cold |= power_cut or moment in ("starting", "taking over")
         where = {
-            "starting": "as it starts", "taking over": "as it takes over",
-            "in a batch": f"in batch {batch}", "between batches": f"just behind batch {batch}",
-        }[moment]  # fmt: skip
+            "starting": "as it starts",
+            "taking over": "as it takes over",
+            "in a batch": f"in batch {batch}",
+            "between batches": f"just behind batch {batch}",
+        }[moment]
         whom = f"processes {target.pid} and standby" if power_cut else f"process {target.pid}"
         self._tell(f"kill {number}: {whom}, {where}")
 

@@ -36,14 +36,20 @@ class Display:
         self._events: deque[tuple[float, str]] = deque(maxlen=EVENTS_SHOWN)
         self._began = time.monotonic()
         self._progress = Progress(
-            TextColumn("batches"), BarColumn(bar_width=None), MofNCompleteColumn(),
-            TimeElapsedColumn(), console=console, expand=True,
-        )  # fmt: skip
+            TextColumn("batches"),
+            BarColumn(bar_width=None),
+            MofNCompleteColumn(),
+            TimeElapsedColumn(),
+            console=console,
+            expand=True,
+        )
         self._task = self._progress.add_task("batches", total=job.batches)
         self._live = Live(
-            console=console, get_renderable=self._draw, refresh_per_second=12,
+            console=console,
+            get_renderable=self._draw,
+            refresh_per_second=12,
             vertical_overflow="crop",
-        )  # fmt: skip
+        )
 
     def follow(self, story: Story) -> None:
         """Draw this one from now on."""
@@ -56,9 +62,11 @@ class Display:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None,
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
         trace: TracebackType | None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         if self._console.is_terminal:
             self._live.stop()
 
@@ -101,8 +109,9 @@ def show_checks(console: Console, checks: list[Check]) -> None:
     for check in checks:
         console.print(
             Text("✓ ", "bold green") if check.holds else Text("✗ ", "bold red"),
-            Text(check.claim), sep="",
-        )  # fmt: skip
+            Text(check.claim),
+            sep="",
+        )
         for found in check.found[:5]:
             console.print(Text(f"    {found}", "red"))
         if len(check.found) > 5:

@@ -134,8 +134,10 @@ def tell_how_to_look(console: Console, job: Job) -> None:
     console.print(
         f"\n{escape(where(job))}; remove {'it' if _all_in_one(job) else 'them'} when you have seen "
         "enough.",
-        style="dim", highlight=False, soft_wrap=True,
-    )  # fmt: skip
+        style="dim",
+        highlight=False,
+        soft_wrap=True,
+    )
 
 
 def where(job: Job) -> str:
@@ -161,8 +163,9 @@ def main() -> int:
     except KeyboardInterrupt:
         console.print(
             f"\nInterrupted. All processes are ended. {escape(where(job))}.",
-            highlight=False, soft_wrap=True,
-        )  # fmt: skip
+            highlight=False,
+            soft_wrap=True,
+        )
         return 130
 
 
@@ -196,8 +199,9 @@ def perform(options: Options, job: Job, console: Console) -> int:
         console.print(
             f"\nKills that found their moment: {len(story.kills)} of {options.kills}. "
             f"The rest came too late for {batches}; a larger SOURCE gives them time.",
-            style="yellow", highlight=False,
-        )  # fmt: skip
+            style="yellow",
+            highlight=False,
+        )
     tell_how_to_look(console, job)
     failed = [one for one in checks if not one.holds]
     for one in failed:

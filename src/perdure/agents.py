@@ -155,9 +155,14 @@ class Agent(Generic[T]):
             return self._working.follow()
 
     def edit(
-        self, what: str = "", *, key: str | None = None, group: str | None = None,
-        tags: Iterable[str] = (), trace: str | None = None,
-    ) -> Edit[T]:  # fmt: skip
+        self,
+        what: str = "",
+        *,
+        key: str | None = None,
+        group: str | None = None,
+        tags: Iterable[str] = (),
+        trace: str | None = None,
+    ) -> Edit[T]:
         """One atomic commit: ``with agent.edit("why") as draft: draft.status = "done"``.
 
         The block works on a recording draft of the branch's head. When it ends the change is
@@ -362,9 +367,12 @@ class Agent(Generic[T]):
     # -- checkpoints and branches ----------------------------------------------------------
 
     def checkpoint(
-        self, name: str, *, config: Mapping[str, Any] | None = None,
+        self,
+        name: str,
+        *,
+        config: Mapping[str, Any] | None = None,
         dependencies: Iterable[str] = (),
-    ) -> Checkpoint:  # fmt: skip
+    ) -> Checkpoint:
         """Name the branch's head as a recovery point, with guards; the whole state is validated.
 
         Args:
@@ -387,8 +395,9 @@ class Agent(Generic[T]):
         """All branches of the agent, deleted ones included, by name."""
         return [
             Branch(ref.name, ref.seq, ref.deleted, ref.epoch, ref.holder)
-            for ref in self._refs() if ref.kind == "branch"
-        ]  # fmt: skip
+            for ref in self._refs()
+            if ref.kind == "branch"
+        ]
 
     def _refs(self) -> list[Ref]:
         reader = self._working.reader_if_created()

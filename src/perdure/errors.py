@@ -139,10 +139,11 @@ class UnknownZone(PerdureError):
 
     def __init__(self, zone: str, *, target: str = "") -> None:
         super().__init__(
-            f"the time zone {zone!r} is not in the tz database of this machine", target=target,
+            f"the time zone {zone!r} is not in the tz database of this machine",
+            target=target,
             hint="install one that has it: `pip install tzdata`, or the system's package tzdata. "
             "The value is kept as it was written",
-        )  # fmt: skip
+        )
         self.zone = zone
 
 

@@ -84,9 +84,10 @@ def drop_parts(path: str) -> None:
     inode = os.stat(path).st_ino
     with os.scandir(folder) as entries:
         parts = [
-            entry.path for entry in entries
+            entry.path
+            for entry in entries
             if entry.name.startswith(name) and entry.name.endswith(PART) and entry.inode() == inode
-        ]  # fmt: skip
+        ]
     for part in parts:
         with suppress(FileNotFoundError):
             os.unlink(part)

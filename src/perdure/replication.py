@@ -104,10 +104,11 @@ def following(source: Url, target: Url, *, resync: bool = False) -> Iterator[Fol
 
 
 def follow(
-    follower: Follower, stop: threading.Event | Flag,
+    follower: Follower,
+    stop: threading.Event | Flag,
     on_step: Callable[[Step], None] = lambda step: None,
     on_trouble: Callable[[StoreUnavailable, float], None] = lambda error, again_s: None,
-) -> None:  # fmt: skip
+) -> None:
     """Ship what is new, as it comes, until `stop` is set. Where one of the stores is unavailable,
     this goes on trying.
 
@@ -143,9 +144,12 @@ def follow(
 
 
 def promote(
-    target: Url, source: Url | None = None, *, source_is_lost: bool = False,
+    target: Url,
+    source: Url | None = None,
+    *,
+    source_is_lost: bool = False,
     take_incomplete: bool = False,
-) -> Promoted:  # fmt: skip
+) -> Promoted:
     """Make a follower a store of its own.
 
     The source, where it can be reached, is closed first, so that its writers are told where it
@@ -195,16 +199,21 @@ def _unreachable(url: Url, at: int, error: Exception) -> StoreUnavailable:
     problem = getattr(error, "problem", str(error))
     since = moment(at).isoformat() if at else "its beginning"
     return StoreUnavailable(
-        f"cannot be reached to hand over: {problem}", target=f"store {os.fspath(url)}",
+        f"cannot be reached to hand over: {problem}",
+        target=f"store {os.fspath(url)}",
         hint="if it is elsewhere, say where (`--source URL`); if it is lost, say so "
         f"(`--source-is-lost`): what it acknowledged after {since} is then lost, too",
-    )  # fmt: skip
+    )
 
 
 def migrate(
-    source: Url, target: Url, on_moved: Callable[[Moved], None] = lambda moved: None,
-    on_step: Callable[[int], None] = lambda commits: None, *, take_incomplete: bool = False,
-) -> list[Moved]:  # fmt: skip
+    source: Url,
+    target: Url,
+    on_moved: Callable[[Moved], None] = lambda moved: None,
+    on_step: Callable[[int], None] = lambda commits: None,
+    *,
+    take_incomplete: bool = False,
+) -> list[Moved]:
     """Move all agents of a store to another one while they run.
 
     What they have is copied first; then each agent has a pause of its own, in which neither store

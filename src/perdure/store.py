@@ -63,10 +63,13 @@ R = TypeVar("R")
 
 
 def open(
-    url: str | os.PathLike[str], *, durability: Durability = "sync",
-    snapshots: SnapshotPolicy | None = None, create: bool = True,
+    url: str | os.PathLike[str],
+    *,
+    durability: Durability = "sync",
+    snapshots: SnapshotPolicy | None = None,
+    create: bool = True,
     lease_ttl: timedelta = LEASE_TTL,
-) -> Store:  # fmt: skip
+) -> Store:
     """Open a store, making it if it is not there.
 
     Args:
@@ -118,9 +121,11 @@ class Store:
     """An open store. Safe to share between threads; close it, or use it in a ``with``."""
 
     def __init__(
-        self, backend: Backend, snapshots: SnapshotPolicy | None = None,
+        self,
+        backend: Backend,
+        snapshots: SnapshotPolicy | None = None,
         lease_ttl: timedelta = LEASE_TTL,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._context = Context(backend, Committer(backend), snapshots or SnapshotPolicy())
         self._lease_ttl = lease_ttl
         self._runners: dict[None, Runner] = {}
@@ -136,9 +141,11 @@ class Store:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None,
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
         trace: TracebackType | None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.close()
 
     def close(self) -> None:
@@ -219,21 +226,26 @@ class Store:
         runs = backend.runs(RunQuery(agent=name, unfinished=True))
         cancelled = [
             replace(run, status="cancelled", ended=HERE, problem=DELETED, wake_at=0, waits="")
-            for run in runs if run.agent_no == info.no
-        ]  # fmt: skip
+            for run in runs
+            if run.agent_no == info.no
+        ]
         records = [{"t": "run-cancelled", "run": run.id} for run in cancelled]
         asked = [never_begun(message) for message in backend.inbox(agent=name, kind="start")]
         deleted: dict[str, Any] = {"t": "agent-deleted"} | ({"purge": True} if purge else {})
         riders = Riders(
-            [*records, deleted], runs=cancelled, delete_agent=True, purge=purge,
+            [*records, deleted],
+            runs=cancelled,
+            delete_agent=True,
+            purge=purge,
             sends=[
                 *(
-                    one for run in cancelled
+                    one
+                    for run in cancelled
                     for one in to_family(backend, run, reader, beside=cancelled)
                 ),
                 *(message for run in asked for message in to_parents(run)),
             ],
-        )  # fmt: skip
+        )
         note(self._context, reader, branch, head, Cause("delete"), riders)
         for message in riders.sends:
             self.runner.wakeups.tell(message.run)
@@ -254,9 +266,10 @@ class Store:
         there = self._context.backend.agent(name, count(known.incarnation, "info.incarnation"))
         if there is None or there.no != count(known.no, "info.no"):
             raise NotFound(
-                "is not what this store said of an agent", target=f"agent {name!r}",
+                "is not what this store said of an agent",
+                target=f"agent {name!r}",
                 hint="store.find(name), or store.agents(), of this very store",
-            )  # fmt: skip
+            )
         return there
 
     def _working(self, info: AgentInfo, branch: str) -> WorkingCopy[Any]:
@@ -289,9 +302,13 @@ class Store:
         return export_log(self._context.backend, reader, until)
 
     def import_log(
-        self, entries: Iterable[LogEntry], *, root: str | None = None,
-        progress: Progress | None = None, total: int = 0,
-    ) -> Verified:  # fmt: skip
+        self,
+        entries: Iterable[LogEntry],
+        *,
+        root: str | None = None,
+        progress: Progress | None = None,
+        total: int = 0,
+    ) -> Verified:
         """Take in a log that `export_log` gave, byte by byte, so that every commit id holds here
         too. Checked before anything is written, and written in one transaction.
 
@@ -313,9 +330,13 @@ class Store:
     # -- runs ------------------------------------------------------------------------------
 
     def run(
-        self, function: Callable[Concatenate[Run[T], P], R], agent: str, /,
-        *args: P.args, **kwargs: P.kwargs,
-    ) -> R:  # fmt: skip
+        self,
+        function: Callable[Concatenate[Run[T], P], R],
+        agent: str,
+        /,
+        *args: P.args,
+        **kwargs: P.kwargs,
+    ) -> R:
         """Run an agent function durably on an agent, and return its result.
 
         Asked for again, a run that is finished gives its recorded result; one whose executor died
@@ -333,15 +354,23 @@ class Store:
 
     @overload
     def start(
-        self, function: Callable[Concatenate[Any, P], Coroutine[Any, Any, R]], agent: str, /,
-        *args: P.args, **kwargs: P.kwargs,
-    ) -> RunHandle[R]: ...  # fmt: skip
+        self,
+        function: Callable[Concatenate[Any, P], Coroutine[Any, Any, R]],
+        agent: str,
+        /,
+        *args: P.args,
+        **kwargs: P.kwargs,
+    ) -> RunHandle[R]: ...
 
     @overload
     def start(
-        self, function: Callable[Concatenate[Any, P], R], agent: str, /,
-        *args: P.args, **kwargs: P.kwargs,
-    ) -> RunHandle[R]: ...  # fmt: skip
+        self,
+        function: Callable[Concatenate[Any, P], R],
+        agent: str,
+        /,
+        *args: P.args,
+        **kwargs: P.kwargs,
+    ) -> RunHandle[R]: ...
 
     def start(
         self, function: Callable[..., Any], agent: str, /, *args: Any, **kwargs: Any
@@ -373,10 +402,15 @@ class Store:
         return Options(self.runner, key, queue, deadline)
 
     def runs(
-        self, agent: str | None = None, *, unfinished: bool = False,
-        status: Sequence[RunStatus] | None = None, function: str | None = None,
-        limit: int | None = None, newest_first: bool = False,
-    ) -> list[RunInfo]:  # fmt: skip
+        self,
+        agent: str | None = None,
+        *,
+        unfinished: bool = False,
+        status: Sequence[RunStatus] | None = None,
+        function: str | None = None,
+        limit: int | None = None,
+        newest_first: bool = False,
+    ) -> list[RunInfo]:
         """The runs of one agent or of all, oldest first; those at the end that were asked for and
         have not begun, which are ``pending``. With a limit it costs what it returns, and what
         `function` passes over."""

@@ -23,9 +23,11 @@ def main() -> int:
     parser.add_argument("--copies", type=int, default=2, help="agents of each kind (%(default)s)")
     parser.add_argument("--folder", type=Path, help="where the stores are; they are kept then")
     parser.add_argument(
-        "--store", choices=("sqlite", "postgres"), default="sqlite",
+        "--store",
+        choices=("sqlite", "postgres"),
+        default="sqlite",
         help="where the agents are: with postgres, a private server, which is killed, too",
-    )  # fmt: skip
+    )
     options = parser.parse_args()
     seed = options.seed or secrets.token_hex(4)
     base = options.folder or Path(tempfile.mkdtemp(prefix="perdure-chaos-"))
@@ -39,9 +41,13 @@ def main() -> int:
         left = min(ROUND_KILLS, options.kills - total.kills)
         try:
             outcome = round_of_chaos(
-                base / str(number), name, left, copies=options.copies, rounds=options.rounds,
+                base / str(number),
+                name,
+                left,
+                copies=options.copies,
+                rounds=options.rounds,
                 postgres=options.store == "postgres",
-            )  # fmt: skip
+            )
         except ChaosError as error:
             print(f"FAILED with seed {name} after {total.kills} kills:\n{error}", file=sys.stderr)
             print(f"what is left of it: {base / str(number)}", file=sys.stderr)

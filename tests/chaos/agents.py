@@ -135,9 +135,11 @@ async def gathering(run: perdure.AsyncRun[dict[str, Any]], rounds: int) -> list[
     for number in range(rounds):
         op = f"op-{number}"
         done += await asyncio.gather(
-            probed_async(run.agent, f"{op}-a"), asked_async(run.agent, f"{op}-b"),
-            run.call(probed, run.agent, f"{op}-c"), run.call(again, run.agent, f"{op}-d"),
-        )  # fmt: skip
+            probed_async(run.agent, f"{op}-a"),
+            asked_async(run.agent, f"{op}-b"),
+            run.call(probed, run.agent, f"{op}-c"),
+            run.call(again, run.agent, f"{op}-d"),
+        )
         async with asyncio.TaskGroup() as group:
             squares = [group.create_task(run.call(think, n)) for n in range(3)]
             late = group.create_task(asked_async(run.agent, f"{op}-e"))
@@ -245,8 +247,15 @@ def returning(run: perdure.Run[dict[str, Any]], rounds: int) -> list[str]:
 FUNCTIONS: dict[str, Any] = {
     function.__name__: function
     for function in (
-        busy, abreast, gathering, listening, listening_async, parent, child, turning,
+        busy,
+        abreast,
+        gathering,
+        listening,
+        listening_async,
+        parent,
+        child,
+        turning,
         returning,
     )
-}  # fmt: skip
+}
 ASYNC = ("gathering", "listening_async")

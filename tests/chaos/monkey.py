@@ -62,9 +62,14 @@ class Outcome:
 
 
 def round_of_chaos(
-    folder: Path, seed: str, kills: int, *, copies: int = 2, rounds: int = 6,
+    folder: Path,
+    seed: str,
+    kills: int,
+    *,
+    copies: int = 2,
+    rounds: int = 6,
     postgres: bool = False,
-) -> Outcome:  # fmt: skip
+) -> Outcome:
     """One store, its agents, and up to so many kills; then it is left alone, and checked.
 
     Args:
@@ -107,9 +112,13 @@ def round_of_chaos(
 
 class _Monkey:
     def __init__(
-        self, site: Site, dice: random.Random, kills: int, outcome: Outcome,
+        self,
+        site: Site,
+        dice: random.Random,
+        kills: int,
+        outcome: Outcome,
         database: Database | None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._site = site
         self._database = database
         self._dice = dice

@@ -62,9 +62,10 @@ class Site:
         while True:
             try:
                 return perdure.open(
-                    self.where, durability=self.durability,
+                    self.where,
+                    durability=self.durability,
                     lease_ttl=timedelta(seconds=self.lease_ttl_s),
-                )  # fmt: skip
+                )
             except perdure.StoreUnavailable:  # its server was killed, too
                 if not self.url or time.monotonic() > until:
                     raise
@@ -161,9 +162,10 @@ def _run(site: Site, store: Store, info: RunInfo) -> None:
 
 async def _stand_by_async(site: Site) -> None:
     async with perdure.open_async(
-        site.where, durability=site.durability,
+        site.where,
+        durability=site.durability,
         lease_ttl=timedelta(seconds=site.lease_ttl_s),
-    ) as store:  # fmt: skip
+    ) as store:
 
         async def run(info: RunInfo) -> None:
             try:

@@ -176,8 +176,10 @@ def alike(theirs: Any, ours: Any, thread: str) -> int:
     assert [one.config for one in here] == [one.config for one in there]
     for a, b in zip(there, here, strict=True):
         assert (b.checkpoint, b.metadata, b.parent_config) == (
-            a.checkpoint, a.metadata, a.parent_config,
-        )  # fmt: skip
+            a.checkpoint,
+            a.metadata,
+            a.parent_config,
+        )
         assert types_of(b.checkpoint) == types_of(a.checkpoint)
         assert [tuple(one) for one in b.pending_writes] == [tuple(one) for one in a.pending_writes]
     return len(there)

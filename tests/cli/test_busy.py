@@ -63,10 +63,12 @@ def test_a_run_that_is_executing_is_named_with_a_way_to_end_it(operator: Operato
     @perdure.tool
     def look(path: str) -> str:
         tried = (
-            ["undo", "ticket-42"], ["undo", "ticket-42", "--cancel-run"],
-            ["rollback", "ticket-42", "3"], ["checkpoint", "ticket-42", "x"],
+            ["undo", "ticket-42"],
+            ["undo", "ticket-42", "--cancel-run"],
+            ["rollback", "ticket-42", "3"],
+            ["checkpoint", "ticket-42", "x"],
             ["settle", "ticket-42", "look#1", "--not-done"],
-        )  # fmt: skip
+        )
         for words in tried:
             code, said = operator.refused(*words)
             assert code == 4

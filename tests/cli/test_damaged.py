@@ -67,14 +67,22 @@ def test_the_commands_that_an_error_names_can_be_pasted(tmp_path: Path) -> None:
     assert code == 5
     commands = re.findall(r"`(perdure [^`]+)`", said)
     assert [command.split()[3] for command in commands] == [
-        "rollback", "fork", "state", "export", "verify"
-    ]  # fmt: skip
+        "rollback",
+        "fork",
+        "state",
+        "export",
+        "verify",
+    ]
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
     for command in reversed(commands):
         done = subprocess.run(
-            command, shell=True, executable="/bin/bash", capture_output=True, text=True,
+            command,
+            shell=True,
+            executable="/bin/bash",
+            capture_output=True,
+            text=True,
             env={**os.environ, "PATH": path},
-        )  # fmt: skip
+        )
         assert done.returncode == (5 if " verify " in command else 0), done.stderr
     assert operator.json("state", NAME)["state"] == {"n": 1}
     assert operator.json("state", NAME, "--branch", f"before-{last + 1}")["state"] == {"n": 1}

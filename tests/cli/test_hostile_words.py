@@ -22,11 +22,22 @@ from tests.cli.operator import Operator, crash
 from tests.source_tree import ROOT, SOURCE
 
 VIEWS = (
-    ("ls",), ("show", "AGENT"), ("log", "AGENT"), ("log", "-p", "AGENT"), ("state", "AGENT"),
-    ("diff", "AGENT", "1"), ("branches", "AGENT"), ("stats",), ("runs",), ("why", "AGENT"),
-    ("run", "show", "AGENT"), ("effects", "AGENT"), ("verify", "--no-pages", "AGENT"),
-    ("cancel", "AGENT"), ("undo", "AGENT"),
-)  # fmt: skip
+    ("ls",),
+    ("show", "AGENT"),
+    ("log", "AGENT"),
+    ("log", "-p", "AGENT"),
+    ("state", "AGENT"),
+    ("diff", "AGENT", "1"),
+    ("branches", "AGENT"),
+    ("stats",),
+    ("runs",),
+    ("why", "AGENT"),
+    ("run", "show", "AGENT"),
+    ("effects", "AGENT"),
+    ("verify", "--no-pages", "AGENT"),
+    ("cancel", "AGENT"),
+    ("undo", "AGENT"),
+)
 
 
 @pytest.fixture
@@ -231,7 +242,8 @@ def test_no_error_says_a_name_of_others_as_it_is() -> None:
                     found += [
                         f"{path.name}:{part.lineno} {ast.unparse(part.value)}"
                         for part in ast.walk(problem)
-                        if isinstance(part, ast.FormattedValue) and part.conversion == -1
+                        if isinstance(part, ast.FormattedValue)
+                        and part.conversion == -1
                         and OF_OTHERS.fullmatch(ast.unparse(part.value))
-                    ]  # fmt: skip
+                    ]
     assert found == []

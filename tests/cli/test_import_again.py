@@ -101,7 +101,7 @@ def refused(operator: Operator, source: tuple[str, Opens]) -> str:
             lambda: asking, [{"log": []}, Command(resume="a"), Command(resume="b")], id="interrupts"
         ),
     ],
-)  # fmt: skip
+)
 def test_what_a_task_stopped_for_changes(
     operator: Operator, source: tuple[str, Opens], work: Any, given: list[Any]
 ) -> None:
@@ -126,9 +126,11 @@ def test_killed_while_it_takes_them_over(operator: Operator, source: tuple[str, 
         call(saver, asking, Command(resume="a"))
     words = ["import-langgraph", source[0], "--store", str(operator.path)]
     done = subprocess.run(
-        [sys.executable, "-c", DIES, "put_writes", "2", *words], cwd=ROOT,
-        capture_output=True, check=False,
-    )  # fmt: skip
+        [sys.executable, "-c", DIES, "put_writes", "2", *words],
+        cwd=ROOT,
+        capture_output=True,
+        check=False,
+    )
     assert done.returncode == -signal.SIGKILL, done.stderr
     imported(operator, source)
 

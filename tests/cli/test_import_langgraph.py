@@ -169,9 +169,11 @@ def test_killed_in_the_middle_it_goes_on(
     """Between a checkpoint and its writes, and before they were compared."""
     words = ["import-langgraph", str(source), "--store", str(operator.path)]
     done = subprocess.run(
-        [sys.executable, "-c", DIES, call, str(number), *words], cwd=ROOT,
-        capture_output=True, check=False,
-    )  # fmt: skip
+        [sys.executable, "-c", DIES, call, str(number), *words],
+        cwd=ROOT,
+        capture_output=True,
+        check=False,
+    )
     assert done.returncode == -signal.SIGKILL, done.stderr
     assert commits(operator.path)
     operator.see("import-langgraph", str(source))
@@ -327,17 +329,23 @@ def test_checkpoints_of_old_formats(source: Path, operator: Operator) -> None:
     """JSON, with `pending_sends`, and writes without a path: as LangGraph shows them."""
     connection = sqlite3.connect(source)
     message = {
-        "lc": 2, "type": "constructor", "method": [None, "construct"],
-        "id": ["langchain_core", "messages", "human", "HumanMessage"], "args": [],
+        "lc": 2,
+        "type": "constructor",
+        "method": [None, "construct"],
+        "id": ["langchain_core", "messages", "human", "HumanMessage"],
+        "args": [],
         "kwargs": {"content": "Hi", "type": "human", "id": "1"},
-    }  # fmt: skip
+    }
     old = {
-        "v": 1, "id": "1ef4f797-8335-6428-8001-8a1503f9b875",
-        "ts": "2024-07-31T20:14:19.804150+00:00", "pending_sends": [],
+        "v": 1,
+        "id": "1ef4f797-8335-6428-8001-8a1503f9b875",
+        "ts": "2024-07-31T20:14:19.804150+00:00",
+        "pending_sends": [],
         "channel_values": {"messages": [message], "n": 1.5},
         "channel_versions": {"messages": "00000000000000000000000000000002.0.5", "n": 2},
-        "versions_seen": {"node": {"messages": 1}}, "current_tasks": {},
-    }  # fmt: skip
+        "versions_seen": {"node": {"messages": 1}},
+        "current_tasks": {},
+    }
     with connection:
         connection.execute(
             "INSERT INTO checkpoints VALUES ('old', '', ?, NULL, 'json', ?, ?)",
@@ -434,9 +442,11 @@ def test_checkpoints_that_are_none(source: Path, operator: Operator) -> None:
     connection = sqlite3.connect(source)
     with connection:
         for thread, change in (
-            ("answered", "metadata = '[]'"), ("asked", "type = 'pickle'"),
-            ("chat", "metadata = '{'"), ("diary", f"checkpoint = x'{list_of_nothing.hex()}'"),
-        ):  # fmt: skip
+            ("answered", "metadata = '[]'"),
+            ("asked", "type = 'pickle'"),
+            ("chat", "metadata = '{'"),
+            ("diary", f"checkpoint = x'{list_of_nothing.hex()}'"),
+        ):
             connection.execute(f"UPDATE checkpoints SET {change} WHERE thread_id = ?", (thread,))
     connection.close()
     result = operator.type("import-langgraph", str(source))
@@ -444,10 +454,11 @@ def test_checkpoints_that_are_none(source: Path, operator: Operator) -> None:
     assert "4 threads left: answered, asked, chat, diary" in result.stdout
     said = " ".join(result.stderr.split())
     for words in (
-        "is none that LangGraph can go on from: 'metadata' is a list", "it was pickled",
+        "is none that LangGraph can go on from: 'metadata' is a list",
+        "it was pickled",
         "LangGraph's own saver cannot read it (JSONDecodeError",
         "is none that LangGraph can go on from: it is a list",
-    ):  # fmt: skip
+    ):
         assert words in said
 
 

@@ -71,9 +71,11 @@ def test_killed_in_the_middle_it_goes_on(
     """Between a checkpoint and its writes, and before they were compared."""
     words = ["import-langgraph", original.url(), "--store", str(operator.path)]
     done = subprocess.run(
-        [sys.executable, "-c", DIES, call, str(number), *words], cwd=ROOT,
-        capture_output=True, check=False,
-    )  # fmt: skip
+        [sys.executable, "-c", DIES, call, str(number), *words],
+        cwd=ROOT,
+        capture_output=True,
+        check=False,
+    )
     assert done.returncode == -signal.SIGKILL, done.stderr
     operator.see("import-langgraph", original.url())
     assert all_alike(original, operator.path)

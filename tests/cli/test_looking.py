@@ -153,9 +153,12 @@ def test_diff(operator: Operator) -> None:
     changes = {one["path"]: one for one in operator.json("diff", "ticket-42", "3", "what-if")}
     assert changes == {
         "state.status": {
-            "path": "state.status", "kind": "changed", "before": "pending", "after": "refused",
+            "path": "state.status",
+            "kind": "changed",
+            "before": "pending",
+            "after": "refused",
         }
-    }  # fmt: skip
+    }
     assert operator.see("diff", "ticket-42", "3", "3") == "nothing differs\n"
     assert operator.json("diff", "ticket-42", "3", "3") == []
 
@@ -182,10 +185,23 @@ def test_stats(operator: Operator) -> None:
 def test_a_mistyped_name_creates_nothing(operator: Operator) -> None:
     before = operator.path.read_bytes()
     for command, *rest in (
-        ("show",), ("log",), ("state",), ("diff", "1"), ("branches",), ("stats",), ("undo",),
-        ("redo",), ("fork", "x"), ("checkpoint", "x"), ("rollback", "1"), ("effects",),
-        ("settle", "refund#1", "--not-done"), ("verify",), ("export",), ("runs",),
-    ):  # fmt: skip
+        ("show",),
+        ("log",),
+        ("state",),
+        ("diff", "1"),
+        ("branches",),
+        ("stats",),
+        ("undo",),
+        ("redo",),
+        ("fork", "x"),
+        ("checkpoint", "x"),
+        ("rollback", "1"),
+        ("effects",),
+        ("settle", "refund#1", "--not-done"),
+        ("verify",),
+        ("export",),
+        ("runs",),
+    ):
         code, said = operator.refused(command, "tickt-42", *rest)
         assert code == 3
         assert "did you mean ticket-42" in said, command
@@ -224,18 +240,31 @@ def test_a_deleted_agent_is_said_to_be_so(operator: Operator) -> None:
 def test_every_command_answers_in_json(operator: Operator) -> None:
     """The list that this goes by is the command line's own, so that no command is forgotten."""
     asked = {
-        "ls": [], "show": ["ticket-42"], "log": ["ticket-42"], "state": ["ticket-42"],
-        "diff": ["ticket-42", "1"], "branches": ["ticket-42"], "stats": [],
-        "fork": ["ticket-42", "new"], "checkpoint": ["ticket-42", "point"],
-        "undo": ["ticket-42"], "redo": ["ticket-42"], "rollback": ["ticket-42", "3"],
-        "runs": [], "effects": ["ticket-43"], "settle": ["ticket-43", "refund#1", "--not-done"],
-        "why": ["ticket-43"], "answer": ["ticket-43"], "signal": ["ticket-43", "go"],
+        "ls": [],
+        "show": ["ticket-42"],
+        "log": ["ticket-42"],
+        "state": ["ticket-42"],
+        "diff": ["ticket-42", "1"],
+        "branches": ["ticket-42"],
+        "stats": [],
+        "fork": ["ticket-42", "new"],
+        "checkpoint": ["ticket-42", "point"],
+        "undo": ["ticket-42"],
+        "redo": ["ticket-42"],
+        "rollback": ["ticket-42", "3"],
+        "runs": [],
+        "effects": ["ticket-43"],
+        "settle": ["ticket-43", "refund#1", "--not-done"],
+        "why": ["ticket-43"],
+        "answer": ["ticket-43"],
+        "signal": ["ticket-43", "go"],
         "cancel": ["ticket-43/support/main"],
         "retry": ["ticket-43/support/main", "--from", "lookup#1"],
         "resume": ["--all", "--agent", "ticket-43", "--yes"],
-        "verify": [], "repair": [],
+        "verify": [],
+        "repair": [],
         "export": ["ticket-42", "-o", str(operator.path.with_name("out.jsonl"))],
-    }  # fmt: skip
+    }
     elsewhere = {"import", "import-langgraph", "worker"}
     elsewhere |= {"replicate", "promote", "migrate", "restore"}  # see test_replicate
     elsewhere |= {"purge", "trim"}  # see test_purge, test_trim
@@ -421,8 +450,11 @@ def test_the_log_of_a_run_that_waits_says_for_what_and_what_came(tmp_path: Path)
             thread.join()
     said = Operator(path).see("log", "a")
     for words in (
-        "run waits: wanting  for signal 'note'", "run goes on: wanting",
+        "run waits: wanting  for signal 'note'",
+        "run goes on: wanting",
         "refused at wait_for:note#1: state: Expected `str`, got `int`",
-        "← wait_for:note#1 → 'text'", "for an answer to 'Go on?'", "← ask#1 → True  from ann",
-    ):  # fmt: skip
+        "← wait_for:note#1 → 'text'",
+        "for an answer to 'Go on?'",
+        "← ask#1 → True  from ann",
+    ):
         assert words in said, said

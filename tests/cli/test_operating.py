@@ -213,9 +213,16 @@ def test_a_run_is_set_back_to_a_step_and_another_forked_from_it(operator: Operat
 
 @pytest.mark.parametrize(
     ("words", "value"),
-    [("42", 42), ('"42"', "42"), ("ann", "ann"), ("by bank, today", "by bank, today"),
-     ('{"a": [1]}', {"a": [1]}), ("null", None), ("true", True)],
-)  # fmt: skip
+    [
+        ("42", 42),
+        ('"42"', "42"),
+        ("ann", "ann"),
+        ("by bank, today", "by bank, today"),
+        ('{"a": [1]}', {"a": [1]}),
+        ("null", None),
+        ("true", True),
+    ],
+)
 def test_a_value_is_json_or_plain_words(words: str, value: object) -> None:
     assert value_of("VALUE", words) == value
 

@@ -19,9 +19,7 @@ from tests.cli.operator import Operator
 COMMAND = [sys.executable, "-m", "perdure"]
 
 
-def run(
-    *words: str, store: Path | None = None, **more: str
-) -> subprocess.CompletedProcess[str]:  # fmt: skip
+def run(*words: str, store: Path | None = None, **more: str) -> subprocess.CompletedProcess[str]:
     env = {**os.environ, **more}
     env.pop("PERDURE_STORE", None)
     if store is not None:
@@ -213,9 +211,14 @@ def test_colour_for_a_person(operator: Operator) -> None:
     env.pop("NO_COLOR", None)
     try:
         subprocess.run(
-            [*COMMAND, "runs"], stdout=follower, stderr=follower, stdin=follower, env=env,
-            timeout=60, check=True,
-        )  # fmt: skip
+            [*COMMAND, "runs"],
+            stdout=follower,
+            stderr=follower,
+            stdin=follower,
+            env=env,
+            timeout=60,
+            check=True,
+        )
         shown = os.read(leader, 100_000).decode()
     finally:
         os.close(leader)
@@ -252,9 +255,14 @@ def terminal(*words: str, store: Path, columns: int = 80) -> str:
     env["TERM"] = "dumb"
     try:
         subprocess.run(
-            [*COMMAND, *words], stdout=follower, stderr=subprocess.DEVNULL, stdin=follower,
-            env=env, timeout=60, check=True,
-        )  # fmt: skip
+            [*COMMAND, *words],
+            stdout=follower,
+            stderr=subprocess.DEVNULL,
+            stdin=follower,
+            env=env,
+            timeout=60,
+            check=True,
+        )
         return os.read(leader, 100_000).decode().replace("\r\n", "\n")
     finally:
         os.close(leader)
@@ -333,12 +341,19 @@ def test_closed_streams(operator: Operator) -> None:
     env = {**os.environ, "PERDURE_STORE": str(operator.path)}
     shell = f"{COMMAND[0]} -m perdure"
     for words, code in (
-        ("ls >&-", 0), ("ls 2>&-", 0), ("ls <&-", 0), ("nothing >&- 2>&-", 2),
+        ("ls >&-", 0),
+        ("ls 2>&-", 0),
+        ("ls <&-", 0),
+        ("nothing >&- 2>&-", 2),
         ("cancel --all <&-", 2),
-    ):  # fmt: skip
+    ):
         found = subprocess.run(
-            ["sh", "-c", f"{shell} {words}"], capture_output=True, text=True, env=env, timeout=60,
+            ["sh", "-c", f"{shell} {words}"],
+            capture_output=True,
+            text=True,
+            env=env,
+            timeout=60,
             check=False,
-        )  # fmt: skip
+        )
         assert found.returncode == code, (words, found.stderr)
         assert "unexpected" not in found.stderr

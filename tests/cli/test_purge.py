@@ -12,8 +12,10 @@ def test_what_was_deleted_goes_and_is_proved_still(operator: Operator) -> None:
         store.delete("ticket-43")
     found = operator.json("purge", "--shrink")
     assert found == {
-        "purged": [{"agent": "ticket-42", "incarnation": 1}], "kept": [], "shrunk": True
-    }  # fmt: skip
+        "purged": [{"agent": "ticket-42", "incarnation": 1}],
+        "kept": [],
+        "shrunk": True,
+    }
     assert "nothing was deleted to be purged" in operator.see("purge")
     assert "purged" in operator.see("verify", "ticket-42")
     assert "purged" in operator.refused("log", "--all", "ticket-42")[1]

@@ -37,9 +37,13 @@ def commands(said: str) -> list[str]:
 def paste(command: str) -> "subprocess.CompletedProcess[str]":
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
     return subprocess.run(
-        command, shell=True, executable="/bin/bash", capture_output=True, text=True,
+        command,
+        shell=True,
+        executable="/bin/bash",
+        capture_output=True,
+        text=True,
         env={**os.environ, "PATH": path},
-    )  # fmt: skip
+    )
 
 
 def test_a_flipped_bit_costs_the_commit_that_it_is_in(operator: Operator) -> None:

@@ -257,8 +257,9 @@ def test_it_follows_until_it_is_told_to_end(source: str, target: str) -> None:
     that it said is in."""
     process = subprocess.Popen(
         [sys.executable, "-m", "perdure", "replicate", source, target, "--follow", "--json"],
-        stdout=subprocess.PIPE, text=True,
-    )  # fmt: skip
+        stdout=subprocess.PIPE,
+        text=True,
+    )
     try:
         assert process.stdout is not None
         first = json.loads(process.stdout.readline())

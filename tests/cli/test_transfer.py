@@ -42,9 +42,14 @@ def test_the_same_agent_with_the_same_ids(
     assert "root " + root in destination.see("import", str(export))
     assert destination.json("verify", "ticket-42", "--anchor", root)["ok"]
     for command in (
-        ["log", "--all"], ["branches", "--all"], ["runs"], ["effects"], ["state"],
-        ["state", "--at", "before refund"], ["state", "-b", "what-if"],
-    ):  # fmt: skip
+        ["log", "--all"],
+        ["branches", "--all"],
+        ["runs"],
+        ["effects"],
+        ["state"],
+        ["state", "--at", "before refund"],
+        ["state", "-b", "what-if"],
+    ):
         words = [command[0], "ticket-42", *command[1:]]
         theirs, ours = operator.json(*words), destination.json(*words)
         for branch in theirs.get("branches", []) if isinstance(theirs, dict) else []:

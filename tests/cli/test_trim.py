@@ -36,9 +36,11 @@ def test_a_ledger_does_not_say_that_there_were_no_calls(operator: Operator) -> N
     assert said.count("removed by retention") == 2 and said.count("done") == 2
     states = [(one["place"], one["state"]) for one in operator.json("effects", "spender")]
     assert states == [
-        ("charged#1", "removed"), ("charged#2", "removed"),
-        ("charged#1", "done"), ("charged#2", "done"),
-    ]  # fmt: skip
+        ("charged#1", "removed"),
+        ("charged#2", "removed"),
+        ("charged#1", "done"),
+        ("charged#2", "done"),
+    ]
     shown = operator.see("run", "show", run["id"])
     for place in ("looked#1", "charged#1", "charged#2"):
         assert shown.count(place) == 1
@@ -71,8 +73,10 @@ def test_what_went_is_told_by_each_command(operator: Operator) -> None:
 
 def test_all_agents_by_age_and_what_holds(operator: Operator) -> None:
     assert operator.json("trim", "--older-than", "1d") == {
-        "trimmed": [], "kept": [], "shrunk": False
-    }  # fmt: skip
+        "trimmed": [],
+        "kept": [],
+        "shrunk": False,
+    }
     found = operator.json("trim", "--older-than", "0s", "--shrink")
     assert "ticket-42" in [one["agent"] for one in found["trimmed"]]
     # The run of the other one has a call in doubt, and holds what it needs.

@@ -17,10 +17,19 @@ ZONES = st.sampled_from(
     [None, dt.UTC, dt.timezone(dt.timedelta(hours=2)), ZoneInfo("Europe/Berlin")]
 )
 SCALARS = (
-    st.none() | st.booleans() | st.integers() | st.floats() | st.binary(max_size=9)
-    | st.text(st.characters(), max_size=9) | st.dates() | st.timedeltas() | st.uuids()
-    | st.datetimes(timezones=ZONES) | st.times(timezones=ZONES) | st.decimals(allow_nan=False)
-)  # fmt: skip
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats()
+    | st.binary(max_size=9)
+    | st.text(st.characters(), max_size=9)
+    | st.dates()
+    | st.timedeltas()
+    | st.uuids()
+    | st.datetimes(timezones=ZONES)
+    | st.times(timezones=ZONES)
+    | st.decimals(allow_nan=False)
+)
 KEYS = st.text(max_size=5) | st.integers() | st.sampled_from(["$set", "$bytes", "$map", "$other"])
 VALUES: st.SearchStrategy[Any] = st.recursive(
     SCALARS,
@@ -63,10 +72,14 @@ def test_short_values() -> None:
 @pytest.mark.parametrize(
     ("count", "said"),
     [
-        (0, "0 B"), (999, "999 B"), (1000, "1.0 kB"), (1_234_567, "1.2 MB"),
-        (999_960, "1.0 MB"), (5 * 10**15, "5000.0 TB"),
+        (0, "0 B"),
+        (999, "999 B"),
+        (1000, "1.0 kB"),
+        (1_234_567, "1.2 MB"),
+        (999_960, "1.0 MB"),
+        (5 * 10**15, "5000.0 TB"),
     ],
-)  # fmt: skip
+)
 def test_sizes(count: int, said: str) -> None:
     assert words.size(count) == said
 
@@ -78,6 +91,12 @@ def test_ago() -> None:
         for seconds in (-5, 0, 30, 90, 3700, 7300, 90_000, 200_000)
     ]
     assert said == [
-        "in the future", "just now", "30 s ago", "1 min ago", "1 hour ago", "2 hours ago",
-        "1 day ago", "2 days ago",
-    ]  # fmt: skip
+        "in the future",
+        "just now",
+        "30 s ago",
+        "1 min ago",
+        "1 hour ago",
+        "2 hours ago",
+        "1 day ago",
+        "2 days ago",
+    ]

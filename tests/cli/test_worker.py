@@ -44,9 +44,13 @@ class Terminal:
 
     def worker(self, *words: str) -> subprocess.Popen[str]:
         process = subprocess.Popen(
-            [*COMMAND, "worker", *words], cwd=self.folder, text=True, stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE, env={**os.environ, "PERDURE_STORE": "a.db"},
-        )  # fmt: skip
+            [*COMMAND, "worker", *words],
+            cwd=self.folder,
+            text=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env={**os.environ, "PERDURE_STORE": "a.db"},
+        )
         self.processes.append(process)
         return process
 
@@ -69,9 +73,13 @@ def start(folder: Path, name: str, agent: str, *args: object) -> str:
         f"    print(store.start(jobs.{name}, {agent!r}, *json.loads(sys.argv[1])).id)"
     )
     made = subprocess.run(
-        [sys.executable, "-c", program, json.dumps(args)], cwd=folder, text=True, check=True,
-        capture_output=True, timeout=BOUND_S,
-    )  # fmt: skip
+        [sys.executable, "-c", program, json.dumps(args)],
+        cwd=folder,
+        text=True,
+        check=True,
+        capture_output=True,
+        timeout=BOUND_S,
+    )
     return made.stdout.strip()
 
 

@@ -70,9 +70,11 @@ class Order:
 
 ORDER_1 = perdure.Schema(dict, id="order", version=1)
 ORDER_2 = perdure.Schema(
-    Order, id="order", version=(2, 1),
+    Order,
+    id="order",
+    version=(2, 1),
     migrations={1: lambda old: {"cents": old["total"] * 100, "lines": old["lines"]}},
-)  # fmt: skip
+)
 
 
 class Died(BaseException):
@@ -264,15 +266,26 @@ def expected(store: perdure.Store) -> dict[str, Any]:
             assert info is not None
             reader = LogReader(backend, info)
             commits = [
-                {"seq": commit.seq, "id": id_text(commit.id), "kind": commit.cause.kind,
-                 "branch": commit.branch, "state": state_hash(reader.fold(commit.seq).state)}
+                {
+                    "seq": commit.seq,
+                    "id": id_text(commit.id),
+                    "kind": commit.cause.kind,
+                    "branch": commit.branch,
+                    "state": state_hash(reader.fold(commit.seq).state),
+                }
                 for commit in reader.commits()
-            ]  # fmt: skip
+            ]
             refs = {ref.name: [ref.kind, ref.seq, ref.deleted] for ref in backend.refs(info.no)}
             logs.append(
-                {"agent": name, "incarnation": incarnation, "deleted": info.deleted,
-                 "commits": commits, "snapshots": reader.snapshot_seqs(), "refs": refs}
-            )  # fmt: skip
+                {
+                    "agent": name,
+                    "incarnation": incarnation,
+                    "deleted": info.deleted,
+                    "commits": commits,
+                    "snapshots": reader.snapshot_seqs(),
+                    "refs": refs,
+                }
+            )
     runs = {run.id: [run.status, run.started, run.ended] for run in store.runs()}
     left = [[one.no, one.run, one.kind, one.name, one.key, one.who] for one in backend.inbox()]
     return {"logs": logs, "runs": runs, "inbox": left}

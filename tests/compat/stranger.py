@@ -434,11 +434,16 @@ class Log:
             case "checkpoint":
                 self.refs[record["name"]] = ("checkpoint", entry.seq, False)
                 self.checkpoints[record["name"]] = {
-                    "name": record["name"], "seq": entry.seq, "state_hash": record["state"],
-                    "schema_id": entry.schema[0], "schema_version": entry.schema[1:],
-                    "config_hash": record["config"], "dependencies": record["dependencies"],
-                    "run": record["run"], "position": record["position"],
-                }  # fmt: skip
+                    "name": record["name"],
+                    "seq": entry.seq,
+                    "state_hash": record["state"],
+                    "schema_id": entry.schema[0],
+                    "schema_version": entry.schema[1:],
+                    "config_hash": record["config"],
+                    "dependencies": record["dependencies"],
+                    "run": record["run"],
+                    "position": record["position"],
+                }
             case "branch-deleted":
                 kind, seq, _ = self.refs[record["name"]]
                 self.refs[record["name"]] = (kind, seq, True)

@@ -23,8 +23,16 @@ from tests.compat import stranger
 from tests.compat.make_fixture import NAME, VALUES
 
 WAITING = (
-    "wake_at", "waits", "turn", "turn_at", "version", "queue", "parent", "started_at", "changed_at",
-)  # fmt: skip
+    "wake_at",
+    "waits",
+    "turn",
+    "turn_at",
+    "version",
+    "queue",
+    "parent",
+    "started_at",
+    "changed_at",
+)
 """What the second format adds to a row of a run."""
 
 HERE = Path(__file__).resolve().parent
@@ -182,8 +190,11 @@ def test_projections_follow_from_the_log(path: Path) -> None:
         for run, status, started, ended, result, branch in rows:
             known = log.runs[run]
             assert (status, started, ended, branch) == (
-                known["status"], known["started"], known["ended"], known["branch"],
-            )  # fmt: skip
+                known["status"],
+                known["started"],
+                known["ended"],
+                known["branch"],
+            )
             assert same(stranger.unpack(result), known["result"])
         if path.stem == "format-1":
             continue
@@ -193,8 +204,9 @@ def test_projections_follow_from_the_log(path: Path) -> None:
     if path.stem != "format-1":
         values = db.execute("SELECT value FROM inbox ORDER BY no").fetchall()
         assert [value if value is None else stranger.unpack(value) for (value,) in values] == [
-            *[None] * 5, {"when": dt.datetime(2026, 1, 2)},  # those that were taken out, and one
-        ]  # fmt: skip
+            *[None] * 5,
+            {"when": dt.datetime(2026, 1, 2)},  # those that were taken out, and one
+        ]
     db.close()
 
 
@@ -212,8 +224,11 @@ def test_the_stranger_is_one() -> None:
         name
         for node in ast.walk(tree)
         for name in (
-            [alias.name for alias in node.names] if isinstance(node, ast.Import)
-            else [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+            [alias.name for alias in node.names]
+            if isinstance(node, ast.Import)
+            else [node.module or ""]
+            if isinstance(node, ast.ImportFrom)
+            else []
         )
-    }  # fmt: skip
+    }
     assert not any(name.startswith("perdure") for name in names)

@@ -112,9 +112,7 @@ def test_processes_that_upgrade_at_once(path: str) -> None:
         "b = B(sys.argv[1]); print(len(b.runs()))"
     )
     command = [sys.executable, "-c", code, path]
-    processes = [
-        subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(3)
-    ]  # fmt: skip
+    processes = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(3)]
     said = [process.communicate()[0] for process in processes]
     assert len(set(said)) == 1 and int(said[0]) > 3
     backend = SqliteBackend(path)

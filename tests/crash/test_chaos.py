@@ -19,10 +19,24 @@ def test_nothing_is_repeated_or_stranded_though_every_process_is_killed(
     """In a process of its own: it forks, and may have neither threads nor an open store."""
     done = subprocess.run(
         [
-            sys.executable, "-m", "tests.chaos", "--kills", "20", "--seed", seed,
-            "--rounds", "2", "--copies", "1", "--folder", str(tmp_path),
+            sys.executable,
+            "-m",
+            "tests.chaos",
+            "--kills",
+            "20",
+            "--seed",
+            seed,
+            "--rounds",
+            "2",
+            "--copies",
+            "1",
+            "--folder",
+            str(tmp_path),
         ],
-        cwd=ROOT, capture_output=True, text=True, timeout=300,
-    )  # fmt: skip
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     assert "20 killed" in done.stdout

@@ -71,17 +71,21 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
 
 @pytest.mark.parametrize(
     ("place", "before", "charged", "written"),
-    [("perdure-retry-key", "once", "once", "once"),
-     ("perdure-probe", "once", "once", "once"),
-     ("perdure-ask", "not, asks → once", "once, asks → once", "once, asks → once"),
-     ("perdure-fail", "not, error", "once, error", "once, error"),
-     ("perdure-retry", "once", "**twice**", "**twice**")],
+    [
+        ("perdure-retry-key", "once", "once", "once"),
+        ("perdure-probe", "once", "once", "once"),
+        ("perdure-ask", "not, asks → once", "once, asks → once", "once, asks → once"),
+        ("perdure-fail", "not, error", "once, error", "once, error"),
+        ("perdure-retry", "once", "**twice**", "**twice**"),
+    ],
     indirect=["place"],
-)  # fmt: skip
+)
 def test_ours(place: Place, before: str, charged: str, written: str) -> None:
-    outcomes = [Trial(place, "order-1").observe(Kill(card.BEFORE)),
-                Trial(place, "order-2").observe(Kill(card.CHARGED)),
-                Trial(place, "order-3").observe(Kill(write=1))]  # fmt: skip
+    outcomes = [
+        Trial(place, "order-1").observe(Kill(card.BEFORE)),
+        Trial(place, "order-2").observe(Kill(card.CHARGED)),
+        Trial(place, "order-3").observe(Kill(write=1)),
+    ]
     assert [table.cell(outcome) for outcome in outcomes] == [before, charged, written]
     assert all(outcome.killed for outcome in outcomes)
     unharmed = Trial(place, "order-4").observe(Kill())

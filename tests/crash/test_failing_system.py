@@ -54,8 +54,10 @@ def run(path: Path, *faults: str) -> list[str]:
     program = [sys.executable, "-c", PROGRAM, str(path)]
     done = subprocess.run(
         ["strace", "-f", "-o", str(trace), *only, *inject, *program],
-        capture_output=True, text=True, timeout=120,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
     if "ptrace" in done.stderr or "invalid" in done.stderr:
         pytest.skip(f"strace may not trace or inject here: {done.stderr:.200}")
     assert done.returncode == 0, done.stderr
@@ -82,11 +84,15 @@ def holds(path: Path, said: list[str]) -> None:
 @pytest.mark.parametrize(
     "fault",
     [
-        "fdatasync:error=EIO:when=1", "fdatasync:error=EIO:when=2", "fdatasync:error=EIO:when=3",
-        "pwrite64:error=EIO:when=7", "pwrite64:error=ENOSPC:when=9",
-        "pwrite64:error=EINTR:when=3+2", "pread64:error=EINTR:when=3+2",
+        "fdatasync:error=EIO:when=1",
+        "fdatasync:error=EIO:when=2",
+        "fdatasync:error=EIO:when=3",
+        "pwrite64:error=EIO:when=7",
+        "pwrite64:error=ENOSPC:when=9",
+        "pwrite64:error=EINTR:when=3+2",
+        "pread64:error=EINTR:when=3+2",
     ],
-)  # fmt: skip
+)
 def test_i1_a_call_that_fails_for_once_costs_nothing(path: Path, fault: str) -> None:
     said = run(path, fault)
     holds(path, said)
@@ -130,10 +136,21 @@ def test_a_store_that_a_full_disk_keeps_from_being_opened_says_so(path: Path) ->
     """ "An input/output error … the disk may be failing", it was, which sends people to buy one."""
     words = [sys.executable, "-m", "perdure", "--store", str(path), "ls"]
     done = subprocess.run(
-        ["strace", "-f", "-o", str(path.parent / "trace"), "-P", f"{path}-shm",
-         "-e", "inject=pwrite64:error=ENOSPC", *words],
-        capture_output=True, text=True, timeout=120,
-    )  # fmt: skip
+        [
+            "strace",
+            "-f",
+            "-o",
+            str(path.parent / "trace"),
+            "-P",
+            f"{path}-shm",
+            "-e",
+            "inject=pwrite64:error=ENOSPC",
+            *words,
+        ],
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
     if "ptrace" in done.stderr or "invalid" in done.stderr:
         pytest.skip(f"strace may not trace or inject here: {done.stderr:.200}")
     assert done.returncode != 0 and "the disk is full" in done.stderr, done

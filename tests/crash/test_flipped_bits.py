@@ -108,10 +108,13 @@ def noticed(copy: Path, known: Known) -> bool:
 @pytest.mark.parametrize(
     ("table", "column"),
     [
-        ("commits", "header"), ("commits", "payload"), ("snapshots", "manifest"),
-        ("snapshots", "leaf_ids"), ("leaves", "data"),
+        ("commits", "header"),
+        ("commits", "payload"),
+        ("snapshots", "manifest"),
+        ("snapshots", "leaf_ids"),
+        ("leaves", "data"),
     ],
-)  # fmt: skip
+)
 def test_i11_a_bit_of_what_is_stored_is_flipped(
     original: Path, tmp_path: Path, table: str, column: str
 ) -> None:

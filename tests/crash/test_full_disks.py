@@ -193,8 +193,10 @@ mount -t tmpfs -o size=2M tmpfs "$1" || exit 77
 def test_a_disk_that_is_really_full(tmp_path: Path) -> None:
     done = subprocess.run(
         ["unshare", "-m", "sh", "-c", SCRIPT, sys.executable, str(tmp_path), FILL],
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     if done.returncode == 77:
         pytest.skip("no mounts here")
     assert done.stdout.split() == ["not_done"] * 3 + ["True"], done

@@ -49,9 +49,12 @@ def test_the_log_of_a_file_with_several_writers_does_not_grow_without_end(tmp_pa
 
     files.fault = commit_meanwhile
     housekeeper = Housekeeper(
-        path, lambda: connect(path, synchronous="FULL", create=False, vfs=files.name), None,
-        lambda: None, threading.Lock,
-    )  # fmt: skip
+        path,
+        lambda: connect(path, synchronous="FULL", create=False, vfs=files.name),
+        None,
+        lambda: None,
+        threading.Lock,
+    )
     sizes = []
     for _ in range(ROUNDS):
         write(other, CHECKPOINT_PAGES)

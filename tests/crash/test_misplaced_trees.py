@@ -74,7 +74,7 @@ OF_AGENT: dict[str, Callable[[perdure.Store, str], Any]] = {
         (run.id, run.status, run.result) for run in store.runs(agent=name)
     ],
     "verify": lambda store, name: store.agent(name).verify().root,
-}  # fmt: skip
+}
 
 
 def questions(store: perdure.Store) -> dict[str, Callable[[], Any]]:

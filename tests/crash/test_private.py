@@ -72,9 +72,12 @@ def test_no_file_is_ever_there_for_others(tmp_path: Path) -> None:
     program = [sys.executable, "-m", "tests.crash.private_session", str(folder), "000", str(theirs)]
     done = subprocess.run(
         ["strace", "-f", "--seccomp-bpf", "-e", f"trace={MAKING}", "-o", str(trace), *program],
-        capture_output=True, text=True, timeout=300, cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        cwd=ROOT,
         env={**os.environ, "TMPDIR": str(folder), "PYTHONDONTWRITEBYTECODE": "1"},
-    )  # fmt: skip
+    )
     if "ptrace" in done.stderr:
         pytest.skip(f"strace may not trace here: {done.stderr:.200}")
     assert done.stdout.split() == ["done"], done.stdout + done.stderr
@@ -88,23 +91,41 @@ def test_no_file_is_ever_there_for_others(tmp_path: Path) -> None:
 
 def test_what_is_open_to_others_is_found() -> None:
     quiet = [
-        'openat(AT_FDCWD, "/a", O_RDWR|O_CREAT|O_CLOEXEC, 0600) = 3', 'mkdir("/b", 0700) = 0',
-        'openat(AT_FDCWD, "/0666", O_RDONLY|O_CLOEXEC) = 3', 'openat(1, "/a", O_CREAT, 0666) = -1',
-        "fchmod(4, 0600) = 0", 'bind(4, {sa_family=AF_UNIX, sun_path="s"}, 9) = 0',
-    ]  # fmt: skip
+        'openat(AT_FDCWD, "/a", O_RDWR|O_CREAT|O_CLOEXEC, 0600) = 3',
+        'mkdir("/b", 0700) = 0',
+        'openat(AT_FDCWD, "/0666", O_RDONLY|O_CLOEXEC) = 3',
+        'openat(1, "/a", O_CREAT, 0666) = -1',
+        "fchmod(4, 0600) = 0",
+        'bind(4, {sa_family=AF_UNIX, sun_path="s"}, 9) = 0',
+    ]
     loud = [
-        'openat(AT_FDCWD, "/a", O_WRONLY|O_CREAT, 0666) = 3', 'mkdir("/b", 0777) = 0',
-        'bind(5, {sa_family=AF_UNIX, sun_path="s"}, 9) = 0', 'chmod("/a", 0644) = 0',
+        'openat(AT_FDCWD, "/a", O_WRONLY|O_CREAT, 0666) = 3',
+        'mkdir("/b", 0777) = 0',
+        'bind(5, {sa_family=AF_UNIX, sun_path="s"}, 9) = 0',
+        'chmod("/a", 0644) = 0',
         'mknodat(AT_FDCWD, "/c", S_IFREG|0640) = 0',
-    ]  # fmt: skip
+    ]
     assert list(open_to_others("\n".join(f"7 {line}" for line in quiet))) == []
     assert len(list(open_to_others("\n".join(f"7 {line}" for line in loud)))) == len(loud)
 
 
 # -- who may make files at all ---------------------------------------------------------------------
 
-MAKERS = {"mkdir", "makedirs", "mknod", "mkfifo", "touch", "write_text", "write_bytes", "chmod",
-          "fchmod", "umask", "copyfile", "copy2", "copytree"}  # fmt: skip
+MAKERS = {
+    "mkdir",
+    "makedirs",
+    "mknod",
+    "mkfifo",
+    "touch",
+    "write_text",
+    "write_bytes",
+    "chmod",
+    "fchmod",
+    "umask",
+    "copyfile",
+    "copy2",
+    "copytree",
+}
 TEMPORARY = {"mkstemp", "mkdtemp", "TemporaryDirectory", "NamedTemporaryFile", "TemporaryFile"}
 """These are private by themselves."""
 
@@ -147,9 +168,15 @@ def test_files_are_made_in_one_room_only() -> None:
 
 def test_a_maker_of_files_is_found() -> None:
     for text in (
-        "open(path, 'w')", "open(path, how)", "os.open(p, os.O_CREAT)", "folder.mkdir()",
-        "os.makedirs(x)", "path.write_text('')", "import socket\nown.bind(x)", "open(p, 'r+b')",
-    ):  # fmt: skip
+        "open(path, 'w')",
+        "open(path, how)",
+        "os.open(p, os.O_CREAT)",
+        "folder.mkdir()",
+        "os.makedirs(x)",
+        "path.write_text('')",
+        "import socket\nown.bind(x)",
+        "open(p, 'r+b')",
+    ):
         assert list(makers(ast.parse(text))), text
     for text in ("open(path)", "open(path, 'rb')", "open(p, 'w', opener=own)", "signature.bind(x)"):
         assert not list(makers(ast.parse(text))), text

@@ -69,10 +69,14 @@ def views(path: Path) -> tuple[dict[str, Any], list[Any], list[Any]]:
         for info in store.agents():
             agent = store.agent_of(info)
             told[info.name] = (
-                info, agent.verify().root, agent.state, agent.checkpoints(),
+                info,
+                agent.verify().root,
+                agent.state,
+                agent.checkpoints(),
                 [(one.name, one.head, one.deleted) for one in agent.branches()],
-                store.runs(info.name), store._context.backend.inbox(agent=info.name),
-            )  # fmt: skip
+                store.runs(info.name),
+                store._context.backend.inbox(agent=info.name),
+            )
     listed = rows(path, "SELECT no, name, incarnation, deleted FROM agents ORDER BY no")
     names = "SELECT agent_no, name, kind, seq, deleted, checkpoint FROM refs ORDER BY 1, 2"
     return told, listed, rows(path, names)
@@ -83,8 +87,9 @@ def damages(path: Path) -> list[tuple[str, ...]]:
     made: list[tuple[str, ...]] = []
     for (no,) in rows(path, "SELECT no FROM agents"):
         listed, names = (
-            f"DELETE FROM agents WHERE no = {no}", f"DELETE FROM refs WHERE agent_no = {no}"
-        )  # fmt: skip
+            f"DELETE FROM agents WHERE no = {no}",
+            f"DELETE FROM refs WHERE agent_no = {no}",
+        )
         made += [(listed,), (names,), (listed, names)]
     for no, name, kind, seq, deleted in rows(
         path, "SELECT agent_no, name, kind, seq, deleted FROM refs"

@@ -94,8 +94,9 @@ def logged(url: str) -> set[tuple[str, int, str]]:
     with perdure.open(url) as store:
         return {
             (info.name, commit.seq, id_text(commit.id))
-            for info in store.agents() for commit in store.agent_of(info).log()
-        }  # fmt: skip
+            for info in store.agents()
+            for commit in store.agent_of(info).log()
+        }
 
 
 def check(url: str) -> None:
@@ -119,7 +120,7 @@ def places(folder: Path, target: str) -> tuple[str, str]:
 @pytest.mark.parametrize(("seed", "kind"), [(0, "sqlite"), (1, "sqlite"), (2, "postgres")])
 def test_i1_a_follower_survives_kills_on_both_sides(
     hospital: Hospital, seed: int, kind: str
-) -> None:  # fmt: skip
+) -> None:
     luck = random.Random(seed)
     source, target = places(hospital.folder, kind)
     for _ in range(3):
@@ -144,9 +145,7 @@ def test_i1_a_follower_survives_kills_on_both_sides(
 
 
 @pytest.mark.parametrize(("seed", "kind"), [(0, "sqlite"), (1, "postgres")])
-def test_i4_a_store_is_moved_by_one_who_is_killed(
-    hospital: Hospital, seed: int, kind: str
-) -> None:  # fmt: skip
+def test_i4_a_store_is_moved_by_one_who_is_killed(hospital: Hospital, seed: int, kind: str) -> None:
     """Two processes write all the while, and go after their agents; who moves them is killed again
     and again."""
     luck = random.Random(seed)

@@ -86,8 +86,10 @@ mount --bind "$(dirname "$1")" "$2"
 """
     done = subprocess.run(
         ["unshare", "-m", "sh", "-c", script, sys.executable, str(path), str(inside)],
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     if done.returncode == 77:
         pytest.skip("no mounts here")
     assert "mount the folder" in done.stderr and done.returncode == 0, done.stderr

@@ -71,8 +71,10 @@ def test_a_full_disk_with_small_blocks_is_an_error_and_no_signal(tmp_path: Path)
     (tmp_path / "inside").mkdir()
     done = subprocess.run(
         ["unshare", "-m", "sh", "-c", SCRIPT, sys.executable, str(tmp_path), FILL, LOOK],
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     if done.returncode == 77:
         pytest.skip("no mounts here")
     assert done.returncode == 0, done

@@ -85,8 +85,11 @@ def test_what_is_no_file_is_said_to_be_none(path: str) -> None:
     """Of /dev/null it was said that the disk may be failing, of a folder that it is unavailable;
     and a pipe was waited for."""
     os.mkfifo(path)
-    for place, said in ((os.devnull, "no regular file"), (path, "no regular file"),
-                        (os.path.dirname(path), "is a folder")):  # fmt: skip
+    for place, said in (
+        (os.devnull, "no regular file"),
+        (path, "no regular file"),
+        (os.path.dirname(path), "is a folder"),
+    ):
         with pytest.raises(NotAStore, match=said):
             locate(place)
 

@@ -14,8 +14,12 @@ def test_the_demonstration_says_what_it_is(tmp_path: Path) -> None:
     for word, code in (("--help", 0), ("--nonsense", 2)):
         found = subprocess.run(
             [sys.executable, EXAMPLES / "migration_demo.py", word],
-            capture_output=True, text=True, cwd=tmp_path, check=False, timeout=60,
-        )  # fmt: skip
+            capture_output=True,
+            text=True,
+            cwd=tmp_path,
+            check=False,
+            timeout=60,
+        )
         assert found.returncode == code
         assert "usage: migration_demo.py" in found.stdout + found.stderr
         assert "Copying" not in found.stdout

@@ -68,9 +68,14 @@ def run_shell(block: Block, page: Path, folder: Path, commands: Path) -> None:
         "NO_COLOR": "1",
     }
     done = subprocess.run(
-        ["bash", "-e", "-c", block.body], cwd=folder, env=environment, capture_output=True,
-        text=True, stdin=subprocess.DEVNULL, timeout=120,
-    )  # fmt: skip
+        ["bash", "-e", "-c", block.body],
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        text=True,
+        stdin=subprocess.DEVNULL,
+        timeout=120,
+    )
     where = f"{page.name}, line {block.line}"
     assert done.returncode == 0, f"{where}:\n{block.body}\n{done.stdout}\n{done.stderr}"
 

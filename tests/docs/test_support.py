@@ -122,9 +122,13 @@ def test_the_readmes_run_that_waits_for_people(tmp_path: Path) -> None:
 
     def call(*command: str) -> None:
         subprocess.run(
-            [sys.executable, *command], cwd=tmp_path, env=environment, check=True, timeout=WAIT_S,
+            [sys.executable, *command],
+            cwd=tmp_path,
+            env=environment,
+            check=True,
+            timeout=WAIT_S,
             stdout=subprocess.DEVNULL,
-        )  # fmt: skip
+        )
 
     def worker() -> subprocess.Popen[bytes]:
         command = [*ours, "worker", "support", "--store", "agents.db"]

@@ -66,16 +66,18 @@ def place(
         # Tests put this machine's clock forward, and mean the store's.
         original = locate._postgres
         monkeypatch.setattr(
-            locate, "_postgres",
+            locate,
+            "_postgres",
             lambda url, durability, _, **more: original(
                 url, durability, lambda: wall_clock(), **more
             ),
-        )  # fmt: skip
+        )
     name = f"engine-{next(_names)}"
     urls = {
-        "sqlite": lambda: f"sqlite:///{tmp_path / name}.db", "memory": lambda: f"memory://{name}",
+        "sqlite": lambda: f"sqlite:///{tmp_path / name}.db",
+        "memory": lambda: f"memory://{name}",
         "postgres": lambda: shared().new_url(),
-    }  # fmt: skip
+    }
     place = Place(urls[request.param]())
     yield place
     place.close()

@@ -117,9 +117,20 @@ class Family:
     def live(self) -> None:
         bugs.clear()
         deeds: list[Callable[[], None]] = [
-            self.begin, self.go_on, self.go_on, self.go_on, self.signal, self.signal, self.cancel,
-            self.move, self.retry, self.retry, self.fork, self.bug, self.delete,
-        ]  # fmt: skip
+            self.begin,
+            self.go_on,
+            self.go_on,
+            self.go_on,
+            self.signal,
+            self.signal,
+            self.cancel,
+            self.move,
+            self.retry,
+            self.retry,
+            self.fork,
+            self.bug,
+            self.delete,
+        ]
         self.begin()
         for _ in range(DEEDS):
             deed = self.random.choice(deeds)

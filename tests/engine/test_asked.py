@@ -37,9 +37,10 @@ class Inbox:
 
     def inbox(self, run: str | None = None, *, limit: int, after: int = 0, **_: Any) -> Any:
         found = [
-            message for no, message in sorted(self.messages.items())
+            message
+            for no, message in sorted(self.messages.items())
             if no > after and run in (None, message.run)
-        ]  # fmt: skip
+        ]
         self.read += len(found[:limit])
         return found[:limit]
 

@@ -253,9 +253,10 @@ def test_an_owner_that_lost_its_lease_is_fenced(url: str, place: Place) -> None:
     with pytest.raises((Fenced, TimeoutError)):  # it stands by for the thief
         asyncio.run(main())
     assert not any(
-        record["t"] == "step" for commit in place.opened[0].agent("a", dict).log()
+        record["t"] == "step"
+        for commit in place.opened[0].agent("a", dict).log()
         for record in commit.records
-    )  # fmt: skip
+    )
 
 
 # -- several processes -----------------------------------------------------------------------------
@@ -284,9 +285,7 @@ async def holding(run: perdure.AsyncRun[dict], folder: str) -> str:
 
 
 def _execute(folder: str) -> None:
-    run_async(
-        Path(folder) / "runs.db", holding, folder, lease_ttl=timedelta(seconds=2)
-    )  # fmt: skip
+    run_async(Path(folder) / "runs.db", holding, folder, lease_ttl=timedelta(seconds=2))
 
 
 def test_a_standby_takes_over_at_the_same_place_when_the_owner_is_killed(tmp_path: Path) -> None:

@@ -43,9 +43,11 @@ class Watch:
     the first of it."""
 
     def __init__(
-        self, store: Store, monkeypatch: pytest.MonkeyPatch,
+        self,
+        store: Store,
+        monkeypatch: pytest.MonkeyPatch,
         between: Callable[[], object] | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         backend = store._context.backend
         self.counts = {"append": 0, "lease": 0, "take": 0}
         left = [between] if between is not None else []
@@ -81,8 +83,14 @@ def test_a_run_begins_with_one_write(place: Place, monkeypatch: pytest.MonkeyPat
     assert store.options(key="2").run(noting, "a", "y") == "noted y"
     assert watch.counts == {"append": 6, "lease": 0, "take": 0}
     assert kinds(store) == [
-        "create", "run-started", "edit", "run-finished", "run-started", "edit", "run-finished",
-    ]  # fmt: skip
+        "create",
+        "run-started",
+        "edit",
+        "run-finished",
+        "run-started",
+        "edit",
+        "run-finished",
+    ]
     epochs = [commit.epoch for commit in store.agent("a").log()]
     assert epochs == [0, 1, 1, 1, 2, 2, 2]
     assert free(store)

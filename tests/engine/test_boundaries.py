@@ -170,9 +170,11 @@ def interpret(run: perdure.Run[dict], program: Program, calls: dict[str, Any]) -
 
 
 @settings(
-    max_examples=25, derandomize=True, database=None,
+    max_examples=25,
+    derandomize=True,
+    database=None,
     suppress_health_check=list(HealthCheck),
-)  # fmt: skip
+)
 @given(
     program=st.lists(
         st.tuples(st.sampled_from(KINDS), st.integers(0, 3)), min_size=1, max_size=7

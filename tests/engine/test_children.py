@@ -316,8 +316,9 @@ def test_a_run_that_others_started_is_not_taken_for_a_child(store: Store, crash:
     with pytest.raises(CrashError):
         go(store, parent)
     assert go(store, parent) == [
-        "was started by somebody else already", "was started with other arguments already",
-    ]  # fmt: skip
+        "was started by somebody else already",
+        "was started with other arguments already",
+    ]
 
 
 def test_arguments_that_cannot_be_stored_are_refused_before_anything(store: Store) -> None:

@@ -52,9 +52,10 @@ def prepared(store: Store, name: str) -> perdure.Agent[dict[str, Any]]:
 
 def begun_by(store: Store, name: str) -> dict[str, tuple[str, str | None]]:
     return {
-        run.id: (run.status, run.problem) for run in store.runs()
+        run.id: (run.status, run.problem)
+        for run in store.runs()
         if run.agent.endswith(f"child of {name}")
-    }  # fmt: skip
+    }
 
 
 def with_it(name: str) -> dict[str, tuple[str, str | None]]:
@@ -67,7 +68,7 @@ def with_it(name: str) -> dict[str, tuple[str, str | None]]:
 LIVING = {
     "child of a/child/k": ("waiting", None),
     "grandchild of a/grandchild/k": ("waiting", None),
-}  # fmt: skip
+}
 MOVES: dict[str, Callable[[perdure.Agent[Any]], object]] = {
     "rollback": lambda agent: agent.rollback(2, cancel_run=True),
     "undo": lambda agent: agent.undo(cancel_run=True),

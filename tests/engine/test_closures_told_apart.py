@@ -50,9 +50,10 @@ def a_class(number: int) -> type:
         (functools.lru_cache(for_account("FR02")), functools.lru_cache(for_account("IT04"))),
         (functools.partial(for_account("FR02"), 5), functools.partial(for_account("IT04"), 5)),
         ([for_account("FR02")], [for_account("IT04")]),
-        (a_class(1), a_class(2)), (list[a_class(1)], list[a_class(2)]),  # type: ignore[misc]
+        (a_class(1), a_class(2)),
+        (list[a_class(1)], list[a_class(2)]),  # type: ignore[misc]
     ],
-)  # fmt: skip
+)
 def test_what_has_the_same_name_and_is_another_one_is_not_equal(one: Any, other: Any) -> None:
     """Two functions of one decorator, for two accounts, had the same digest, for they have the name
     of what they wrap: given to a tool in another order after a crash, one account's payment was

@@ -20,8 +20,11 @@ from tests.engine.conftest import Place
 from tests.engine.waits import go
 
 KINDS = [
-    "a delta that does not fit", "a record that is no map", "a byte of the payload", "no header",
-]  # fmt: skip
+    "a delta that does not fit",
+    "a record that is no map",
+    "a byte of the payload",
+    "no header",
+]
 READABLE = "a delta that does not fit"
 
 calls: list[int] = []

@@ -17,8 +17,11 @@ from tests.engine.waits import go, until
 from tests.engine.working import working
 
 KINDS = [
-    "a delta that does not fit", "a record that is no map", "a byte of the payload", "no header",
-]  # fmt: skip
+    "a delta that does not fit",
+    "a record that is no map",
+    "a byte of the payload",
+    "no header",
+]
 
 calls: list[int] = []
 

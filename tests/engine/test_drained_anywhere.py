@@ -116,9 +116,16 @@ async def limited_catching() -> str:
 
 
 TOOLS = [
-    awaited, plain, limited, plain_limited, failing, unstorable, cancelled, catching,
+    awaited,
+    plain,
+    limited,
+    plain_limited,
+    failing,
+    unstorable,
+    cancelled,
+    catching,
     limited_catching,
-]  # fmt: skip
+]
 TO_BE_CANCELLED = (cancelled, catching, limited_catching)
 
 

@@ -96,8 +96,16 @@ def test_tasks_of_a_run_do_not_come_further_on_replay(tmp_path: Path, eager: Any
         return await report(heard)
 
     assert gone_over_again(act, tmp_path, eager) == [
-        "made 0", "made 1", "made 2", "begins 0", "begins 1", "begins 2", 0, 1, 2,
-    ]  # fmt: skip
+        "made 0",
+        "made 1",
+        "made 2",
+        "begins 0",
+        "begins 1",
+        "begins 2",
+        0,
+        1,
+        2,
+    ]
     assert (True in kinds) is (eager is not FACTORIES["asyncio's"]())
 
 

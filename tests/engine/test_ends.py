@@ -93,11 +93,15 @@ def test_a_run_that_was_kept_is_of_no_use_after_its_end() -> None:
     with perdure.open("memory://") as store:
         assert store.run(keeping, "a") == "done"
         uses: list[Callable[[perdure.Run[dict]], object]] = [
-            lambda run: run.call(abs, 1), lambda run: run.sleep(0.01), lambda run: run.state,
-            lambda run: run.now(), lambda run: run.edit("late").__enter__(),
-            lambda run: run.map(abs, [1]), lambda run: run.map(abs, []),
+            lambda run: run.call(abs, 1),
+            lambda run: run.sleep(0.01),
+            lambda run: run.state,
+            lambda run: run.now(),
+            lambda run: run.edit("late").__enter__(),
+            lambda run: run.map(abs, [1]),
+            lambda run: run.map(abs, []),
             lambda run: run.executor().__enter__(),
-        ]  # fmt: skip
+        ]
         for use in uses:
             with pytest.raises(perdure.RunInterrupted, match="its function has ended"):
                 use(kept[0])

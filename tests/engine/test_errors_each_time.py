@@ -89,15 +89,30 @@ def asked(error: Exception, name: str) -> Any:
 
 
 NAMES = (
-    "args", "response", "status", "code", "kind", "__cause__", "__notes__", "headers", "hdrs", "fp",
-    "file", "errors", "nothing",
-)  # fmt: skip
+    "args",
+    "response",
+    "status",
+    "code",
+    "kind",
+    "__cause__",
+    "__notes__",
+    "headers",
+    "hdrs",
+    "fp",
+    "file",
+    "errors",
+    "nothing",
+)
 ERRORS = {
-    "an HTTP client's": _refused, "one with a cause": _caused, "one with notes": _noted,
-    "slots": lambda: Slotted(7), "urllib's": _http, "pydantic's": _invalid,
+    "an HTTP client's": _refused,
+    "one with a cause": _caused,
+    "one with notes": _noted,
+    "slots": lambda: Slotted(7),
+    "urllib's": _http,
+    "pydantic's": _invalid,
     "arguments that are not plain": lambda: RuntimeError("a", Response(1), 3),
     "a cause that is lost": lambda: _with_cause(_refused()),
-}  # fmt: skip
+}
 
 
 def _with_cause(cause: Exception) -> Exception:

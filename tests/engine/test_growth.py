@@ -214,11 +214,23 @@ def _prepare(place: Place, function: Any, n: int) -> None:
 @pytest.mark.parametrize(
     "function",
     [
-        in_a_row, gathered, in_reverse, tools, nested, groups, mapped_in_tasks, editing, values,
-        mapped, threads, loop_inside, signals, shuffled,
+        in_a_row,
+        gathered,
+        in_reverse,
+        tools,
+        nested,
+        groups,
+        mapped_in_tasks,
+        editing,
+        values,
+        mapped,
+        threads,
+        loop_inside,
+        signals,
+        shuffled,
     ],
     ids=lambda function: function.__name__,
-)  # fmt: skip
+)
 def test_i8_a_run_and_its_replay_take_work_in_proportion(
     make_place: Callable[[], Place], function: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -75,9 +75,10 @@ def in_a_group(run: perdure.Run[dict[str, Any]]) -> float:
 
 
 EXPECTED = {
-    "by_itself": "2026-08-11T23:15:00+00:00", "in_a_step": WHEN.timestamp(),
+    "by_itself": "2026-08-11T23:15:00+00:00",
+    "in_a_step": WHEN.timestamp(),
     "in_a_group": WHEN.timestamp(),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("function", [by_itself, in_a_step, in_a_group])

@@ -129,14 +129,14 @@ def test_a_change_leaves_no_circle(store: Store, work: Callable[..., Any]) -> No
 @pytest.mark.parametrize("function", [adding, acting, editing])
 def test_a_run_leaves_no_circle_for_each_of_its_calls(
     store: Store, function: Callable[..., Any]
-) -> None:  # fmt: skip
+) -> None:
     check(lambda times: store.options(key=next(keys)).run(function, "a", times))
 
 
 @pytest.mark.parametrize("function", [adding_soon, side_by_side])
 def test_an_async_run_leaves_no_circle_for_each_of_its_calls(
     place: Place, function: Callable[..., Any]
-) -> None:  # fmt: skip
+) -> None:
     kept = place.open()  # a memory store lives as long as it is open
 
     async def main(times: int) -> None:

@@ -110,15 +110,14 @@ def test_whatever_comes_so_far_is_checked_by_those_who_read_it(store: Store) -> 
     context = store._context
     proposal = Proposal(
         chain.Draft("a", 1, "main", (info.seq,), "dict", (1, 0), "x", 0, cause, payload),
-        no=info.no, expected=info.seq,
-    )  # fmt: skip
+        no=info.no,
+        expected=info.seq,
+    )
     with pytest.raises(perdure.Unstorable, match="header"):
         context.submit(proposal)
     row = RunInfo("a/f/main", "a", 0, "main", "f", "main", "running", 1, queue=5)  # type: ignore[arg-type]
     riders = Riders(runs=[row])
-    right = chain.Draft(
-        "a", 1, "main", (info.seq,), "dict", (1, 0), "x", 0, Cause("edit"), payload
-    )  # fmt: skip
+    right = chain.Draft("a", 1, "main", (info.seq,), "dict", (1, 0), "x", 0, Cause("edit"), payload)
     with pytest.raises(perdure.Unstorable, match="queue"):
         context.submit(Proposal(right, info.no, info.seq, riders))
     assert store.agent("a").seq == info.seq

@@ -35,9 +35,10 @@ def test_a_page_is_the_beginning_of_the_whole_list(
 
     def wanted(run: RunInfo) -> bool:
         return (
-            agent in (None, run.agent) and function in (None, run.function)
+            agent in (None, run.agent)
+            and function in (None, run.function)
             and (status is None or run.status in status)
-        )  # fmt: skip
+        )
 
     everything = store.runs(newest_first=newest_first)
     assert len(everything) == 12

@@ -175,9 +175,10 @@ def test_questions_and_signals_get_what_was_given() -> None:
         return [answer.color, answer.count, got[0], got[1].color, both.name, both.value]
 
     played = play(
-        asking, answers=[Choice("red", 2)],
+        asking,
+        answers=[Choice("red", 2)],
         signals={"news": ["first", Choice("blue")], "early": [7]},
-    )  # fmt: skip
+    )
     assert played.result == ["red", 2, "first", "blue", "early", 7]
 
 

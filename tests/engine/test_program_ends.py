@@ -97,8 +97,9 @@ async def queued(call: Callable[[int], Any]) -> list[int]:
 CASES = [
     *(("step", shape, SystemExit) for shape in (groups, awaited_task, returned, swallowed, queued)),
     *((where, gathered_groups, SystemExit) for where in ("step", "plain", "in thread")),
-    ("plain", returned, SystemExit), ("step", groups, KeyboardInterrupt),
-]  # fmt: skip
+    ("plain", returned, SystemExit),
+    ("step", groups, KeyboardInterrupt),
+]
 
 
 @pytest.mark.parametrize(("where", "shape", "end"), CASES)
@@ -196,6 +197,9 @@ def test_what_a_loop_left_that_was_broken_off_is_given_back(tmp_path: Path) -> N
     process."""
     said = subprocess.run(  # what the loop left complains, whenever it is thrown away
         [sys.executable, "-c", BROKEN_OFF, tmp_path / "a.db"],
-        capture_output=True, text=True, timeout=60, check=False,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
     assert said.stdout.splitlines() == ["left by here", "done"], said.stderr

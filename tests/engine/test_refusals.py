@@ -76,9 +76,11 @@ def test_nesting_that_replay_would_not_find_is_refused(
     @perdure.agent(dict)
     def f(run: perdure.Run[dict]) -> str:
         do = {
-            "tool": act, "step": think, "call": lambda: run.call(len, "x"),
+            "tool": act,
+            "step": think,
+            "call": lambda: run.call(len, "x"),
             "edit": lambda: edit_of(run),
-        }[what]  # fmt: skip
+        }[what]
         try:
             around(run, do)
         except PerdureError as refused:

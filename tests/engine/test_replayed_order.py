@@ -82,9 +82,10 @@ def test_a_timeout_at_the_moment_of_an_outcome_comes_before_or_behind_it(
     @perdure.agent(dict)
     async def act(run: perdure.AsyncRun[dict]) -> str:
         ways: dict[str, Callable[[], Any]] = {
-            "task": lambda: deep(2), "gather": lambda: asyncio.gather(deep(2), deep(1)),
+            "task": lambda: deep(2),
+            "gather": lambda: asyncio.gather(deep(2), deep(1)),
             "group": in_a_group,
-        }  # fmt: skip
+        }
         try:
             async with asyncio.timeout(0.03):
                 found = await ways[way]()
@@ -154,9 +155,11 @@ def test_a_timer_goes_off_where_it_did_whatever_the_time(tmp_path: Path) -> None
         assert asyncio.run(live()) == ["x"]
     fired = [name for record in records(tmp_path, "timers") for name in record["fired"]]
     assert fired == [
-        "timer:Event.set#1", "timer:Timeout._on_timeout#1",
-        "timer:_set_result_unless_cancelled#1", "timer:_release_waiter#1",
-    ]  # fmt: skip
+        "timer:Event.set#1",
+        "timer:Timeout._on_timeout#1",
+        "timer:_set_result_unless_cancelled#1",
+        "timer:_release_waiter#1",
+    ]
     with perdure.open(tmp_path / "a.db") as store:
         assert replay(store, act).check() == ["x"]
 

@@ -61,8 +61,10 @@ def test_a_timeout_that_is_over_before_it_begins_is_a_timer_like_others(
             await fetch("x", 0.001)
 
         ways: dict[str, Callable[[], Coroutine[Any, Any, None]]] = {
-            "a wait": a_wait, "a step": a_step, "a nap": lambda: asyncio.sleep(0.001),
-        }  # fmt: skip
+            "a wait": a_wait,
+            "a step": a_step,
+            "a nap": lambda: asyncio.sleep(0.001),
+        }
         limit = asyncio.timeout(0.02)
         busy.hold_up()
         try:

@@ -199,9 +199,11 @@ def test_of_one_that_has_not_begun_that_is_said(store: Store, support: Any, ther
         store.agent("a").save({"n": 1})
     handle = store.start(support, "a", "bill")
     calls = (
-        lambda: handle.fork("draft#1", branch="b"), lambda: handle.retry("draft#1"), handle.resume,
+        lambda: handle.fork("draft#1", branch="b"),
+        lambda: handle.retry("draft#1"),
+        handle.resume,
         lambda: handle.settle("refund#1", not_done=True),
-    )  # fmt: skip
+    )
     for call in calls:
         with pytest.raises(Conflict, match="is pending: it has not begun"):
             call()

@@ -207,8 +207,9 @@ def test_calls_of_several_lives_are_not_mixed_up(store: Store, bank: Bank, pay: 
     handle.retry("pay#1", effects="reuse")
     assert store.run(act, "a") == "receipt 2"
     assert [(one.preview, one.result) for one in handle.effects()] == [
-        ("cents=2", "receipt 1"), ("cents=3", "receipt 2"),
-    ]  # fmt: skip
+        ("cents=2", "receipt 1"),
+        ("cents=3", "receipt 2"),
+    ]
     bank.times = 2
     handle.retry("pay#1", effects="reuse")
     assert store.run(act, "a") == "receipt 1"

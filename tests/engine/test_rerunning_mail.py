@@ -82,8 +82,10 @@ def _left(store: Store) -> list[Any]:
     """The signals that the last run did not take."""
     commit = store.agent("a").commit(store.agent("a").seq)
     [end] = [record for record in commit.records if record["t"] == "run-finished"]
-    return [perdure.model.Message("", "", "signal", one["name"], one["key"], one["value"])
-            for one in end["left"]]  # fmt: skip
+    return [
+        perdure.model.Message("", "", "signal", one["name"], one["key"], one["value"])
+        for one in end["left"]
+    ]
 
 
 @pytest.mark.parametrize("step", ["look#1", "look#2"])
@@ -112,8 +114,10 @@ def test_signals_come_again_each_time_and_once(store: Store, listening: Any, wor
     handle.retry("look#1")
     inbox = store._context.backend.inbox(handle.id)
     assert [(one.name, one.value) for one in inbox] == [
-        ("paid", 1), ("paid", 2), ("seen", {"by": "Ann"}),
-    ]  # fmt: skip
+        ("paid", 1),
+        ("paid", 2),
+        ("seen", {"by": "Ann"}),
+    ]
     assert inbox[0].who == "bank"
     assert store.run(listening, "a") == [1, 2, {"by": "Ann"}]
 

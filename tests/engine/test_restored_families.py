@@ -471,13 +471,30 @@ def test_two_logs_that_are_imported_at_the_same_time_hear_of_each_other(
 ORDER: dict[str, Any] = {"parent": BOSS, "function": "child", "key": "k", "args": {}}
 
 
-@pytest.mark.parametrize("wrong", [
-    b"", b"\xc1", b"\x01", codec.encode({"kid/child/k": 1}), codec.encode({"x": {}}),
-    *(codec.encode({KID: ORDER | {name: value}}) for name, value in [
-        ("key", 1), ("args", {"x": "y"}), ("args", 5), ("input", [1]), ("input", [[], {1: 2}]),
-        ("input", 5), ("deadline", "soon"), ("queue", None), (b"x", 1),
-    ]),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        b"",
+        b"\xc1",
+        b"\x01",
+        codec.encode({"kid/child/k": 1}),
+        codec.encode({"x": {}}),
+        *(
+            codec.encode({KID: ORDER | {name: value}})
+            for name, value in [
+                ("key", 1),
+                ("args", {"x": "y"}),
+                ("args", 5),
+                ("input", [1]),
+                ("input", [[], {1: 2}]),
+                ("input", 5),
+                ("deadline", "soon"),
+                ("queue", None),
+                (b"x", 1),
+            ]
+        ),
+    ],
+)
 def test_orders_that_are_none_are_refused(wrong: bytes) -> None:
     with perdure.open("memory://") as source, perdure.open("memory://") as store:
         boss(source, False)

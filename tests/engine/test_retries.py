@@ -124,10 +124,15 @@ def test_an_error_is_tried_again_by_its_type_or_by_what_a_function_says(
 @pytest.mark.parametrize(
     "wrong",
     [
-        {"attempts": 0}, {"first": -1}, {"jitter": 1.5}, {"factor": 0.5}, {"longest": -1},
-        {"on": "ValueError"}, {"on": [ValueError]},
+        {"attempts": 0},
+        {"first": -1},
+        {"jitter": 1.5},
+        {"factor": 0.5},
+        {"longest": -1},
+        {"on": "ValueError"},
+        {"on": [ValueError]},
     ],
-)  # fmt: skip
+)
 def test_a_retry_that_means_nothing_is_refused_where_it_is_written(wrong: Any) -> None:
     with pytest.raises(ValueError, match=r"a Retry needs|must be a type"):
         Retry(**wrong)

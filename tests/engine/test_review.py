@@ -160,12 +160,16 @@ def _not_utf8() -> Any:
 @pytest.mark.parametrize(
     "fail",
     [
-        lambda: os.stat("/not/there"), lambda: Path("/not/there").stat(),
-        lambda: os.rename("/not/there", "/nor/there"), _not_utf8, lambda: {"y": 1}["x"],
-        lambda: Unnewable(what="way"), lambda: Wrapping(ConnectionError(111, "refused")),
+        lambda: os.stat("/not/there"),
+        lambda: Path("/not/there").stat(),
+        lambda: os.rename("/not/there", "/nor/there"),
+        _not_utf8,
+        lambda: {"y": 1}["x"],
+        lambda: Unnewable(what="way"),
+        lambda: Wrapping(ConnectionError(111, "refused")),
         lambda: perdure.Conflict("no", target="it", hint="h" * 2000),
     ],
-)  # fmt: skip
+)
 def test_errors_come_back_with_their_type_and_words(fail: Any) -> None:
     """The words of an OSError lost its file's name, and whoever passed them on was told that the
     code had changed."""

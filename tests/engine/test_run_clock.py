@@ -175,8 +175,10 @@ def test_nothing_goes_off_before_its_time(
             time.sleep(0.0013 * (n % 9))
             began, rung = time.monotonic(), loop.create_future()
             ways: list[Any] = [
-                asyncio.sleep(0.012), anyio.sleep_until(anyio.current_time() + 0.012), rung,
-            ]  # fmt: skip
+                asyncio.sleep(0.012),
+                anyio.sleep_until(anyio.current_time() + 0.012),
+                rung,
+            ]
             if n % 3 == 2:
                 loop.call_at(loop.time() + 0.012, rung.set_result, None)
             await ways[n % 3]

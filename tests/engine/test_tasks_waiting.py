@@ -263,11 +263,14 @@ def test_nothing_is_left_behind(runs: Async, crash: Crashes, fetch: Any) -> None
     assert runs.run(act) == "done"
     assert left[0].cancelled()
     _until(
-        lambda: not [
-            thread for thread in threading.enumerate()
-            if thread not in before and not thread.daemon
-        ]
-    )  # fmt: skip
+        lambda: (
+            not [
+                thread
+                for thread in threading.enumerate()
+                if thread not in before and not thread.daemon
+            ]
+        )
+    )
     with pytest.raises(perdure.OutsideRun):
         perdure.fencing_token()
 

@@ -133,8 +133,10 @@ def test_keys_of_tool_calls_differ_between_turns_and_the_ledger_has_them_all(
     assert first == again and len({first, second, third}) == 3
     effects = store.handle("a/paying/main").effects()
     assert [(one.place, one.result, one.attempts) for one in effects] == [
-        ("pay#1", 1, 2), ("pay#1", 2, 1), ("pay#1", 3, 1),
-    ]  # fmt: skip
+        ("pay#1", 1, 2),
+        ("pay#1", 2, 1),
+        ("pay#1", 3, 1),
+    ]
 
 
 def test_a_doubtful_call_of_a_later_turn_is_settled(store: Store, crash: Crashes) -> None:

@@ -191,8 +191,9 @@ def test_what_came_as_the_task_was_cancelled_is_refused_and_recorded(store: Stor
     assert (refused["value"], refused["who"], refused["kind"]) == ("yes", "ann", "ask")
     assert "gone on without it" in refused["problem"]
     assert [e.kind for e in handle.report().events if e.place == refused["place"]] == [
-        "wait", "refused",
-    ]  # fmt: skip
+        "wait",
+        "refused",
+    ]
 
 
 class Slow:

@@ -69,9 +69,14 @@ SHAPES = [_group, _gather, _returns, _chain]
 @pytest.mark.parametrize("shown", [True, False])
 @pytest.mark.parametrize("recorded", [True, False])
 def test_what_is_due_comes_before_a_run_is_unloaded(
-    runs: Async, crash: Crashes, fetch: Any, shape: Any, shown: bool, recorded: bool,
+    runs: Async,
+    crash: Crashes,
+    fetch: Any,
+    shape: Any,
+    shown: bool,
+    recorded: bool,
     monkeypatch: pytest.MonkeyPatch,
-) -> None:  # fmt: skip
+) -> None:
     """One task of a gather failed, and another began to wait for a signal, in the same round of
     the loop. All that had not ended waited, so the run was unloaded, before the function heard of
     the failure: it waited for a signal that nobody was to send. Whoever resumed it did the same.

@@ -344,9 +344,11 @@ def test_select_gives_the_first_and_leaves_the_others(store: Store, clock: Clock
     @perdure.agent(dict)
     def choosing(run: perdure.Run[dict]) -> list[Any]:
         waits: dict[str, Any] = {
-            "yes": Signal("approve"), "no": Signal("reject", str), "asked": Ask("Well?"),
+            "yes": Signal("approve"),
+            "no": Signal("reject", str),
+            "asked": Ask("Well?"),
             "late": Timer(HOUR),
-        }  # fmt: skip
+        }
         chosen = [run.select(**waits) for _ in range(3)]
         return [[one.name, one.value] for one in chosen]
 
@@ -380,9 +382,11 @@ def test_what_is_no_duration_and_nothing_to_wait_for_is_refused(store: Store) ->
     def f(run: Any) -> list[str]:
         found = []
         wrong: list[Any] = [
-            lambda: run.sleep("5"), lambda: run.sleep(True), lambda: run.select(a=5),
+            lambda: run.sleep("5"),
+            lambda: run.sleep(True),
+            lambda: run.select(a=5),
             lambda: run.wait_for("s", timeout="soon"),
-        ]  # fmt: skip
+        ]
         for call in wrong:
             with pytest.raises(TypeError) as refused:
                 call()

@@ -316,8 +316,11 @@ def test_a_report_has_the_timeline_and_what_stands_around(store: Store) -> None:
     handle.signal("paid", 42, by="bank")
     known = handle.report()
     assert [(event.kind, event.place) for event in known.events] == [
-        ("started", ""), ("step", "draft#1"), ("wait", "ask#1"), ("unloaded", ""),
-    ]  # fmt: skip
+        ("started", ""),
+        ("step", "draft#1"),
+        ("wait", "ask#1"),
+        ("unloaded", ""),
+    ]
     step = known.events[1]
     assert (step.value, step.exact, step.words) == ("about x", False, "question='x'")
     assert step.ended is not None
@@ -370,8 +373,14 @@ def test_a_report_has_all_turns_and_the_places_of_the_last(store: Store) -> None
     store.run(turning, "t", 2)
     known = store.handle("t/turning/main").report()
     assert [event.kind for event in known.events] == [
-        "started", "step", "turn", "step", "turn", "step", "finished",
-    ]  # fmt: skip
+        "started",
+        "step",
+        "turn",
+        "step",
+        "turn",
+        "step",
+        "finished",
+    ]
     assert known.info.turn == 3
 
 

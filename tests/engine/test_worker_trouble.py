@@ -187,9 +187,20 @@ class Outage:
     """Takes a store's backend away, and brings it back."""
 
     NAMES = (
-        "append", "lease", "runs", "ready", "inbox", "heartbeat", "executors", "next_wake", "ref",
-        "agent", "read", "alive", "send",
-    )  # fmt: skip
+        "append",
+        "lease",
+        "runs",
+        "ready",
+        "inbox",
+        "heartbeat",
+        "executors",
+        "next_wake",
+        "ref",
+        "agent",
+        "read",
+        "alive",
+        "send",
+    )
 
     def __init__(self, store: Store) -> None:
         self._backend: Any = store.runner.context.backend

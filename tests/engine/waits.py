@@ -89,9 +89,11 @@ class Background:
 def records(store: Store, agent: str = "a", kind: str | None = None) -> list[dict[str, Any]]:
     """What the log of an agent records, oldest first."""
     return [
-        dict(record) for commit in commits(store, agent) for record in commit.records
+        dict(record)
+        for commit in commits(store, agent)
+        for record in commit.records
         if kind is None or record["t"] == kind
-    ]  # fmt: skip
+    ]
 
 
 def commits(store: Store, agent: str = "a") -> list[Commit]:

@@ -25,22 +25,69 @@ from tests.errnos.said import Said
 from tests.errnos.workloads import Workload, check, urls
 
 ERRORS = (
-    "EIO", "ENOSPC", "EDQUOT", "EFBIG", "EROFS", "EACCES", "EPERM", "EMFILE", "ENFILE", "ENOMEM",
-    "EINTR", "EAGAIN", "ESTALE", "ENODEV", "ENOTCONN", "EBADF",
-)  # fmt: skip
+    "EIO",
+    "ENOSPC",
+    "EDQUOT",
+    "EFBIG",
+    "EROFS",
+    "EACCES",
+    "EPERM",
+    "EMFILE",
+    "ENFILE",
+    "ENOMEM",
+    "EINTR",
+    "EAGAIN",
+    "ESTALE",
+    "ENODEV",
+    "ENOTCONN",
+    "EBADF",
+)
 
 THREADS = ("clone", "clone3")
 """Fail with EAGAIN only, as they do where there are too many threads."""
 
-NOT_OURS = frozenset((
-    # Memory of the process, and what never fails or has nothing to do with files.
-    "brk", "munmap", "mprotect", "mremap", "madvise", "futex", "exit", "exit_group", "rt_sigaction",
-    "rt_sigprocmask", "rt_sigreturn", "sigaltstack", "restart_syscall", "sched_yield", "getpid",
-    "gettid", "getppid", "set_robust_list", "rseq", "getrandom", "clock_nanosleep", "nanosleep",
-    "prlimit64", "sched_getaffinity", "uname", "geteuid", "getuid", "kill", "tgkill",
-    # The event loop's own.
-    "epoll_wait", "epoll_ctl", "epoll_create1", "poll", "select", "pselect6", "socketpair",
-))  # fmt: skip
+NOT_OURS = frozenset(
+    (
+        # Memory of the process, and what never fails or has nothing to do with files.
+        "brk",
+        "munmap",
+        "mprotect",
+        "mremap",
+        "madvise",
+        "futex",
+        "exit",
+        "exit_group",
+        "rt_sigaction",
+        "rt_sigprocmask",
+        "rt_sigreturn",
+        "sigaltstack",
+        "restart_syscall",
+        "sched_yield",
+        "getpid",
+        "gettid",
+        "getppid",
+        "set_robust_list",
+        "rseq",
+        "getrandom",
+        "clock_nanosleep",
+        "nanosleep",
+        "prlimit64",
+        "sched_getaffinity",
+        "uname",
+        "geteuid",
+        "getuid",
+        "kill",
+        "tgkill",
+        # The event loop's own.
+        "epoll_wait",
+        "epoll_ctl",
+        "epoll_create1",
+        "poll",
+        "select",
+        "pselect6",
+        "socketpair",
+    )
+)
 
 BOUND_S = 200.0
 """SQLite waits 10 seconds for a lock, several times where none can be had."""
@@ -160,8 +207,9 @@ class Injector:
         inject = ["-e", f"inject={fault}"] if fault is not None else []
         tracer = subprocess.Popen(
             ["strace", "-f", "-o", str(trace), *inject, "-p", str(child)],
-            stderr=subprocess.PIPE, text=True,
-        )  # fmt: skip
+            stderr=subprocess.PIPE,
+            text=True,
+        )
         assert tracer.stderr is not None
         try:
             first = tracer.stderr.readline()

@@ -220,11 +220,16 @@ LOOP = ("sendto", "recvfrom", "ioctl", "close", "socket")
 WORKLOADS = {
     work.__name__: Workload(work.__name__, work, begin, LOOP if work is asynchronous else ())
     for work, begin in (
-        (new, begin_with_nothing), (edits, begin_with_some), (loose, begin_with_some),
-        (reading, begin_with_some), (upkeep, begin_with_some), (running, begin_with_some),
-        (asynchronous, begin_with_some), (copying, begin_with_some),
+        (new, begin_with_nothing),
+        (edits, begin_with_some),
+        (loose, begin_with_some),
+        (reading, begin_with_some),
+        (upkeep, begin_with_some),
+        (running, begin_with_some),
+        (asynchronous, begin_with_some),
+        (copying, begin_with_some),
     )
-}  # fmt: skip
+}
 
 
 def check(folder: Path, heard: list[tuple[str, Any]]) -> None:

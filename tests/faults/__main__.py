@@ -139,8 +139,9 @@ def go_through(one: Runner, backend: str, scene: str, tries: Sequence[Try]) -> t
     took = time.monotonic() - began
     print(
         f"{backend:8} {scene:18} {points:7,} instructions {number:7,} injections "
-        f"{failures:4} failures {took:6.0f} s", flush=True,
-    )  # fmt: skip
+        f"{failures:4} failures {took:6.0f} s",
+        flush=True,
+    )
     return failures, number
 
 

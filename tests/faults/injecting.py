@@ -81,9 +81,12 @@ class Injector:
     """
 
     def __init__(
-        self, at: int = 0, make: Callable[[], BaseException] = KINDS[0], again: int = 0,
+        self,
+        at: int = 0,
+        make: Callable[[], BaseException] = KINDS[0],
+        again: int = 0,
         calls: Sequence[int] = (),
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.count = 0
         self.calls: list[int] = []
         self.first: BaseException | None = None
@@ -239,9 +242,12 @@ def _deep(call: Callable[[], object], frames: int) -> object:
 
 
 def inject(
-    call: Callable[[], object], at: int, make: Callable[[], BaseException], again: int = 0,
+    call: Callable[[], object],
+    at: int,
+    make: Callable[[], BaseException],
+    again: int = 0,
     calls: Sequence[int] = (),
-) -> Injector:  # fmt: skip
+) -> Injector:
     """Make a call, in which that is raised before its `at`-th instruction; and, where it is said,
     once more so many instructions later."""
     injector = Injector(at, make, again, calls)
@@ -312,8 +318,10 @@ def is_told(error: BaseException) -> bool:
         return True  # of Python's own books, where the start of a thread was interrupted
     words = str(error)
     passed_on = (  # by Python itself
-        "raised StopIteration", "unhandled errors in a TaskGroup", "release unlocked lock",
-    )  # fmt: skip
+        "raised StopIteration",
+        "unhandled errors in a TaskGroup",
+        "release unlocked lock",
+    )
     return "injected" in words or any(one in words for one in passed_on)
 
 

@@ -36,15 +36,21 @@ class CrashError(BaseException):
 @pytest.mark.parametrize(
     ("owner", "name"),
     [
-        (_Bell, "_answer"), (Pace, "_round"), (Rest, "_hand_over"), (RunTasks, "_ended"),
+        (_Bell, "_answer"),
+        (Pace, "_round"),
+        (Rest, "_hand_over"),
+        (RunTasks, "_ended"),
         (RunWriter, "_submit_soon"),
     ],
     ids=["bell", "pace", "rest", "ended", "commit"],
-)  # fmt: skip
+)
 def test_i8_what_a_callback_lost_is_not_waited_for(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, owner: type, name: str,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    owner: type,
+    name: str,
     nth: int,
-) -> None:  # fmt: skip
+) -> None:
     """A time limit's exception came in a callback that the loop had called: it was logged, and the
     run waited for ever for what the callback had not done, or for the commit of a task that it had
     ended."""

@@ -160,8 +160,11 @@ def test_what_python_knows_of_a_runs_futures_is_as_of_any() -> None:
                 second.result(timeout=0)
             gate.set()
             assert {*as_completed([first, second, third, dropped])} == {
-                first, second, third, dropped,
-            }  # fmt: skip
+                first,
+                second,
+                third,
+                dropped,
+            }
             assert not first.cancel() and not first.running()
             with pytest.raises(LookupError):
                 third.result()

@@ -61,9 +61,11 @@ def test_an_argument_whose_class_raises_is_not_handed_over_as_plain_data() -> No
     with perdure.open("memory://") as store:
         handle = store.options(queue="q").start(naming, "a", Thing("coat"))
         worker = perdure.Worker(
-            store, [naming], queues=["q"],
+            store,
+            [naming],
+            queues=["q"],
             on_event=lambda event: worker.stop() if event.kind == "done" else None,
-        )  # fmt: skip
+        )
         raising = True
         Helper().call(lambda: worker.run(signals=False), 30.0)
         assert not raising and handle.result(0.0) == "coat"

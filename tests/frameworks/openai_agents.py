@@ -75,9 +75,15 @@ class ScriptedModel(Model):
     async def stream_response(self, *args: Any, **kwargs: Any) -> AsyncIterator[Any]:
         whole = await self.get_response(*args, **kwargs)
         response = Response(
-            id="response", created_at=0, model="scripted", object="response", output=whole.output,
-            tool_choice="auto", tools=[], parallel_tool_calls=True,
-        )  # fmt: skip
+            id="response",
+            created_at=0,
+            model="scripted",
+            object="response",
+            output=whole.output,
+            tool_choice="auto",
+            tools=[],
+            parallel_tool_calls=True,
+        )
         yield ResponseCompletedEvent(
             type="response.completed", sequence_number=0, response=response
         )
@@ -90,11 +96,14 @@ def _is_output(item: Any) -> bool:
 def _calls(calls: Sequence[ToolCall], before: int) -> list[ResponseFunctionToolCall]:
     return [
         ResponseFunctionToolCall(
-            type="function_call", name=call.tool, arguments=json.dumps(call.args),
-            call_id=f"call-{before + number}", id=f"id-{before + number}",
+            type="function_call",
+            name=call.tool,
+            arguments=json.dumps(call.args),
+            call_id=f"call-{before + number}",
+            id=f"id-{before + number}",
         )
         for number, call in enumerate(calls)
-    ]  # fmt: skip
+    ]
 
 
 def _message(text: str) -> ResponseOutputMessage:

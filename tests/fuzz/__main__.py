@@ -45,8 +45,9 @@ def main() -> int:
 def _tell(name: str, report: Report, seconds: float, *, keep: bool) -> None:
     print(
         f"{name}: {report.executions:,} inputs, {report.ends} ends, {len(report.findings)} findings"
-        f" ({seconds:.0f} s)", flush=True,
-    )  # fmt: skip
+        f" ({seconds:.0f} s)",
+        flush=True,
+    )
     for finding in report.findings:
         print(f"\n{finding.kind} {finding.where}\n{finding.words[-WORDS_MAX:]}")
         print(f"input {short_name(finding.parts)}: {pack(finding.parts).hex()[:2000]}", flush=True)

@@ -150,9 +150,7 @@ def main() -> int:
     if target.prepare is not None:
         target.prepare()
     limit_memory(MEMORY_BYTES)
-    fuzzer.run(
-        executions=options.executions, seconds=options.seconds, first=options.first
-    )  # fmt: skip
+    fuzzer.run(executions=options.executions, seconds=options.seconds, first=options.first)
     say(kind="end", executions=fuzzer.executions, ends=fuzzer.ends, pool=len(fuzzer.pool))
     return 0
 

@@ -124,31 +124,76 @@ def put_cells() -> None:
 
 
 def put_texts(store: perdure.Store) -> None:
-    put("urls", texts(
-        "agents.db", "sqlite:///agents.db", "sqlite:////no/such/agents.db", "memory://", "",
-        "memory://name", "postgresql://user:secret@host:5432/db?schema=perdure&pool_size=4",
-        "postgres://host1,host2:1,2/db?deadline=1.5&retry=0&sslpassword=x", "mysql://host/db",
-        "postgresql://[::1]/d?partitions=8&options=-c%20x%3D1", "sqlite:///a?b#c", ":memory:",
-    ))  # fmt: skip
+    put(
+        "urls",
+        texts(
+            "agents.db",
+            "sqlite:///agents.db",
+            "sqlite:////no/such/agents.db",
+            "memory://",
+            "",
+            "memory://name",
+            "postgresql://user:secret@host:5432/db?schema=perdure&pool_size=4",
+            "postgres://host1,host2:1,2/db?deadline=1.5&retry=0&sslpassword=x",
+            "mysql://host/db",
+            "postgresql://[::1]/d?partitions=8&options=-c%20x%3D1",
+            "sqlite:///a?b#c",
+            ":memory:",
+        ),
+    )
     cursor = store.runner._context.backend.feed("").cursor
-    put("cursors", texts(
-        cursor, "", "1", "9" * 30, "1.2.3.4.5", "abc.1.2", "eJw=", "shop/support/main", "ticket-42",
-    ))  # fmt: skip
-    put("standings", texts(
-        '{"kind":"follows","url":"postgresql://h/d","feed":"x","mail":"1","at":1,"until":2}',
-        '{"kind":"moved"}', '{"kind":"later"}', '{"kind":"here","at":-1}',
-    ))  # fmt: skip
-    put("words", texts(
-        "90s", "1h30m", "2.5d", "hello there", "true", '{"a": [1, 2.5, null]}', '"text"', "1e400",
-        '{"$datetime": "2026-08-12T14:03:22+02:00[Europe/Vienna][fold=1]"}', '{"$decimal": "1.10"}',
-        '{"$timedelta": [1, 2, 3]}', '{"$bytes": "AAA="}', '{"$set": [1, {"$tuple": [1]}]}',
-        '{"$map": [[1, 2], [{"$uuid": "12345678-1234-5678-1234-567812345678"}, 3]]}',
-        '{"$float": "nan"}', '{"$time": "14:03"}', '{"$date": "2026-01-01"}',
-    ))  # fmt: skip
-    put("commands", [
-        (f"{number:02}", [word.encode() for word in shlex.split(line)])
-        for number, line in enumerate(LINES)
-    ])  # fmt: skip
+    put(
+        "cursors",
+        texts(
+            cursor,
+            "",
+            "1",
+            "9" * 30,
+            "1.2.3.4.5",
+            "abc.1.2",
+            "eJw=",
+            "shop/support/main",
+            "ticket-42",
+        ),
+    )
+    put(
+        "standings",
+        texts(
+            '{"kind":"follows","url":"postgresql://h/d","feed":"x","mail":"1","at":1,"until":2}',
+            '{"kind":"moved"}',
+            '{"kind":"later"}',
+            '{"kind":"here","at":-1}',
+        ),
+    )
+    put(
+        "words",
+        texts(
+            "90s",
+            "1h30m",
+            "2.5d",
+            "hello there",
+            "true",
+            '{"a": [1, 2.5, null]}',
+            '"text"',
+            "1e400",
+            '{"$datetime": "2026-08-12T14:03:22+02:00[Europe/Vienna][fold=1]"}',
+            '{"$decimal": "1.10"}',
+            '{"$timedelta": [1, 2, 3]}',
+            '{"$bytes": "AAA="}',
+            '{"$set": [1, {"$tuple": [1]}]}',
+            '{"$map": [[1, 2], [{"$uuid": "12345678-1234-5678-1234-567812345678"}, 3]]}',
+            '{"$float": "nan"}',
+            '{"$time": "14:03"}',
+            '{"$date": "2026-01-01"}',
+        ),
+    )
+    put(
+        "commands",
+        [
+            (f"{number:02}", [word.encode() for word in shlex.split(line)])
+            for number, line in enumerate(LINES)
+        ],
+    )
 
 
 def put_threads() -> None:
@@ -172,11 +217,14 @@ def put_threads() -> None:
             put("langgraph-plain", [(f"{n:02}", [data]) for n, data in enumerate(plain)])
         with perdure.open("memory://") as store:
             graphs.fill(PerdureSaver(store))
-            logs = [(info.name.replace("/", "-"), parts_of(list(store.export_log(info))))
-                    for info in store.agents()]  # fmt: skip
+            logs = [
+                (info.name.replace("/", "-"), parts_of(list(store.export_log(info))))
+                for info in store.agents()
+            ]
     put("langgraph-threads", [one for one in logs if sum(map(len, one[1])) < LOG_MAX])
-    cells = [msgspec.msgpack.encode([table, column, 0, b"x"])
-             for table in (0, 1) for column in range(8)]  # fmt: skip
+    cells = [
+        msgspec.msgpack.encode([table, column, 0, b"x"]) for table in (0, 1) for column in range(8)
+    ]
     put("langgraph-source", [(f"{n:02}", [cell]) for n, cell in enumerate(cells)])
 
 

@@ -24,20 +24,70 @@ DEPTHS = (3, 101, 900, 3000)
 and beyond that."""
 
 NUMBERS = (
-    0, 1, -1, 2, 127, 128, 255, 256, 2**15, 2**31 - 1, 2**31, 2**32, 2**35, 2**36, 2**53, 2**62,
-    2**63 - 1, -(2**63), 2**64 - 1,
-)  # fmt: skip
+    0,
+    1,
+    -1,
+    2,
+    127,
+    128,
+    255,
+    256,
+    2**15,
+    2**31 - 1,
+    2**31,
+    2**32,
+    2**35,
+    2**36,
+    2**53,
+    2**62,
+    2**63 - 1,
+    -(2**63),
+    2**64 - 1,
+)
 EXT_CODES = (*range(14), 77, 127, -1)
 WORDS = (
-    "", "main", "state", "t", "run", "place", "@", "dict", "$decimal", "\0", "é", "\ud800", "..",
-    "%00", "1e999", "nan", "9" * 5000, "-", "--json", "2026-08-12T14:03:22Z", "America",
-)  # fmt: skip
+    "",
+    "main",
+    "state",
+    "t",
+    "run",
+    "place",
+    "@",
+    "dict",
+    "$decimal",
+    "\0",
+    "é",
+    "\ud800",
+    "..",
+    "%00",
+    "1e999",
+    "nan",
+    "9" * 5000,
+    "-",
+    "--json",
+    "2026-08-12T14:03:22Z",
+    "America",
+)
 BYTES = (
-    b"", b"\0", b"\xff", b"NaN", b"sNaN", b"1E+999999999", b"9" * 5000, b"../../etc", b"America",
-    b"\xdd\xff\xff\xff\xff", b"\xdf\xff\xff\xff\xff", b"\xc6\xff\xff\xff\xff",
+    b"",
+    b"\0",
+    b"\xff",
+    b"NaN",
+    b"sNaN",
+    b"1E+999999999",
+    b"9" * 5000,
+    b"../../etc",
+    b"America",
+    b"\xdd\xff\xff\xff\xff",
+    b"\xdf\xff\xff\xff\xff",
+    b"\xc6\xff\xff\xff\xff",
     b"\xdb\x7f\xff\xff\xff",
-    b"\xc9\xff\xff\xff\xff\x09", b"2026-08-12", b"24:00", b'["a",1e999]', b"[" * 3000,
-)  # fmt: skip
+    b"\xc9\xff\xff\xff\xff\x09",
+    b"2026-08-12",
+    b"24:00",
+    b'["a",1e999]',
+    b"[" * 3000,
+)
 
 
 def mutate(parts: Sequence[bytes], others: Sequence[Parts], rng: random.Random) -> Parts:

@@ -55,13 +55,19 @@ def refuse_records(records: Any) -> None:
 @pytest.mark.parametrize(
     "record",
     [
-        True, {}, {"t": 1}, {"t": "step", "run": []}, {"t": "step"}, {"t": "value", "place": "a#1"},
+        True,
+        {},
+        {"t": 1},
+        {"t": "step", "run": []},
+        {"t": "step"},
+        {"t": "value", "place": "a#1"},
         {"t": "wait-began", "place": "a#1", "branches": [{"label": "x", "kind": "moon"}]},
         {"t": "run-started", "run": "r", "function": "f", "key": "k", "args": 7},
-        {"t": "run-waiting", "run": "r", "wake_at": 2**63}, {"t": "checkpoint", "name": 3},
+        {"t": "run-waiting", "run": "r", "wake_at": 2**63},
+        {"t": "checkpoint", "name": 3},
         {"t": "run-finished", "run": "r", "status": "failed", "value": "no error"},
     ],
-)  # fmt: skip
+)
 def test_records_of_another_type_are_refused_where_they_are_read(record: Any) -> None:
     """A log whose chain was right, with records that no program of ours wrote, was imported;
     `runs`, `why` and `report` met them later, as AttributeError, KeyError and TypeError."""
@@ -75,9 +81,17 @@ def test_records_that_are_not_known_are_nobodys_business() -> None:
 
 @pytest.mark.parametrize(
     ("place", "value"),
-    [(2, 0), (2, 2**63), (5, 7), (7, ["x", "1", 0]), (9, None), (10, -1), (11, ["edit", {"w": 1}]),
-     (11, ["edit", {"l": [1]}])],
-)  # fmt: skip
+    [
+        (2, 0),
+        (2, 2**63),
+        (5, 7),
+        (7, ["x", "1", 0]),
+        (9, None),
+        (10, -1),
+        (11, ["edit", {"w": 1}]),
+        (11, ["edit", {"l": [1]}]),
+    ],
+)
 def test_a_header_with_fields_of_other_types_is_refused(place: int, value: Any) -> None:
     """A branch that was a number, in a header whose hash was right, was taken in; then no list of
     that agent's branches could be sorted any more, and `verify` raised TypeError."""
@@ -229,9 +243,16 @@ def test_a_thread_whose_writes_point_at_themselves_is_corrupt() -> None:
 
 @pytest.mark.parametrize(
     "value",
-    [{"@": []}, {"@": 7}, [{"@": {}}], {"@": "Send", "node": "n"}, {"@": "dict"},
-     {"@": "Pattern", "pattern": "(", "flags": 0}, {"@": "ZoneInfo", "text": 7}],
-)  # fmt: skip
+    [
+        {"@": []},
+        {"@": 7},
+        [{"@": {}}],
+        {"@": "Send", "node": "n"},
+        {"@": "dict"},
+        {"@": "Pattern", "pattern": "(", "flags": 0},
+        {"@": "ZoneInfo", "text": 7},
+    ],
+)
 def test_rich_values_that_are_none_are_schema_errors(value: Any) -> None:
     """They were TypeError, KeyError, AttributeError and re.error of `get_tuple`."""
     with pytest.raises(SchemaError):
@@ -244,8 +265,14 @@ def test_bytes_of_a_command_line_that_are_no_text(tmp_path: Path) -> None:
         store.agent("a").save({"n": 1}, "made")
     where = str(tmp_path / "store.db")
     command: list[str | bytes] = [
-        sys.executable, "-m", "perdure", "show", b"\xff", "--store", where,
-    ]  # fmt: skip
+        sys.executable,
+        "-m",
+        "perdure",
+        "show",
+        b"\xff",
+        "--store",
+        where,
+    ]
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 2 and "no lone surrogate" in done.stderr
 

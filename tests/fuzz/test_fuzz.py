@@ -33,10 +33,11 @@ def found(bug: str) -> list[Finding]:
 @pytest.mark.parametrize(
     ("bug", "kind", "word"),
     [
-        ("raises", "error", "KeyError"), ("allocates", "error", "MemoryError"),
+        ("raises", "error", "KeyError"),
+        ("allocates", "error", "MemoryError"),
         ("recurses", "error", "RecursionError"),
     ],
-)  # fmt: skip
+)
 def test_a_planted_error_is_found(bug: str, kind: str, word: str) -> None:
     assert any(one.kind == kind and word in one.where for one in found(bug))
 

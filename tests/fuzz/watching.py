@@ -49,9 +49,13 @@ class Report:
 
 
 def fuzz(
-    spec: str, *, seed: str = "1", executions: int = 1 << 60, seconds: float = 1e9,
+    spec: str,
+    *,
+    seed: str = "1",
+    executions: int = 1 << 60,
+    seconds: float = 1e9,
     first: bool = False,
-) -> Report:  # fmt: skip
+) -> Report:
     """Fuzz a target in a process of its own; in another one, once an input has ended that.
 
     Args:
@@ -82,10 +86,17 @@ def _child(options: Sequence[str], place: Path, report: Report) -> bool:
     with note.open("wb") as file:
         file.truncate(NOTE_BYTES)
     command = [sys.executable, "-m", "tests.fuzz.child", "--note", str(note), *options]
-    with (place / "stderr").open("w+b") as errors, subprocess.Popen(
-        command, cwd=ROOT, env=ENVIRONMENT, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-        stderr=errors,
-    ) as child:  # fmt: skip
+    with (
+        (place / "stderr").open("w+b") as errors,
+        subprocess.Popen(
+            command,
+            cwd=ROOT,
+            env=ENVIRONMENT,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=errors,
+        ) as child,
+    ):
         assert child.stdout is not None
         said: list[bytes] = []
         reader = threading.Thread(target=_read, args=(child.stdout, said))

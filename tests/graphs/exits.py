@@ -26,9 +26,22 @@ Node = tuple[str, int, Any]
 
 LEAVES = ("step", "step", "tool", "tool", "sync", "plain", "nested")
 NESTS = (
-    "row", "row", "gather", "gather", "gather all", "group", "group", "task", "wait for", "shield",
-    "timeout", "catches", "cleans up", "loses", "queue",
-)  # fmt: skip
+    "row",
+    "row",
+    "gather",
+    "gather",
+    "gather all",
+    "group",
+    "group",
+    "task",
+    "wait for",
+    "shield",
+    "timeout",
+    "catches",
+    "cleans up",
+    "loses",
+    "queue",
+)
 OF_SEVERAL = ("row", "gather", "gather all", "group")
 ENDS = ("SystemExit", "Stop", "KeyboardInterrupt", "CancelledError", "kill")
 TRIES_MAX = 16
@@ -40,9 +53,11 @@ class Stop(BaseException):
 
 
 _names: dict[str, type[BaseException]] = {
-    "SystemExit": SystemExit, "Stop": Stop, "KeyboardInterrupt": KeyboardInterrupt,
+    "SystemExit": SystemExit,
+    "Stop": Stop,
+    "KeyboardInterrupt": KeyboardInterrupt,
     "CancelledError": asyncio.CancelledError,
-}  # fmt: skip
+}
 
 
 def program(seed: int, depth: int = 3) -> tuple[Node, dict[int, str]]:

@@ -18,20 +18,61 @@ from perdure.engine.execution.current_run import current
 Node = tuple[str, int, Any]
 
 LEAVES = (
-    "step", "step", "slow", "tool", "failing", "edit", "long edit", "now", "thread", "waits",
-    "sleeps", "naps", "puts", "sets",
-)  # fmt: skip
+    "step",
+    "step",
+    "slow",
+    "tool",
+    "failing",
+    "edit",
+    "long edit",
+    "now",
+    "thread",
+    "waits",
+    "sleeps",
+    "naps",
+    "puts",
+    "sets",
+)
 NESTS = (
-    "row", "row", "gather", "gather", "gather all", "group", "first", "some", "timeout", "timeout",
-    "wait for", "try", "loop", "task", "deep", "cancel", "cancel later", "map", "outlives",
-    "takes", "awaits", "shield", "cleans up",
-)  # fmt: skip
+    "row",
+    "row",
+    "gather",
+    "gather",
+    "gather all",
+    "group",
+    "first",
+    "some",
+    "timeout",
+    "timeout",
+    "wait for",
+    "try",
+    "loop",
+    "task",
+    "deep",
+    "cancel",
+    "cancel later",
+    "map",
+    "outlives",
+    "takes",
+    "awaits",
+    "shield",
+    "cleans up",
+)
 OF_SEVERAL = ("row", "gather", "gather all", "group", "first", "some")
 MAPS = ("map", "map by lambda")
 RACY = (
-    "first", "some", "timeout", "wait for", "cancel", "cancel later", "outlives", "takes",
-    "awaits", "group", "gather",
-)  # fmt: skip
+    "first",
+    "some",
+    "timeout",
+    "wait for",
+    "cancel",
+    "cancel later",
+    "outlives",
+    "takes",
+    "awaits",
+    "group",
+    "gather",
+)
 """What may call its parts now and not another time, by who is faster."""
 
 LIMIT_S = 0.004
@@ -50,7 +91,7 @@ class Grower:
 
     def __init__(
         self, chance: random.Random, leaves: Sequence[str], nests: Sequence[str], bare: float
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._chance, self._numbers = chance, count(1)
         self._leaves, self._nests, self._bare = leaves, nests, bare
 

@@ -89,9 +89,15 @@ def try_threads(seed: int, kills: int, store: str | None = None) -> int:
 
 
 def _try_lives(
-    seed: int, kills: int, store: str | None, whole: Node, function: Any, *, in_order: bool,
+    seed: int,
+    kills: int,
+    store: str | None,
+    whole: Node,
+    function: Any,
+    *,
+    in_order: bool,
     in_doubt: bool = False,
-) -> int:  # fmt: skip
+) -> int:
     chance = random.Random(seed)
     held_up = chance if seed % 2 else None
     with _folder() as folder, own_time(held_up), _impatient():

@@ -66,9 +66,15 @@ class Lives:
     """
 
     def __init__(
-        self, function: Callable[..., Any], url: str, folder: Path, chance: random.Random, *,
-        in_order: bool = True, in_doubt: bool = False,
-    ) -> None:  # fmt: skip
+        self,
+        function: Callable[..., Any],
+        url: str,
+        folder: Path,
+        chance: random.Random,
+        *,
+        in_order: bool = True,
+        in_doubt: bool = False,
+    ) -> None:
         self._function, self._url, self._chance = function, url, chance
         self._in_order, self._in_doubt, self._folder = in_order, in_doubt, folder
         self._key, self._branch, self._since = "main", "main", 0

@@ -16,15 +16,48 @@ from tests.graphs.timed import LEAVES as TIMED_LEAVES
 from tests.graphs.timed import PlayingTimed, limit_s, timed_program
 
 LEAVES = (
-    *TIMED_LEAVES, "waits until", "waits until", "polls", "polls", "takes its time",
-    "takes its time", "reads", "reads", "sleeps until", "checkpoint",
-)  # fmt: skip
+    *TIMED_LEAVES,
+    "waits until",
+    "waits until",
+    "polls",
+    "polls",
+    "takes its time",
+    "takes its time",
+    "reads",
+    "reads",
+    "sleeps until",
+    "checkpoint",
+)
 NESTS = (
-    "row", "row", "gather", "gather all", "task", "timeout", "wait for", "cleans up", "shield",
-    "move on", "move on", "move on", "fail after", "fail after", "scope", "scope", "shielded",
-    "shielded", "deadline put off", "scope cancelled", "scope cancelled later", "task group",
-    "task group", "group cancelled", "starts", "streams", "cleans up shielded", "until it is over",
-)  # fmt: skip
+    "row",
+    "row",
+    "gather",
+    "gather all",
+    "task",
+    "timeout",
+    "wait for",
+    "cleans up",
+    "shield",
+    "move on",
+    "move on",
+    "move on",
+    "fail after",
+    "fail after",
+    "scope",
+    "scope",
+    "shielded",
+    "shielded",
+    "deadline put off",
+    "scope cancelled",
+    "scope cancelled later",
+    "task group",
+    "task group",
+    "group cancelled",
+    "starts",
+    "streams",
+    "cleans up shielded",
+    "until it is over",
+)
 OF_SEVERAL = ("row", "gather", "gather all", "task group", "group cancelled", "streams", "starts")
 
 

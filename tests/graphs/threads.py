@@ -17,15 +17,37 @@ from tests.graphs.generate import Grower, Node, playing, step
 from tests.graphs.wide import SIGNALS
 
 LEAVES = (
-    "step", "step", "step", "again", "asked for", "once", "late", "failing", "edit", "draws",
-    "state", "now", "plain",
-)  # fmt: skip
+    "step",
+    "step",
+    "step",
+    "again",
+    "asked for",
+    "once",
+    "late",
+    "failing",
+    "edit",
+    "draws",
+    "state",
+    "now",
+    "plain",
+)
 ALONE = ("signal", "question", "selects", "sleeps", "child", "own loop", "own loop")
 """Of the function's own thread only: what waits, and what several threads would do in any order."""
 NESTS = (
-    "row", "row", "map", "map", "mapped", "mapped", "mapped", "executor", "executor", "try",
-    "cleans up", "loop", "left in executor",
-)  # fmt: skip
+    "row",
+    "row",
+    "map",
+    "map",
+    "mapped",
+    "mapped",
+    "mapped",
+    "executor",
+    "executor",
+    "try",
+    "cleans up",
+    "loop",
+    "left in executor",
+)
 OF_SEVERAL = ("row", "map", "executor", "left in executor")
 
 

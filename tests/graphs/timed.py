@@ -13,22 +13,70 @@ import perdure
 from tests.graphs.generate import Grower, Node, Playing, called_first, step
 
 LEAVES = (
-    "step", "step", "slow", "tool", "edit", "thread", "waits", "sleeps", "at once", "at once",
-    "in vain", "naps", "yields", "spins", "holds up", "holds up", "sets", "ticks", "ticks", "rings",
-)  # fmt: skip
+    "step",
+    "step",
+    "slow",
+    "tool",
+    "edit",
+    "thread",
+    "waits",
+    "sleeps",
+    "at once",
+    "at once",
+    "in vain",
+    "naps",
+    "yields",
+    "spins",
+    "holds up",
+    "holds up",
+    "sets",
+    "ticks",
+    "ticks",
+    "rings",
+)
 NESTS = (
-    "row", "row", "gather", "gather", "gather all", "group", "first", "some", "some", "timeout",
-    "timeout", "timeout", "timeout at", "put off", "brought forward", "wait for", "wait for",
-    "task", "deep", "cancel later", "cancel soon", "cancel by and by", "map", "map by lambda",
-    "awaits", "shield", "shield", "late shield", "cleans up", "outlives",
-)  # fmt: skip
+    "row",
+    "row",
+    "gather",
+    "gather",
+    "gather all",
+    "group",
+    "first",
+    "some",
+    "some",
+    "timeout",
+    "timeout",
+    "timeout",
+    "timeout at",
+    "put off",
+    "brought forward",
+    "wait for",
+    "wait for",
+    "task",
+    "deep",
+    "cancel later",
+    "cancel soon",
+    "cancel by and by",
+    "map",
+    "map by lambda",
+    "awaits",
+    "shield",
+    "shield",
+    "late shield",
+    "cleans up",
+    "outlives",
+)
 LIMITS_S = (-1.0, 0.0, 0.0, 1e-9, 1e-7, 0.0001, 0.0005, 0.001, 0.002, 0.004, 0.004, 0.008)
 
 
 def timed_program(
-    seed: int, depth: int = 3, *, grows: type[Grower] = Grower, leaves: Sequence[str] = LEAVES,
+    seed: int,
+    depth: int = 3,
+    *,
+    grows: type[Grower] = Grower,
+    leaves: Sequence[str] = LEAVES,
     nests: Sequence[str] = NESTS,
-) -> Node:  # fmt: skip
+) -> Node:
     """By a seed."""
     chance = random.Random(seed)
     grower, depth = grows(chance, leaves, nests, 0.25), chance.randint(1, depth)
@@ -144,9 +192,7 @@ class PlayingTimed(Playing):
         except TimeoutError:
             return "too late"
 
-    async def _cancel_by(
-        self, node: Node, cancel: Callable[[Callable[[], object]], object]
-    ) -> Any:  # fmt: skip
+    async def _cancel_by(self, node: Node, cancel: Callable[[Callable[[], object]], object]) -> Any:
         task = asyncio.create_task(self._play(node[2][0]))
         cancel(task.cancel)
         await asyncio.wait([task])

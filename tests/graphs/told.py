@@ -21,9 +21,16 @@ from tests.graphs.timed import NESTS as TIMED_NESTS
 from tests.graphs.timed import limit_s, timed_program
 
 LEAVES = (
-    *SCOPED_LEAVES, "slow", "slow", "tool", "tool", "long edit", "waits", "cleans up in peace",
+    *SCOPED_LEAVES,
+    "slow",
+    "slow",
+    "tool",
+    "tool",
+    "long edit",
+    "waits",
+    "cleans up in peace",
     "in other words",
-)  # fmt: skip
+)
 OWN = ("cancelled twice", "cancelled in a scope", "cancelled by who waits")
 NESTS = (*SCOPED_NESTS, *OWN, *OWN, *OWN, *OWN)
 

@@ -71,9 +71,16 @@ def _try(tree: Path, mutation: Mutation) -> str:
 
 def _test(tree: Path, mutation: Mutation) -> int:
     command = [
-        sys.executable, "-B", "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider",
+        sys.executable,
+        "-B",
+        "-m",
+        "pytest",
+        "-q",
+        "-x",
+        "-p",
+        "no:cacheprovider",
         *mutation.tests,
-    ]  # fmt: skip
+    ]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join((str(tree / "src"), str(tree)))}
     try:
         done = subprocess.run(

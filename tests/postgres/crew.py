@@ -68,9 +68,17 @@ class Crew:
         """Start a process; its place in the list. `before`: what its command stands behind."""
         site = self.site
         command = [
-            *before, sys.executable, "-m", "tests.postgres.crew", part, url or site.url,
-            str(site.folder), str(site.copies), str(site.rounds), str(site.lease_ttl_s),
-        ]  # fmt: skip
+            *before,
+            sys.executable,
+            "-m",
+            "tests.postgres.crew",
+            part,
+            url or site.url,
+            str(site.folder),
+            str(site.copies),
+            str(site.rounds),
+            str(site.lease_ttl_s),
+        ]
         with open(site.folder / "errors", "ab") as errors:
             self._processes.append(subprocess.Popen(command, stderr=errors))
         return len(self._processes) - 1

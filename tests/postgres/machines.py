@@ -53,9 +53,19 @@ class Machines:
         name = self.name(host)
         self._make(name)
         self._ip(
-            "-n", self.hub, "link", "add", f"to-{host}", "type", "veth", "peer", "name", "wire",
-            "netns", name,
-        )  # fmt: skip
+            "-n",
+            self.hub,
+            "link",
+            "add",
+            f"to-{host}",
+            "type",
+            "veth",
+            "peer",
+            "name",
+            "wire",
+            "netns",
+            name,
+        )
         self._ip("-n", self.hub, "link", "set", f"to-{host}", "master", "switch", "up")
         self._ip("-n", name, "address", "add", f"{address}/24", "dev", "wire")
         self._ip("-n", name, "link", "set", "wire", "up")

@@ -111,9 +111,13 @@ class Server:
     `host` the address there."""
 
     def __init__(
-        self, settings: Mapping[str, str] | None = None, *, folder: Path | None = None,
-        inside: str = "", host: str = "127.0.0.1",
-    ) -> None:  # fmt: skip
+        self,
+        settings: Mapping[str, str] | None = None,
+        *,
+        folder: Path | None = None,
+        inside: str = "",
+        host: str = "127.0.0.1",
+    ) -> None:
         self.host = host
         self._inside = ["ip", "netns", "exec", inside] if inside else []
         self.folder = folder or Path(tempfile.mkdtemp(prefix="perdure-pg-"))
@@ -137,26 +141,46 @@ class Server:
         """Run one of PostgreSQL's programs to its end; what it printed."""
         environment = {**os.environ, "LC_ALL": "C", "HOME": str(self.folder)}
         done = subprocess.run(
-            [str(programs() / program), *arguments], capture_output=True, text=True,
-            cwd=self.folder, env=environment, check=False, **self._as, **more,
-        )  # fmt: skip
+            [str(programs() / program), *arguments],
+            capture_output=True,
+            text=True,
+            cwd=self.folder,
+            env=environment,
+            check=False,
+            **self._as,
+            **more,
+        )
         if done.returncode:
             raise RuntimeError(f"{program}: {done.stdout}{done.stderr}")
         return str(done.stdout)
 
     def _initialize(self) -> None:
         self.run(
-            "initdb", "-D", str(self.data), "-U", USER, "-A", "trust", "-E", "UTF8",
-            "--locale=C", "--no-sync", "--data-checksums",
-        )  # fmt: skip
+            "initdb",
+            "-D",
+            str(self.data),
+            "-U",
+            USER,
+            "-A",
+            "trust",
+            "-E",
+            "UTF8",
+            "--locale=C",
+            "--no-sync",
+            "--data-checksums",
+        )
         (self.data / "pg_hba.conf").write_text(HBA)
 
     def _configure(self) -> None:
         fixed = {
-            "port": str(self.port), "listen_addresses": f"'{self.host}'",
-            "unix_socket_directories": f"'{self.folder}'", "max_connections": "200",
-            "shared_buffers": "64MB", "timezone": "'UTC'", "log_destination": "'stderr'",
-        }  # fmt: skip
+            "port": str(self.port),
+            "listen_addresses": f"'{self.host}'",
+            "unix_socket_directories": f"'{self.folder}'",
+            "max_connections": "200",
+            "shared_buffers": "64MB",
+            "timezone": "'UTC'",
+            "log_destination": "'stderr'",
+        }
         lines = [f"{name} = {value}" for name, value in {**fixed, **self.settings}.items()]
         (self.data / "perdure.conf").write_text("\n".join(lines) + "\n")
         main = self.data / "postgresql.conf"
@@ -198,14 +222,19 @@ class Server:
         with open(self.folder / "log", "ab") as log:
             self._process = subprocess.Popen(
                 [*self._command(), str(programs() / "postgres"), "-D", str(self.data)],
-                stdout=log, stderr=log, stdin=subprocess.DEVNULL, cwd=self.folder,
-                env={**os.environ, "LC_ALL": "C"}, start_new_session=True,
+                stdout=log,
+                stderr=log,
+                stdin=subprocess.DEVNULL,
+                cwd=self.folder,
+                env={**os.environ, "LC_ALL": "C"},
+                start_new_session=True,
                 **({} if self._inside else self._as),
-            )  # fmt: skip
+            )
         self._watcher = subprocess.Popen(
             ["sh", "-c", WATCH, str(self._process.pid), str(self.folder)],
-            stdin=subprocess.PIPE, start_new_session=True,
-        )  # fmt: skip
+            stdin=subprocess.PIPE,
+            start_new_session=True,
+        )
 
     def _dismiss_watcher(self) -> None:
         watcher, self._watcher = self._watcher, None
@@ -238,9 +267,18 @@ class Server:
         if self._as:
             os.chown(folder, self._as["user"], self._as["group"])
         self.run(
-            "pg_basebackup", "-D", str(folder / "data"), "-R", "-X", "stream", "-c", "fast",
-            "--no-sync", "-d", f"{self.own_url}&application_name={name}",
-        )  # fmt: skip
+            "pg_basebackup",
+            "-D",
+            str(folder / "data"),
+            "-R",
+            "-X",
+            "stream",
+            "-c",
+            "fast",
+            "--no-sync",
+            "-d",
+            f"{self.own_url}&application_name={name}",
+        )
         return Server(self.settings, folder=folder)
 
     def promote(self) -> None:
@@ -264,9 +302,14 @@ class Server:
     # -- using it --------------------------------------------------------------------------
 
     def url(
-        self, schema: str = "", *, user: str = USER, password: str = "",
-        database: str = "postgres", **options: object,
-    ) -> str:  # fmt: skip
+        self,
+        schema: str = "",
+        *,
+        user: str = USER,
+        password: str = "",
+        database: str = "postgres",
+        **options: object,
+    ) -> str:
         who = f"{user}:{password}" if password else user
         query = {"schema": schema} if schema else {}
         query |= {name: str(value) for name, value in options.items()}

@@ -49,11 +49,13 @@ def _commit(haste: Haste, clock: _Clock, *, after: float, takes: float) -> float
 @pytest.mark.parametrize(
     ("after", "takes", "last", "expected"),
     [
-        (0.0002, 0.0003, 0.0002, 0.001), (0.5, 0.0003, 0.0002, 0.001), (0.0002, 0.0003, 0.5, 0.0),
+        (0.0002, 0.0003, 0.0002, 0.001),
+        (0.5, 0.0003, 0.0002, 0.001),
+        (0.0002, 0.0003, 0.5, 0.0),
         (0.0002, 0.02, 0.0002, 0.0),
     ],
     ids=["one-behind-the-other", "again", "work-between", "far-away"],
-)  # fmt: skip
+)
 def test_who_comes_back_at_once_after_a_quick_answer_waits_awake(
     clock: _Clock, after: float, takes: float, last: float, expected: float
 ) -> None:
@@ -122,9 +124,12 @@ def looks(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
 
 
 def test_a_server_that_falls_silent_under_an_awake_thread_is_waited_for_as_ever(
-    server: Server, url: str, open_store: Open, looks: list[bool],
+    server: Server,
+    url: str,
+    open_store: Open,
+    looks: list[bool],
     monkeypatch: pytest.MonkeyPatch,
-) -> None:  # fmt: skip
+) -> None:
     monkeypatch.setattr(Haste, "began", lambda _: 0.05)
     backend = open_store(url + "&deadline=2")
     pen = Pen(backend)

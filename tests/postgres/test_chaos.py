@@ -17,11 +17,27 @@ def test_nothing_is_repeated_or_stranded_though_the_server_is_killed_too() -> No
         Path(folder).chmod(0o755)  # the server of root runs as another user
         done = subprocess.run(
             [
-                sys.executable, "-m", "tests.chaos", "--store", "postgres", "--kills", "20",
-                "--seed", "one", "--rounds", "2", "--copies", "1", "--folder", folder,
+                sys.executable,
+                "-m",
+                "tests.chaos",
+                "--store",
+                "postgres",
+                "--kills",
+                "20",
+                "--seed",
+                "one",
+                "--rounds",
+                "2",
+                "--copies",
+                "1",
+                "--folder",
+                folder,
             ],
-            cwd=ROOT, capture_output=True, text=True, timeout=300,
-        )  # fmt: skip
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+            timeout=300,
+        )
     assert done.returncode == 0, done.stdout + done.stderr
     assert "20 killed" in done.stdout
     assert "and the server 0 times" not in done.stdout

@@ -93,15 +93,18 @@ def test_the_url_is_shown_without_its_password(server: Server, open_store: Open)
 @pytest.mark.parametrize(
     "url",
     [
-        "postgresql://u:p@ss-w0rd@host/db", "postgresql://u:pass-w0rd/x@host/db",
-        "postgresql://u:pass-w0rd#x@host/db", "postgresql://u:pass-w0rd@host/db?no_such_option=1",
-        "postgresql://u:pass-w0rd@host:port/db", "postgresql://u:pass-w0rd@host/db?schema=A-b",
+        "postgresql://u:p@ss-w0rd@host/db",
+        "postgresql://u:pass-w0rd/x@host/db",
+        "postgresql://u:pass-w0rd#x@host/db",
+        "postgresql://u:pass-w0rd@host/db?no_such_option=1",
+        "postgresql://u:pass-w0rd@host:port/db",
+        "postgresql://u:pass-w0rd@host/db?schema=A-b",
         "postgresql://u:pass-w0rd@host/db?deadline=soon",
         "postgresql://u:pass-w0rd@host/db?pool_size=0",
         "postgresql://u:pass-w0rd@host/db?partitions=2.5",
         "postgresql://u:pass-w0rd@host/db?awake=2",
     ],
-)  # fmt: skip
+)
 def test_a_url_that_cannot_be_read_is_refused_without_its_password(url: str) -> None:
     with pytest.raises(ValueError, match=r"PostgreSQL|schema|option") as caught:
         locate(url)
@@ -268,9 +271,12 @@ def test_a_deadlock_is_tried_again(server: Server, url: str, open_store: Open) -
 
 @WAYS
 def test_a_serialization_failure_is_tried_again(
-    server: Server, url: str, open_store: Open, monkeypatch: pytest.MonkeyPatch,
+    server: Server,
+    url: str,
+    open_store: Open,
+    monkeypatch: pytest.MonkeyPatch,
     way: dict[str, Any],
-) -> None:  # fmt: skip
+) -> None:
     """A database may be set to an isolation in which a statement that waited for another's change
     is not looked at once more, but ends."""
     backend = open_store(url + "&options=-c%20default_transaction_isolation%3Dserializable")
@@ -526,7 +532,11 @@ def test_an_error_behind_an_answer_whose_end_is_late_holds_up_nobody(server: Ser
     waited for it, with all threads of the process, and no deadline counted."""
     done = subprocess.run(
         [sys.executable, "-m", "tests.postgres.late_end", str(server.port), server.new_url()],
-        cwd=ROOT, capture_output=True, text=True, timeout=60, check=False,
-    )  # fmt: skip
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines()[-1] == "{'n': 3}"

@@ -52,9 +52,15 @@ class Gates:
 
     def hire(self, host: str, ttl_s: float) -> None:
         command = [
-            *self._machines.on(host), sys.executable, "-m", "tests.postgres.gated", self._url,
-            str(self._folder), host, str(ttl_s),
-        ]  # fmt: skip
+            *self._machines.on(host),
+            sys.executable,
+            "-m",
+            "tests.postgres.gated",
+            self._url,
+            str(self._folder),
+            host,
+            str(ttl_s),
+        ]
         with open(self._folder / f"log-{host}", "ab") as log:
             self._workers[host] = subprocess.Popen(command, stderr=log)
 

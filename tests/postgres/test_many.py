@@ -85,6 +85,4 @@ def test_a_late_committer_is_not_passed_over(
         assert backend.feed(cursor).entries == []  # they would go before what is still to come
     del tail
     entries, _ = drained(backend, cursor)
-    assert [(entry.agent, entry.commit.seq) for entry in entries] == [
-        ("a", 2), ("a", 3), ("b", 2)
-    ]  # fmt: skip
+    assert [(entry.agent, entry.commit.seq) for entry in entries] == [("a", 2), ("a", 3), ("b", 2)]

@@ -60,7 +60,7 @@ def _link_to(item: Append, header: bytes) -> None:
         (lambda item: setattr(item, "seq", 9), "stale"),
     ],
     ids=["moved", "fenced", "gone", "not-linked", "linked-elsewhere", "gap"],
-)  # fmt: skip
+)
 def test_what_is_refused_is_refused_with_its_reason(
     backend: PostgresBackend, spoil: Callable[[Append], None], why: str
 ) -> None:

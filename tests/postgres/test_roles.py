@@ -58,11 +58,15 @@ def test_i7_a_writer_changes_no_history(
     Pen(open_store(roles["writer"])).write()
     schema = schema_of(url)
     for statement in (
-        f"UPDATE {schema}.commits SET payload = ''", f"DELETE FROM {schema}.commits",
-        f"TRUNCATE {schema}.commits", f"DELETE FROM {schema}.keys", f"DROP TABLE {schema}.runs",
-        f"DELETE FROM {schema}.agents", f"CREATE TABLE {schema}.mine (x int)",
+        f"UPDATE {schema}.commits SET payload = ''",
+        f"DELETE FROM {schema}.commits",
+        f"TRUNCATE {schema}.commits",
+        f"DELETE FROM {schema}.keys",
+        f"DROP TABLE {schema}.runs",
+        f"DELETE FROM {schema}.agents",
+        f"CREATE TABLE {schema}.mine (x int)",
         f"UPDATE {schema}.format SET version = 9",
-    ):  # fmt: skip
+    ):
         with pytest.raises(Exception, match=r"permission denied|must be owner"):
             server.sql(statement, user=f"{schema}_a_writer")
 
@@ -100,8 +104,9 @@ def test_a_reader_sees_everything_and_writes_nothing(
     assert isinstance(outcome, StoreUnavailable) and "permission denied" in str(outcome)
     for use in (
         lambda: reader.send(Message("r2", "a", "start", "f")),
-        lambda: reader.lease(pen.number(), "main", "one"), lambda: reader.stand(None),
-    ):  # fmt: skip
+        lambda: reader.lease(pen.number(), "main", "one"),
+        lambda: reader.stand(None),
+    ):
         with pytest.raises(StoreUnavailable, match="permission denied"):
             use()
 

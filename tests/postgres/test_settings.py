@@ -15,14 +15,18 @@ from tests.postgres.server import USER, Server
 @pytest.mark.parametrize(
     ("option", "name"),
     [
-        ("sslmode=maybe", "sslmode"), ("target_session_attrs=any-old", "target_session_attrs"),
-        ("channel_binding=x", "channel_binding"), ("gssencmode=x", "gssencmode"),
+        ("sslmode=maybe", "sslmode"),
+        ("target_session_attrs=any-old", "target_session_attrs"),
+        ("channel_binding=x", "channel_binding"),
+        ("gssencmode=x", "gssencmode"),
         ("ssl_min_protocol_version=x", "ssl_min_protocol_version"),
         ("replication=x", "replication"),
-        ("options=-cno_such_setting=1", "options"), ("options=--x", "options"),
-        ("connect_timeout=x", "connect_timeout"), ("keepalives_idle=x", "keepalives_idle"),
+        ("options=-cno_such_setting=1", "options"),
+        ("options=--x", "options"),
+        ("connect_timeout=x", "connect_timeout"),
+        ("keepalives_idle=x", "keepalives_idle"),
     ],
-)  # fmt: skip
+)
 def test_an_option_that_cannot_be_is_refused_by_its_name(url: str, option: str, name: str) -> None:
     """ "The server cannot be reached: check host, port and network", it was, or that a value cannot
     be stored."""

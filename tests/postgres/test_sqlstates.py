@@ -26,9 +26,10 @@ BEGIN RAISE EXCEPTION 'so it was told' USING ERRCODE = '{state}'; END $$
 """
 
 ALL = sorted(
-    state for state in errors._sqlcodes
+    state
+    for state in errors._sqlcodes
     if state[:2] not in ("00", "01", "02", "03")  # success, warnings, and none that is raised
-)  # fmt: skip
+)
 TELLING = ("08", "23", "25", "40", "53", "55", "57", "58", "XX")
 """Classes of what is wrong with the server or the moment, not with the statement."""
 

@@ -21,9 +21,10 @@ def test_a_value_that_cannot_be_sent_is_not_a_server_that_is_away(backend: Postg
     within: Any = []
     within.append(within)
     calls = (
-        lambda: backend.read(wrong, 1, 1), lambda: backend.agent("a", wrong),
+        lambda: backend.read(wrong, 1, 1),
+        lambda: backend.agent("a", wrong),
         lambda: backend.agent("a", within),
-    )  # fmt: skip
+    )
     for call in calls:
         with pytest.raises(Unstorable) as caught:
             call()

@@ -46,15 +46,18 @@ class Authority:
         secret.touch(mode=0o600)
         secret.write_bytes(
             key.private_bytes(
-                serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8,
+                serialization.Encoding.PEM,
+                serialization.PrivateFormat.PKCS8,
                 serialization.NoEncryption(),
             )
-        )  # fmt: skip
+        )
         if owner is not None:
             os.chown(secret, owner, -1)
         return {
-            "ssl": "on", "ssl_cert_file": f"'{folder}/server.pem'", "ssl_key_file": f"'{secret}'"
-        }  # fmt: skip
+            "ssl": "on",
+            "ssl_cert_file": f"'{folder}/server.pem'",
+            "ssl_key_file": f"'{secret}'",
+        }
 
 
 def _named(name: str) -> x509.Name:

@@ -31,9 +31,12 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.powerloss", description=__doc__)
     parser.add_argument("--images", type=int, default=50_000, help="in all (%(default)s); 0: none")
     parser.add_argument(
-        "--postgres", type=int, default=100, metavar="CUTS",
+        "--postgres",
+        type=int,
+        default=100,
+        metavar="CUTS",
         help="of the power of PostgreSQL servers (%(default)s); 0: none",
-    )  # fmt: skip
+    )
     parser.add_argument("--seed", type=int, default=1, help="of the first round (%(default)s)")
     parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="processes (%(default)s)")
     parser.add_argument("--subsets", type=int, default=8, help="drawn by chance at each moment")
@@ -81,9 +84,12 @@ def _controls(pool: ProcessPoolExecutor, folder: Path, subsets: int, seed: int) 
 
 
 def _sweeps(
-    pool: ProcessPoolExecutor, folder: Path, keep: Path, options: argparse.Namespace,
+    pool: ProcessPoolExecutor,
+    folder: Path,
+    keep: Path,
+    options: argparse.Namespace,
     workloads: list[str],
-) -> Swept:  # fmt: skip
+) -> Swept:
     began, total, done = time.monotonic(), Swept(), 0
     jobs = ((name, seed, None) for seed in itertools.count(options.seed) for name in workloads)
     for name, swept in _results(pool, folder, keep, options, jobs, total):
@@ -103,9 +109,13 @@ def _sweeps(
 
 
 def _results(
-    pool: ProcessPoolExecutor, folder: Path, keep: Path, options: argparse.Namespace,
-    jobs: Iterator[Job], total: Swept,
-) -> Iterator[tuple[str, Swept]]:  # fmt: skip
+    pool: ProcessPoolExecutor,
+    folder: Path,
+    keep: Path,
+    options: argparse.Namespace,
+    jobs: Iterator[Job],
+    total: Swept,
+) -> Iterator[tuple[str, Swept]]:
     """One by one, as they come; no new ones are begun when there is enough, or a violation."""
     pending: set[Future[tuple[str, Swept]]] = set()
     while True:

@@ -224,9 +224,14 @@ class Disk:
             yield self._image(done, how, keeps, sector, grown=rng.random() < 0.3)
 
     def _image(
-        self, names: int, how: str, keeps: Mapping[int, Keep], sector: int = 512,
-        *, grown: bool = False,
-    ) -> Image:  # fmt: skip
+        self,
+        names: int,
+        how: str,
+        keeps: Mapping[int, Keep],
+        sector: int = 512,
+        *,
+        grown: bool = False,
+    ) -> Image:
         files = {
             name: self.files[file].left(sector, keeps.get(file, nothing), grown=grown)
             for name, file in self._names(names).items()

@@ -71,9 +71,14 @@ class Sweep:
     """
 
     def __init__(
-        self, folder: Path, *, subsets: int = 6, share: float = 1.0, deep: int = 16,
+        self,
+        folder: Path,
+        *,
+        subsets: int = 6,
+        share: float = 1.0,
+        deep: int = 16,
         keep: Path | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._folder = folder
         self._subsets = subsets
         self._share = share

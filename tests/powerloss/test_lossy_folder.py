@@ -179,8 +179,11 @@ def inside(folder: LossyFolder | None, script: str, *arguments: str) -> str:
     entrance = folder.entrance if folder else []
     return subprocess.run(
         [*entrance, sys.executable, "-c", script, *arguments],
-        stdout=subprocess.PIPE, check=True, text=True, timeout=120,
-    ).stdout  # fmt: skip
+        stdout=subprocess.PIPE,
+        check=True,
+        text=True,
+        timeout=120,
+    ).stdout
 
 
 WAYS = """
@@ -214,8 +217,11 @@ def test_each_way_to_sync_makes_lasting_and_no_other(
     early = {name: found.pop(name) for name in ("plain", "renamed") if name in found}
     assert early.keys() <= {"plain"}
     assert found == {
-        "fsync": b"fsync", "fdatasync": b"fdatasync", "O_DSYNC": b"O_DSYNC", "msync": b"MSYNC",
-    }  # fmt: skip
+        "fsync": b"fsync",
+        "fdatasync": b"fdatasync",
+        "O_DSYNC": b"O_DSYNC",
+        "msync": b"MSYNC",
+    }
 
 
 EXERCISE = """

@@ -103,8 +103,11 @@ def test_the_tape_has_every_sync_that_the_system_sees(workload: str, tmp_path: P
     command = ["strace", "-f", "-y", "-e", "trace=fsync,fdatasync,unlink", "-o", str(trace)]
     done = subprocess.run(
         [*command, sys.executable, "-c", RECORD, workload, str(folder)],
-        cwd=ROOT, capture_output=True, text=True, timeout=300,
-    )  # fmt: skip
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
     if "ptrace" in done.stderr:
         pytest.skip("strace may not trace here")
     assert done.returncode == 0, done.stderr

@@ -25,9 +25,27 @@ ROUNDS = 40
 NOON = dt.datetime(2024, 1, 1, 12, tzinfo=dt.UTC)
 ELSEWHERE = dt.datetime(2024, 1, 1, 14, tzinfo=dt.timezone(dt.timedelta(hours=2)))
 LOOSE: tuple[Any, ...] = (
-    1, True, 1.0, Decimal("1"), Decimal("1.00"), 0, False, -0.0, 0.0, NOON, ELSEWHERE, "a", b"a",
-    None, (1,), (True,), (NOON,), (ELSEWHERE,), frozenset({1}), frozenset({True}),
-)  # fmt: skip
+    1,
+    True,
+    1.0,
+    Decimal("1"),
+    Decimal("1.00"),
+    0,
+    False,
+    -0.0,
+    0.0,
+    NOON,
+    ELSEWHERE,
+    "a",
+    b"a",
+    None,
+    (1,),
+    (True,),
+    (NOON,),
+    (ELSEWHERE,),
+    frozenset({1}),
+    frozenset({True}),
+)
 FIELDS = ("by", "items", "some")
 KEYS = tuple(one for one in LOOSE if one is not None and type(one) is not bool)
 

@@ -21,15 +21,29 @@ from perdure.model import Commit
 VERSIONS = 3
 KEYS = "abcd"
 ACTS = (
-    "edit", "edit", "edit", "edit", "undo", "undo", "undo", "redo", "redo", "rollback", "newer",
-    "as written", "checkpoint", "fork", "trim",
-)  # fmt: skip
+    "edit",
+    "edit",
+    "edit",
+    "edit",
+    "undo",
+    "undo",
+    "undo",
+    "redo",
+    "redo",
+    "rollback",
+    "newer",
+    "as written",
+    "checkpoint",
+    "fork",
+    "trim",
+)
 GROUPS = (None, None, None, "g", "h")
 
 programs = st.lists(
     st.tuples(st.sampled_from(ACTS), st.integers(0, 99), st.sampled_from(GROUPS)),
-    min_size=15, max_size=40,
-)  # fmt: skip
+    min_size=15,
+    max_size=40,
+)
 
 
 def schema(version: int) -> Schema[Any]:
@@ -105,9 +119,11 @@ class Program:
         touched = {key: commit for commit in chosen for key in self.changed(commit)}  # the oldest
         mine = [commit.seq for commit in chosen]
         later = {
-            key for commit in self.path() for key in keys(commit)
+            key
+            for commit in self.path()
+            for key in keys(commit)
             if commit.seq not in mine and key in touched and commit.seq > touched[key].seq
-        }  # fmt: skip
+        }
         try:
             moved = getattr(self.agent, kind)()
         except (NotFound, Conflict) as error:

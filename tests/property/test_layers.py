@@ -20,16 +20,27 @@ from perdure import Agent
 from perdure.errors import Conflict, NotFound
 
 ACTS = (
-    "edit", "edit", "edit", "edit", "undo", "undo", "undo", "redo", "redo", "redo", "rollback",
+    "edit",
+    "edit",
+    "edit",
+    "edit",
+    "undo",
+    "undo",
+    "undo",
+    "redo",
+    "redo",
+    "redo",
+    "rollback",
     "checkpoint",
-)  # fmt: skip
+)
 GROUPS = (None, None, "g", "g", "h")
 TEXT = "".join(map(chr, range(0x100, 0x150)))
 
 programs = st.lists(
     st.tuples(st.sampled_from(ACTS), st.integers(0, 999), st.sampled_from(GROUPS)),
-    min_size=8, max_size=30,
-)  # fmt: skip
+    min_size=8,
+    max_size=30,
+)
 
 Place = tuple[str, Any]
 """A key of the state; or what there is of an item of its list, or of a character of its text,
@@ -125,8 +136,10 @@ class Items:
     back has to be as the model says; more than it says is refused."""
 
     initial: ClassVar[dict[str, Any]] = {
-        "items": [{"id": 1, "n": 1}, {"id": 2, "n": 2}, {"id": 3, "n": 3}], "text": TEXT, "x": 0,
-    }  # fmt: skip
+        "items": [{"id": 1, "n": 1}, {"id": 2, "n": 2}, {"id": 3, "n": 3}],
+        "text": TEXT,
+        "x": 0,
+    }
     exact = False
 
     def look(self, state: Any) -> Iterator[tuple[Place, Any]]:
@@ -209,9 +222,11 @@ class Program:
         with suppress(*[] if self.kind.exact else [Conflict]):
             do()
             moved = {
-                name for one in (model, after) for undone in one.undone[-1:]
+                name
+                for one in (model, after)
+                for undone in one.undone[-1:]
                 for _, name in undone.taken
-            }  # fmt: skip
+            }
             found = [place for place, _ in self.kind.look(self.agent.state)]
             both = {place for place in before if place in found and place[1] not in moved}
             if not self.kind.exact:  # of a dict's keys, which others come back decides

@@ -189,14 +189,17 @@ def change_leaf(leaf: Any, act: int, n: int) -> None:
 small = st.integers(0, 5)
 raw_leaves = st.builds(
     lambda name, n, marks: {"name": name, "low": name.lower(), "n": n, "marks": marks},
-    st.sampled_from(["A", "b", "cD"]), st.integers(0, 6), st.lists(st.integers(0, 6), max_size=3),
-)  # fmt: skip
+    st.sampled_from(["A", "b", "cD"]),
+    st.integers(0, 6),
+    st.lists(st.integers(0, 6), max_size=3),
+)
 raw_inner = st.lists(raw_leaves, max_size=3)
 raw_rows = st.builds(lambda items: {"items": items}, raw_inner)
 raw_models = st.builds(
     lambda rows, nested: {"rows": rows, "nested": nested},
-    st.lists(raw_rows, min_size=2, max_size=3), st.lists(raw_inner, min_size=2, max_size=3),
-)  # fmt: skip
+    st.lists(raw_rows, min_size=2, max_size=3),
+    st.lists(raw_inner, min_size=2, max_size=3),
+)
 of_outer = st.builds(
     lambda name, a, i, j, row, items: (
         lambda t: rearrange(get(t, name), a, i, j, row if name == "rows" else items)
@@ -210,8 +213,12 @@ of_outer = st.builds(
 )
 of_inner = st.builds(
     lambda p, a, i, j, v: on_one(inner, p, lambda items: rearrange(items, a, i, j, v)),
-    st.integers(0, 40), small, small, small, raw_leaves,
-)  # fmt: skip
+    st.integers(0, 40),
+    small,
+    small,
+    small,
+    raw_leaves,
+)
 
 
 def of_leaves_in(find: Callable[[Any], list[Any]]) -> st.SearchStrategy[Any]:
@@ -221,13 +228,19 @@ def of_leaves_in(find: Callable[[Any], list[Any]]) -> st.SearchStrategy[Any]:
             lambda p, a, i, j, n: on_one(
                 find, p, lambda leaf: rearrange(get(leaf, "marks"), a, i, j, n)
             ),
-            st.integers(0, 40), small, small, small, st.integers(0, 9),
+            st.integers(0, 40),
+            small,
+            small,
+            small,
+            st.integers(0, 9),
         ),
         st.builds(
             lambda p, a, n: on_one(find, p, lambda leaf: change_leaf(leaf, a, n)),
-            st.integers(0, 40), small, small,
+            st.integers(0, 40),
+            small,
+            small,
         ),
-    )  # fmt: skip
+    )
 
 
 of_leaves = of_leaves_in(leaves)
@@ -262,14 +275,28 @@ def from_inside(
 leaf_acts = of_leaves_in(list)
 inwards = st.one_of(
     st.builds(
-        from_inside, st.just("rows"), leaf_acts, st.lists(raw_rows, max_size=2),
-        small, small, small, small, raw_leaves,
+        from_inside,
+        st.just("rows"),
+        leaf_acts,
+        st.lists(raw_rows, max_size=2),
+        small,
+        small,
+        small,
+        small,
+        raw_leaves,
     ),
     st.builds(
-        from_inside, st.just("nested"), leaf_acts, st.lists(raw_inner, max_size=2),
-        small, small, small, small, raw_leaves,
+        from_inside,
+        st.just("nested"),
+        leaf_acts,
+        st.lists(raw_inner, max_size=2),
+        small,
+        small,
+        small,
+        small,
+        raw_leaves,
     ),
-)  # fmt: skip
+)
 edits = st.lists(st.one_of(inwards, st.lists(acts, min_size=2, max_size=7)), min_size=1, max_size=3)
 
 

@@ -397,10 +397,11 @@ class Both:
 
 
 ACTIONS: list[Callable[[Both], None]] = [
-    action for name, action in vars(Both).items()
+    action
+    for name, action in vars(Both).items()
     if not name.startswith("_")
     and name not in ("get", "put", "new_name", "whole", "hand", "places", "lists", "act")
-]  # fmt: skip
+]
 
 
 def is_copy(value: Any) -> bool:

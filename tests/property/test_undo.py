@@ -17,9 +17,19 @@ from perdure.model import Commit
 from perdure.state.time_travel import _Path
 
 ACTS = (
-    "edit", "edit", "edit", "undo", "undo", "undo", "redo", "redo", "rollback", "step", "fork",
+    "edit",
+    "edit",
+    "edit",
+    "undo",
+    "undo",
+    "undo",
+    "redo",
+    "redo",
+    "rollback",
+    "step",
+    "fork",
     "open",
-)  # fmt: skip
+)
 GROUPS = (None, None, None, "g", "h")
 
 acts = st.lists(

@@ -83,15 +83,33 @@ class Named(NamedTuple):
 
 
 MEMBERS: tuple[tuple[Any, tuple[Any, ...]], ...] = (
-    (int, (1,)), (str, ("x",)), (type(None), (None,)), (dt.date, (dt.date(2020, 1, 1),)),
-    (list[int], ([1], [])), (list[str], (["a"],)), (list[Long], ([Long(1)],)),
-    (list[Short], ([Short(1)],)), (tuple[int, ...], ((1,),)), (set[int], ({1},)),
-    (set[str], ({"a"},)), (dict[str, int], ({"x": 1}, {})), (dict[str, str], ({"y": "a"},)),
-    (dict[str, Any], ({"x": [1]}, {"x": 1, "y": "q"})), (dict[int, str], ({1: "a"},)),
-    (Long, (Long(1), Long(2, "z"))), (Short, (Short(1),)), (Items, (Items([]), Items([1]))),
-    (Model, (Model(x=1),)), (Wide, (Wide(x=1),)), (Plain, (Plain(1),)), (Tagged, (Tagged(1),)),
-    (Cat, (Cat(),)), (Dog, (Dog(),)), (Keys, ({"x": 1, "y": "q"},)), (Named, (Named(1),)),
-)  # fmt: skip
+    (int, (1,)),
+    (str, ("x",)),
+    (type(None), (None,)),
+    (dt.date, (dt.date(2020, 1, 1),)),
+    (list[int], ([1], [])),
+    (list[str], (["a"],)),
+    (list[Long], ([Long(1)],)),
+    (list[Short], ([Short(1)],)),
+    (tuple[int, ...], ((1,),)),
+    (set[int], ({1},)),
+    (set[str], ({"a"},)),
+    (dict[str, int], ({"x": 1}, {})),
+    (dict[str, str], ({"y": "a"},)),
+    (dict[str, Any], ({"x": [1]}, {"x": 1, "y": "q"})),
+    (dict[int, str], ({1: "a"},)),
+    (Long, (Long(1), Long(2, "z"))),
+    (Short, (Short(1),)),
+    (Items, (Items([]), Items([1]))),
+    (Model, (Model(x=1),)),
+    (Wide, (Wide(x=1),)),
+    (Plain, (Plain(1),)),
+    (Tagged, (Tagged(1),)),
+    (Cat, (Cat(),)),
+    (Dog, (Dog(),)),
+    (Keys, ({"x": 1, "y": "q"},)),
+    (Named, (Named(1),)),
+)
 
 
 Make = Callable[[Any], Any]
@@ -109,9 +127,12 @@ def _struct(annotation: Any) -> Any:
 
 def _model(annotation: Any) -> Any:
     return pydantic.create_model(
-        "Holder", v=(annotation, ...), all=(list[annotation], ...), by=(dict[str, annotation], ...),
+        "Holder",
+        v=(annotation, ...),
+        all=(list[annotation], ...),
+        by=(dict[str, annotation], ...),
         __config__=pydantic.ConfigDict(arbitrary_types_allowed=True),
-    )  # fmt: skip
+    )
 
 
 def _typed_dict(annotation: Any) -> Any:
@@ -121,9 +142,12 @@ def _typed_dict(annotation: Any) -> Any:
 
 
 HOLDERS: dict[str, Callable[[Any], Any]] = {
-    "dataclass": _dataclass, "frozen": lambda annotation: _dataclass(annotation, frozen=True),
-    "model": _model, "typed dict": _typed_dict, "struct": _struct,
-}  # fmt: skip
+    "dataclass": _dataclass,
+    "frozen": lambda annotation: _dataclass(annotation, frozen=True),
+    "model": _model,
+    "typed dict": _typed_dict,
+    "struct": _struct,
+}
 
 
 def whole(holder: Any, value: Any) -> Any:
@@ -382,9 +406,10 @@ def test_a_list_of_one_kind_or_another_is_edited_as_what_it_is() -> None:
         after = Ticket(Short(1), ["z", "b"], {"a": "x", "b": "y"}, {"a", "b"})
         assert agent.state == store.agent("a", Ticket).state == after
         for change in (
-            lambda draft: draft.tags.append(1), lambda draft: draft.by.update(c=1),
+            lambda draft: draft.tags.append(1),
+            lambda draft: draft.by.update(c=1),
             lambda draft: draft.marks.add(1),
-        ):  # fmt: skip
+        ):
             with pytest.raises(perdure.SchemaError):
                 agent.update(change)
         assert agent.state == store.agent("a", Ticket).state == after
@@ -412,9 +437,10 @@ def _changes(watched: Watched, value: Any, rng: random.Random) -> int:
     taken += watched.go("assign", lambda: agent.update(lambda d: assign(d, value)), expected)
     seed = rng.random()
     for pick in (
-        lambda state: part(state, "v"), lambda state: part(state, "all")[0],
+        lambda state: part(state, "v"),
+        lambda state: part(state, "all")[0],
         lambda state: part(state, "by")["k"],
-    ):  # fmt: skip
+    ):
         expected = copy.deepcopy(watched.expected)
         inside = pick(expected)
         try:

@@ -54,21 +54,32 @@ def baseline(world: World, target: str) -> dict[str, Any]:
     async_run = owner.startswith("Async") and owner != "AsyncStore"
     store = world.store
     common: dict[str, Any] = {
-        "Store.find": {"name": "a"}, "Store.delete": {"name": "done"},
-        "Store.agent_of": {"info": store.find("a")}, "Store.export_log": {"info": store.find("a")},
-        "Store.import_log": {"entries": entries()}, "Store.handle": {"run_id": "asks/asking/main"},
-        "Store.alive": {"executor": "x"}, "Store.agent": {"name": f"x{n}"},
+        "Store.find": {"name": "a"},
+        "Store.delete": {"name": "done"},
+        "Store.agent_of": {"info": store.find("a")},
+        "Store.export_log": {"info": store.find("a")},
+        "Store.import_log": {"entries": entries()},
+        "Store.handle": {"run_id": "asks/asking/main"},
+        "Store.alive": {"executor": "x"},
+        "Store.agent": {"name": f"x{n}"},
         "Store.run": {"function": finishing, "agent": f"r{n}"},
         "Store.start": {"function": finishing, "agent": f"r{n}"},
         "Options.run": {"function": finishing, "agent": f"r{n}"},
         "Options.start": {"function": finishing, "agent": f"r{n}"},
-        "Agent.update": {"fn": _update}, "Agent.save": {"state": {"n": n}},
-        "Agent.commit": {"where": 1}, "Agent.at": {"where": 1}, "Agent.diff": {"a": 1, "b": 2},
-        "Agent.trim": {"before": 2}, "Agent.checkpoint": {"name": f"c{n}"},
-        "Agent.branch": {"name": "side"}, "Agent.fork": {"name": f"f{n}"},
-        "Agent.delete_branch": {"name": "side"}, "Agent.rollback": {"to": 1},
+        "Agent.update": {"fn": _update},
+        "Agent.save": {"state": {"n": n}},
+        "Agent.commit": {"where": 1},
+        "Agent.at": {"where": 1},
+        "Agent.diff": {"a": 1, "b": 2},
+        "Agent.trim": {"before": 2},
+        "Agent.checkpoint": {"name": f"c{n}"},
+        "Agent.branch": {"name": "side"},
+        "Agent.fork": {"name": f"f{n}"},
+        "Agent.delete_branch": {"name": "side"},
+        "Agent.rollback": {"to": 1},
         "Agent.adopt": {"branch": "side"},
-        "RunHandle.signal": {"name": "other"}, "RunHandle.answer": {"value": True},
+        "RunHandle.signal": {"name": "other"},
+        "RunHandle.answer": {"value": True},
         "RunHandle.settle": {"call": "pay#1", "not_done": True},
         "RunHandle.retry": {"step": "double#1"},
         "RunHandle.fork": {"step": "pay#1", "branch": f"b{n}"},
@@ -78,25 +89,35 @@ def baseline(world: World, target: str) -> dict[str, Any]:
         "Run.sleep": {"duration": 0},
         "Run.wait_for": {"signal": "never", "timeout": 0, "default": 1},
         "Run.ask": {"question": "q?", "timeout": 0, "default": 1},
-        "Run.select": {"waits": perdure.Timer(0)}, "Run.patched": {"name": "p"},
-        "Run.start": {"function": finishing, "agent": f"k{n}"}, "Run.progress": {"text": "t"},
+        "Run.select": {"waits": perdure.Timer(0)},
+        "Run.patched": {"name": "p"},
+        "Run.start": {"function": finishing, "agent": f"k{n}"},
+        "Run.progress": {"text": "t"},
         "ChildStarter.start": {"function": finishing, "agent": f"k{n}"},
-        "Child.result": {"timeout": 0, "default": 1}, "RunThreads.submit": {"function": _plain},
+        "Child.result": {"timeout": 0, "default": 1},
+        "RunThreads.submit": {"function": _plain},
         "Worker.__init__": {"store": store, "functions": [finishing]},
-        "Ask.__init__": {"question": "q?"}, "Signal.__init__": {"name": "go"},
+        "Ask.__init__": {"question": "q?"},
+        "Signal.__init__": {"name": "go"},
         "Timer.__init__": {"after": 0},
-        "agent": {"schema": dict}, "unrecorded": {"function": _plain},
-        "increment": {"field": "n"}, "move": {"source": 0, "target": 0},
-        "invariant": {}, "transitions": {"field": "n"},
-        "open": {"url": "memory://"}, "open_async": {"url": "memory://"},
+        "agent": {"schema": dict},
+        "unrecorded": {"function": _plain},
+        "increment": {"field": "n"},
+        "move": {"source": 0, "target": 0},
+        "invariant": {},
+        "transitions": {"field": "n"},
+        "open": {"url": "memory://"},
+        "open_async": {"url": "memory://"},
         "replication.following": {"source": world.url, "target": "memory://"},
         "replication.migrate": {"source": world.url, "target": world.elsewhere},
         "replication.restore": {
-            "source": world.url, "target": "memory://",
+            "source": world.url,
+            "target": "memory://",
             "at": perdure.model.from_micros(store._context.backend.now()),
         },
-        "replication.promote": {"target": world.url}, "replication.moment": {"at_micros": 5},
-    }  # fmt: skip
+        "replication.promote": {"target": world.url},
+        "replication.moment": {"at_micros": 5},
+    }
     if async_run and owner in ("AsyncOptions",):
         return {"function": acting, "agent": f"r{n}"}
     if target in ("AsyncStore.run", "AsyncStore.start"):
@@ -347,14 +368,24 @@ class Caller:
 
 
 _IN_RUNS = {
-    "increment", "move", "step", "tool", "heartbeat", "saved", "unrecorded", "Ask.__init__",
-    "Signal.__init__", "Timer.__init__",
-}  # fmt: skip
+    "increment",
+    "move",
+    "step",
+    "tool",
+    "heartbeat",
+    "saved",
+    "unrecorded",
+    "Ask.__init__",
+    "Signal.__init__",
+    "Timer.__init__",
+}
 _ANSWERED = {"Run.again", "Run.call", "Run.map", "Run.select", "Run.wait_for", "Run.ask"}
 _RUNS = {
-    "settle": "doubts/doubting/main", "retry": "done/finishing/main",
-    "result": "done/finishing/main", "resume": "doubts/doubting/main",
-}  # fmt: skip
+    "settle": "doubts/doubting/main",
+    "retry": "done/finishing/main",
+    "result": "done/finishing/main",
+    "resume": "doubts/doubting/main",
+}
 _HOLDERS = {"increment": "holder", "move": "items"}
 
 

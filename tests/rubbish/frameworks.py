@@ -34,29 +34,49 @@ def config(thread: str = THREAD, checkpoint: str | None = "1") -> Any:
 
 def checkpoint(id_: str) -> Any:
     return {
-        "v": 4, "id": id_, "ts": "2026-01-01T00:00:00+00:00",
-        "channel_values": {"x": 1, "list": ["a"]}, "channel_versions": {"x": 1, "list": 1},
-        "versions_seen": {"node": {"x": 1}}, "updated_channels": ["x"],
-    }  # fmt: skip
+        "v": 4,
+        "id": id_,
+        "ts": "2026-01-01T00:00:00+00:00",
+        "channel_values": {"x": 1, "list": ["a"]},
+        "channel_versions": {"x": 1, "list": 1},
+        "versions_seen": {"node": {"x": 1}},
+        "updated_channels": ["x"],
+    }
 
 
 METADATA: Any = {"source": "loop", "step": 1, "parents": {}, "run_id": "r"}
 
 _CONFIG = (
-    "config__configurable", "config__metadata", *(
+    "config__configurable",
+    "config__metadata",
+    *(
         f"config__configurable__{name}"
         for name in ("thread_id", "checkpoint_ns", "checkpoint_id", "user_id", "run_id")
     ),
-)  # fmt: skip
+)
 _PUT = (
-    *_CONFIG, "checkpoint__v", "checkpoint__id", "checkpoint__ts", "checkpoint__channel_values",
-    "checkpoint__channel_values__x", "checkpoint__channel_values__list",
-    "checkpoint__channel_values__list__0", "checkpoint__channel_versions",
-    "checkpoint__channel_versions__x", "checkpoint__versions_seen",
-    "checkpoint__versions_seen__node", "checkpoint__versions_seen__node__x",
-    "checkpoint__updated_channels", "checkpoint__more", "metadata__source", "metadata__step",
-    "metadata__parents", "metadata__run_id", "metadata__more", "new_versions__x",
-)  # fmt: skip
+    *_CONFIG,
+    "checkpoint__v",
+    "checkpoint__id",
+    "checkpoint__ts",
+    "checkpoint__channel_values",
+    "checkpoint__channel_values__x",
+    "checkpoint__channel_values__list",
+    "checkpoint__channel_values__list__0",
+    "checkpoint__channel_versions",
+    "checkpoint__channel_versions__x",
+    "checkpoint__versions_seen",
+    "checkpoint__versions_seen__node",
+    "checkpoint__versions_seen__node__x",
+    "checkpoint__updated_channels",
+    "checkpoint__more",
+    "metadata__source",
+    "metadata__step",
+    "metadata__parents",
+    "metadata__run_id",
+    "metadata__more",
+    "new_versions__x",
+)
 _WRITES = (*_CONFIG, "writes__0", "writes__0__0", "writes__0__1")
 
 
@@ -65,14 +85,20 @@ class Saver(Room):
 
     name = "Saver."
     parts: ClassVar[Parts] = {
-        "Saver.put": _PUT, "Saver.aput": _PUT, "Saver.put_writes": _WRITES,
-        "Saver.aput_writes": _WRITES, "Saver.get_tuple": _CONFIG, "Saver.aget_tuple": _CONFIG,
+        "Saver.put": _PUT,
+        "Saver.aput": _PUT,
+        "Saver.put_writes": _WRITES,
+        "Saver.aput_writes": _WRITES,
+        "Saver.get_tuple": _CONFIG,
+        "Saver.aget_tuple": _CONFIG,
         "Saver.list": (*_CONFIG, "filter__source", "before__configurable__checkpoint_id"),
         "Saver.alist": (*_CONFIG, "filter__source", "before__configurable__checkpoint_id"),
-    }  # fmt: skip
+    }
     excused: ClassVar[Reasons] = {
-        "Saver.close": "no arguments", "Saver.aclose": "no arguments", "Saver.setup": "no arguments"
-    }  # fmt: skip
+        "Saver.close": "no arguments",
+        "Saver.aclose": "no arguments",
+        "Saver.setup": "no arguments",
+    }
 
     def found(self) -> dict[str, Callable[..., Any]]:
         return methods(PerdureSaver, self.name)
@@ -86,22 +112,32 @@ class Saver(Room):
         n = next(_numbers)
         filtered = {"filter": {"source": "loop"}, "before": config(checkpoint="9"), "limit": 5}
         every: dict[str, Any] = {
-            "__init__": {"store": world.store}, "from_url": {"url": world.elsewhere},
-            "put": {"config": config(), "checkpoint": checkpoint(f"2{n}"), "metadata": METADATA,
-                    "new_versions": {"x": 1, "list": 1}},
+            "__init__": {"store": world.store},
+            "from_url": {"url": world.elsewhere},
+            "put": {
+                "config": config(),
+                "checkpoint": checkpoint(f"2{n}"),
+                "metadata": METADATA,
+                "new_versions": {"x": 1, "list": 1},
+            },
             "put_writes": {"config": config(), "writes": [("x", 1)], "task_id": f"t{n}"},
-            "get_tuple": {"config": config()}, "list": {"config": config(), **filtered},
+            "get_tuple": {"config": config()},
+            "list": {"config": config(), **filtered},
             "get_delta_channel_history": {"config": config(), "channels": ["x"]},
-            "delete_thread": {"thread_id": f"none{n}"}, "delete_for_runs": {"run_ids": ["none"]},
+            "delete_thread": {"thread_id": f"none{n}"},
+            "delete_for_runs": {"run_ids": ["none"]},
             "copy_thread": {"source_thread_id": THREAD, "target_thread_id": f"copy{n}"},
-            "prune": {"thread_ids": [f"none{n}"]}, "trim": {"before": 2, "thread_ids": [THREAD]},
-            "get_next_version": {"current": 1}, "with_allowlist": {"extra_allowlist": ()},
-        }  # fmt: skip
+            "prune": {"thread_ids": [f"none{n}"]},
+            "trim": {"before": 2, "thread_ids": [THREAD]},
+            "get_next_version": {"current": 1},
+            "with_allowlist": {"extra_allowlist": ()},
+        }
         found: dict[str, Any] = every.get(target.removeprefix(self.name), {})
         return found
 
-    def call(self, loop: asyncio.AbstractEventLoop, world: World, target: str,
-             wrong: Mapping[str, Any]) -> None:  # fmt: skip
+    def call(
+        self, loop: asyncio.AbstractEventLoop, world: World, target: str, wrong: Mapping[str, Any]
+    ) -> None:
         name = target.removeprefix(self.name)
         function = self.found()[target]
         given = arguments(
@@ -140,12 +176,20 @@ class Memory(Room):
 
     name = "Memory."
     parts: ClassVar[Parts] = {
-        "Memory.put": ("value__a", "namespace__0"), "Memory.aput": ("value__a", "namespace__0"),
-        "Memory.search": ("filter__a",), "Memory.asearch": ("filter__a",),
+        "Memory.put": ("value__a", "namespace__0"),
+        "Memory.aput": ("value__a", "namespace__0"),
+        "Memory.search": ("filter__a",),
+        "Memory.asearch": ("filter__a",),
         "Memory.batch": tuple(f"ops__{n}__{field}" for n in range(3) for field in range(5)),
-        "Memory.__init__": ("index__dims", "index__embed", "index__fields", "ttl__default_ttl",
-                            "ttl__sweep_interval_minutes", "ttl__refresh_on_read"),
-    }  # fmt: skip
+        "Memory.__init__": (
+            "index__dims",
+            "index__embed",
+            "index__fields",
+            "ttl__default_ttl",
+            "ttl__sweep_interval_minutes",
+            "ttl__refresh_on_read",
+        ),
+    }
     excused: ClassVar[Reasons] = {
         **{f"Memory.{name}": "no arguments" for name in ("setup", "sweep_ttl", "asweep_ttl")},
         "Memory.start_ttl_sweeper": "a thread that goes on behind the call; its own tests",
@@ -163,22 +207,29 @@ class Memory(Room):
     def right(self, world: World, name: str) -> dict[str, Any]:
         place = {"namespace": (LABEL, "x"), "key": "key"}
         ops = [
-            GetOp((LABEL, "x"), "key"), SearchOp((LABEL,)), PutOp((LABEL, "x"), "other", {"b": 1})
-        ]  # fmt: skip
+            GetOp((LABEL, "x"), "key"),
+            SearchOp((LABEL,)),
+            PutOp((LABEL, "x"), "other", {"b": 1}),
+        ]
         every: dict[str, Any] = {
             "__init__": {
-                "store": world.store, "ttl": {"default_ttl": 5},
+                "store": world.store,
+                "ttl": {"default_ttl": 5},
                 "index": {"dims": 1, "embed": _embed, "fields": ["a"]},
             },
-            "from_url": {"url": world.elsewhere}, "batch": {"ops": ops},
-            "get": place, "delete": place, "put": {**place, "value": {"a": next(_numbers)}},
+            "from_url": {"url": world.elsewhere},
+            "batch": {"ops": ops},
+            "get": place,
+            "delete": place,
+            "put": {**place, "value": {"a": next(_numbers)}},
             "search": {"namespace_prefix": (LABEL,), "filter": {"a": 1}},
-        }  # fmt: skip
+        }
         found: dict[str, Any] = every.get(name, {})
         return found
 
-    def call(self, loop: asyncio.AbstractEventLoop, world: World, target: str,
-             wrong: Mapping[str, Any]) -> None:  # fmt: skip
+    def call(
+        self, loop: asyncio.AbstractEventLoop, world: World, target: str, wrong: Mapping[str, Any]
+    ) -> None:
         name = target.removeprefix(self.name)
         given = arguments(self.right(world, name) or self.right(world, name[1:]), wrong)
         if name == "__init__":
@@ -215,18 +266,20 @@ class Session(Room):
     name = "Session."
     parts: ClassVar[Parts] = {"Session.add_items": _ITEMS, "Session._atomic_replace_items": _ITEMS}
     excused: ClassVar[Reasons] = {
-        f"Session.{name}": "no arguments" for name in ("agent", "branches", "pop_item", "close",
-                                                       "clear_session")
-    }  # fmt: skip
+        f"Session.{name}": "no arguments"
+        for name in ("agent", "branches", "pop_item", "close", "clear_session")
+    }
 
     def found(self) -> dict[str, Callable[..., Any]]:
         return methods(PerdureSession, self.name) | {
             "Session._atomic_replace_items": PerdureSession._atomic_replace_items,
             "Session._get_compaction_snapshot": PerdureSession._get_compaction_snapshot,
             "Session.states": PerdureRunStates,
-            **{f"Session.states.{name}": getattr(PerdureRunStates, name)
-               for name in ("save", "load", "take", "clear")},
-        }  # fmt: skip
+            **{
+                f"Session.states.{name}": getattr(PerdureRunStates, name)
+                for name in ("save", "load", "take", "clear")
+            },
+        }
 
     def prepare(self, world: World) -> None:
         agent = world.store.agent(
@@ -235,19 +288,22 @@ class Session(Room):
         with agent.edit("begun"):
             pass
 
-    def call(self, loop: asyncio.AbstractEventLoop, world: World, target: str,
-             wrong: Mapping[str, Any]) -> None:  # fmt: skip
+    def call(
+        self, loop: asyncio.AbstractEventLoop, world: World, target: str, wrong: Mapping[str, Any]
+    ) -> None:
         name = target.removeprefix(self.name)
         every: dict[str, Any] = {
             "__init__": {"session_id": TALK, "store": world.store},
-            "states": {"store": world.store}, "add_items": {"items": [ITEM]},
-            "_atomic_replace_items": {"items": [ITEM]}, "_get_compaction_snapshot": {"limit": 1},
+            "states": {"store": world.store},
+            "add_items": {"items": [ITEM]},
+            "_atomic_replace_items": {"items": [ITEM]},
+            "_get_compaction_snapshot": {"limit": 1},
             "fork": {"name": f"f{next(_numbers)}"},
             "states.save": {"conversation_id": TALK, "state": None},
             "states.load": {"conversation_id": TALK, "agent": None},
             "states.take": {"conversation_id": TALK, "agent": None},
             "states.clear": {"conversation_id": TALK},
-        }  # fmt: skip
+        }
         right: dict[str, Any] = every.get(name, {})
         if "url" in wrong:
             right.pop("store", None)
@@ -299,8 +355,9 @@ class InRun(Room):
         found = methods(RunSession, self.name) | methods(RecordedModel, f"{self.name}model.")
         return {name: one for name, one in found.items() if not name.endswith("stream_response")}
 
-    def call(self, loop: asyncio.AbstractEventLoop, world: World, target: str,
-             wrong: Mapping[str, Any]) -> None:  # fmt: skip
+    def call(
+        self, loop: asyncio.AbstractEventLoop, world: World, target: str, wrong: Mapping[str, Any]
+    ) -> None:
         name = target.removeprefix(self.name)
         errors: list[BaseException] = []
 
@@ -323,10 +380,11 @@ class InRun(Room):
 
 async def _in_run(run: perdure.AsyncRun[Conversation], name: str, wrong: Mapping[str, Any]) -> None:
     every: dict[str, Any] = {
-        "__init__": {"run": run}, "add_items": {"items": [ITEM]},
+        "__init__": {"run": run},
+        "add_items": {"items": [ITEM]},
         "model.__init__": {"run": run, "model": _Model()},
         "model.get_response": {"system_instructions": None, "input": "hello"},
-    }  # fmt: skip
+    }
     given = arguments(every.get(name, {}), wrong)
     if name.startswith("model."):
         model: Any = RecordedModel(run, _Model())  # type: ignore[arg-type]

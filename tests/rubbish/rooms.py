@@ -50,8 +50,9 @@ class Room:
     def prepare(self, world: World) -> None:
         """Make what has to be there before a call."""
 
-    def call(self, loop: asyncio.AbstractEventLoop, world: World, target: str,
-             wrong: Mapping[str, Any]) -> None:  # fmt: skip
+    def call(
+        self, loop: asyncio.AbstractEventLoop, world: World, target: str, wrong: Mapping[str, Any]
+    ) -> None:
         """Make the call, and use what it gives. Raises what it raises."""
         raise NotImplementedError
 

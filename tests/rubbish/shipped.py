@@ -41,21 +41,38 @@ class Adapters(Room):
     name = "Adapters."
     parts: ClassVar[Parts] = {
         "Adapters.log.append": (
-            "delta__0", "delta__0__path", "delta__0__value", "cause__what", "cause__kind",
-            "cause__run", "cause__key", "cause__tags", "cause__refers", "cause__trace",
-            "records__0", "records__0__t", "records__0__name", "records__1__run", "records__1__t",
+            "delta__0",
+            "delta__0__path",
+            "delta__0__value",
+            "cause__what",
+            "cause__kind",
+            "cause__run",
+            "cause__key",
+            "cause__tags",
+            "cause__refers",
+            "cause__trace",
+            "records__0",
+            "records__0__t",
+            "records__0__name",
+            "records__1__run",
+            "records__1__t",
         ),
         "Adapters.create": ("cause__what", "cause__tags", "state__n", "records__0"),
-    }  # fmt: skip
+    }
     excused: ClassVar[Reasons] = {
-        "Adapters.__init__": "made by `foreign_logs`", "Adapters.log.__init__": "made by its logs",
+        "Adapters.__init__": "made by `foreign_logs`",
+        "Adapters.log.__init__": "made by its logs",
         "Adapters.in_thread": "calls a function of the adapter's own",
-        **{f"Adapters.{name}": "takes what the log itself gave"
-           for name in ("log", "log.apply", "log.begin")},
-        **{f"Adapters.{name}": "no arguments"
-           for name in ("all", "now", "check_open", "log.retained")},
+        **{
+            f"Adapters.{name}": "takes what the log itself gave"
+            for name in ("log", "log.apply", "log.begin")
+        },
+        **{
+            f"Adapters.{name}": "no arguments"
+            for name in ("all", "now", "check_open", "log.retained")
+        },
         "Adapters.purge": "how long it may go on",
-    }  # fmt: skip
+    }
 
     def parameters(self, target: str) -> list[Parameter]:
         every = super().parameters(target)
@@ -64,17 +81,19 @@ class Adapters(Room):
 
     def found(self) -> dict[str, Callable[..., Any]]:
         return (
-            methods(ForeignLogs, self.name) | methods(ForeignLog, f"{self.name}log.")
+            methods(ForeignLogs, self.name)
+            | methods(ForeignLog, f"{self.name}log.")
             | {"Adapters.foreign_logs": foreign_logs}
-        )  # fmt: skip
+        )
 
     def prepare(self, world: World) -> None:
         logs = foreign_logs(world.store, "theirs", (1, 0))
         log, held = logs.create(LOG, copy(STATE), Cause("create"))
         log.append(held, [ops.Set(("n",), 2)], STATE | {"n": 2}, Cause("save"), branch=MAIN)
 
-    def call(self, loop: asyncio.AbstractEventLoop, world: World, target: str,
-             wrong: Mapping[str, Any]) -> None:  # fmt: skip
+    def call(
+        self, loop: asyncio.AbstractEventLoop, world: World, target: str, wrong: Mapping[str, Any]
+    ) -> None:
         name = target.removeprefix(self.name)
         logs = foreign_logs(world.store, "theirs", (1, 0))
         info = logs.look(LOG)
@@ -84,17 +103,30 @@ class Adapters(Room):
         records = [{"t": "theirs", "name": "x"}, {"t": "run-progress", "run": "r", "text": "x"}]
         every: dict[str, Any] = {
             "foreign_logs": {"store": world.store, "schema_id": "other", "version": (1, 0)},
-            "look": {"name": LOG}, "incarnation": {"name": LOG, "incarnation": 1},
-            "create": {"name": f"{LOG}{next(_numbers)}", "state": copy(STATE),
-                       "cause": Cause("create"), "records": records},
-            "log.append": {
-                "base": held, "delta": [ops.Set(("n",), 3)], "state": held.state,
-                "cause": Cause("save", "words"), "branch": MAIN, "records": records,
+            "look": {"name": LOG},
+            "incarnation": {"name": LOG, "incarnation": 1},
+            "create": {
+                "name": f"{LOG}{next(_numbers)}",
+                "state": copy(STATE),
+                "cause": Cause("create"),
+                "records": records,
             },
-            "log.at": {"seq": 1}, "log.commit": {"seq": 1}, "log.commits": {"first": 1},
-            "log.head": {"branch": MAIN}, "log.key": {"key": "k"}, "log.keys": {"keys": ["k"]},
+            "log.append": {
+                "base": held,
+                "delta": [ops.Set(("n",), 3)],
+                "state": held.state,
+                "cause": Cause("save", "words"),
+                "branch": MAIN,
+                "records": records,
+            },
+            "log.at": {"seq": 1},
+            "log.commit": {"seq": 1},
+            "log.commits": {"first": 1},
+            "log.head": {"branch": MAIN},
+            "log.key": {"key": "k"},
+            "log.keys": {"keys": ["k"]},
             "log.trim": {"before": 2, "stays": _stays},
-        }  # fmt: skip
+        }
         right: dict[str, Any] = every.get(name, {})
         given = arguments(right, wrong)
         holder = log if name.startswith("log.") else logs
@@ -126,12 +158,13 @@ class Taken(Room):
     name = "Taken."
     parts: ClassVar[Parts] = {
         "Taken.import_log": tuple(
-            f"entries__{n}{field}" for n in range(3)
+            f"entries__{n}{field}"
+            for n in range(3)
             for field in ("", "__header", "__payload", "__asked")
         ),
         "Taken.export_log": tuple(f"info__{name}" for name in AgentInfo.__struct_fields__),
         "Taken.agent_of": tuple(f"info__{name}" for name in AgentInfo.__struct_fields__),
-    }  # fmt: skip
+    }
 
     def found(self) -> dict[str, Callable[..., Any]]:
         return {
@@ -139,8 +172,9 @@ class Taken(Room):
             for name in ("import_log", "export_log", "agent_of")
         }
 
-    def call(self, loop: asyncio.AbstractEventLoop, world: World, target: str,
-             wrong: Mapping[str, Any]) -> None:  # fmt: skip
+    def call(
+        self, loop: asyncio.AbstractEventLoop, world: World, target: str, wrong: Mapping[str, Any]
+    ) -> None:
         name = target.removeprefix(self.name)
         right = {"entries": _ENTRIES()} if name == "import_log" else {"info": world.store.find("a")}
         answer = getattr(world.store, name)(**arguments(right, wrong))
@@ -172,14 +206,19 @@ class Testing(Room):
     name = "Testing."
     parts: ClassVar[Parts] = {
         "Testing.play": ("answers__0", "signals__go", "signals__go__0", "tools__stand_in"),
-    }  # fmt: skip
+    }
     excused: ClassVar[Reasons] = {
         f"Testing.{name}": "starts processes that it kills: tests/testing"
-        for name in ("kill_at_every_boundary", "kill_program_at_every_boundary", "run_with_kills",
-                     "boundary")
+        for name in (
+            "kill_at_every_boundary",
+            "kill_program_at_every_boundary",
+            "run_with_kills",
+            "boundary",
+        )
     } | {
-        "Testing.BackendContract": "a suite", "Testing.Clock.open_async": "as Clock.open",
-    }  # fmt: skip
+        "Testing.BackendContract": "a suite",
+        "Testing.Clock.open_async": "as Clock.open",
+    }
 
     def found(self) -> dict[str, Callable[..., Any]]:
         found: dict[str, Callable[..., Any]] = {}
@@ -191,26 +230,39 @@ class Testing(Room):
                 found[self.name + name] = one
         return found
 
-    def call(self, loop: asyncio.AbstractEventLoop, world: World, target: str,
-             wrong: Mapping[str, Any]) -> None:  # fmt: skip
+    def call(
+        self, loop: asyncio.AbstractEventLoop, world: World, target: str, wrong: Mapping[str, Any]
+    ) -> None:
         name = target.removeprefix(self.name)
         backend = world.store._context.backend
         every: dict[str, Any] = {
-            "play": {"function": played, "answers": [1], "signals": {"go": [1]},
-                     "tools": {pause: lambda: 2}},
-            "run_until_waiting": {"store": world.store, "function": finishing,
-                                  "agent": f"t{next(_numbers)}"},
+            "play": {
+                "function": played,
+                "answers": [1],
+                "signals": {"go": [1]},
+                "tools": {pause: lambda: 2},
+            },
+            "run_until_waiting": {
+                "store": world.store,
+                "function": finishing,
+                "agent": f"t{next(_numbers)}",
+            },
             "replay": {"source": world.store, "function": finishing, "run": "done/finishing/main"},
             "recorded_runs": {"source": world.store, "function": finishing},
-            "Clock.advance": {"by": 1}, "Clock.advance_to": {"micros": 1},
-            "Clock.open": {"url": "memory://"}, "Clock.store_on": {"backend": backend},
-        }  # fmt: skip
+            "Clock.advance": {"by": 1},
+            "Clock.advance_to": {"micros": 1},
+            "Clock.open": {"url": "memory://"},
+            "Clock.store_on": {"backend": backend},
+        }
         right: dict[str, Any] = every.get(name, {})
         if "tools__stand_in" in wrong:
             wrong = {**wrong, "tools": {pause: wrong["tools__stand_in"]}}
         given = arguments(right, {k: v for k, v in wrong.items() if k != "tools__stand_in"})
-        args = [given.pop(one) for one in ("store", "function", "agent") if one in given
-                and name in ("play", "run_until_waiting")]  # fmt: skip
+        args = [
+            given.pop(one)
+            for one in ("store", "function", "agent")
+            if one in given and name in ("play", "run_until_waiting")
+        ]
         args += [given.pop("args")] if "args" in given and args else []
         if args and "kwargs" in given:
             given["n"] = given.pop("kwargs")
@@ -239,13 +291,22 @@ _MESSAGE = tuple(name for name in Message.__struct_fields__ if name != "kind")  
 _APPEND = tuple(
     f"batch__0{name}"
     for name in (
-        "", "__no", "__incarnation", "__expected", "__epoch", "__snapshot", "__epoch_min", "__then",
-        "__riders", *(f"__riders__{one}" for one in Riders.__struct_fields__),
-        "__riders__sends__0", *(f"__riders__{one}" for one in _RUN),
+        "",
+        "__no",
+        "__incarnation",
+        "__expected",
+        "__epoch",
+        "__snapshot",
+        "__epoch_min",
+        "__then",
+        "__riders",
+        *(f"__riders__{one}" for one in Riders.__struct_fields__),
+        "__riders__sends__0",
+        *(f"__riders__{one}" for one in _RUN),
         *(f"__riders__sends__0__{one}" for one in _MESSAGE),
         *(f"__riders__checkpoint__{one}" for one in Checkpoint.__struct_fields__),
     )
-)  # fmt: skip
+)
 
 
 class Port(Room):
@@ -257,12 +318,13 @@ class Port(Room):
         "Port.append": _APPEND,
         "Port.send": tuple(f"message__{one}" for one in _MESSAGE),
         "Port.ship": (
-            *(f"shipment__{one}" for one in Shipment.__struct_fields__), "shipment__messages__0",
+            *(f"shipment__{one}" for one in Shipment.__struct_fields__),
+            "shipment__messages__0",
             *(f"shipment__messages__0__{one}" for one in _MESSAGE),
         ),
         "Port.runs": tuple(f"query__{one}" for one in RunQuery.__struct_fields__),
         "Port.stand": ("standing__closed", "standing__why"),
-    }  # fmt: skip
+    }
     excused: ClassVar[Reasons] = {
         **{f"Port.{name}": "no arguments" for name in ("close", "executors", "next_wake", "now")},
         "Port.listen": "goes on behind the call",
@@ -270,9 +332,10 @@ class Port(Room):
 
     def found(self) -> dict[str, Callable[..., Any]]:
         return {
-            self.name + name: getattr(Backend, name) for name in dir(Backend)
+            self.name + name: getattr(Backend, name)
+            for name in dir(Backend)
             if not name.startswith("_") and callable(getattr(Backend, name))
-        }  # fmt: skip
+        }
 
     def takes(self, right: Any, value: Any) -> bool:
         """Its callers are ours, and mypy sees to their types: what is wrong here is a value."""
@@ -284,8 +347,9 @@ class Port(Room):
         world.store.agent("gone").save({"n": 1}, "it")
         world.store.delete("gone")
 
-    def call(self, loop: asyncio.AbstractEventLoop, world: World, target: str,
-             wrong: Mapping[str, Any]) -> None:  # fmt: skip
+    def call(
+        self, loop: asyncio.AbstractEventLoop, world: World, target: str, wrong: Mapping[str, Any]
+    ) -> None:
         name = target.removeprefix(self.name)
         backend: Any = world.store._context.backend
         pen = Pen(backend, f"{PENNED}{next(_numbers)}")
@@ -296,18 +360,27 @@ class Port(Room):
         append, _ = pen.make(runs=[row], checkpoint=checkpoint, sends=[message])
         penned = backend.agent(PENNED).no
         every: dict[str, Any] = {
-            "append": {"batch": [append]}, "send": {"message": message},
+            "append": {"batch": [append]},
+            "send": {"message": message},
             "ship": {"shipment": Shipment(messages=[replace(message, no=1000 + n)], number_min=n)},
             "stand": {"standing": Standing(False, "why"), "no": penned},
-            "runs": {"query": RunQuery()}, "standing": {}, "agent": {"name": PENNED},
-            "read": {"no": penned, "first": 1, "last": 9}, "ref": {"no": penned, "name": MAIN},
-            "refs": {"no": penned}, "key": {"no": penned, "key": "k"},
-            "snapshot": {"no": penned, "seq": 1}, "ready": {"now": 1, "limit": 5},
+            "runs": {"query": RunQuery()},
+            "standing": {},
+            "agent": {"name": PENNED},
+            "read": {"no": penned, "first": 1, "last": 9},
+            "ref": {"no": penned, "name": MAIN},
+            "refs": {"no": penned},
+            "key": {"no": penned, "key": "k"},
+            "snapshot": {"no": penned, "seq": 1},
+            "ready": {"now": 1, "limit": 5},
             "lease": {"no": penned, "branch": MAIN, "executor": "x"},
-            "heartbeat": {"executor": "x", "ttl_ms": 5}, "alive": {"executor": "x"},
-            "notify": {"run_id": "x"}, "purge": {"no": backend.agent("gone").no},
-            "trim": {"no": penned, "word": 0, "remains": {}}, "maintain": {"what": "sizes"},
-        }  # fmt: skip
+            "heartbeat": {"executor": "x", "ttl_ms": 5},
+            "alive": {"executor": "x"},
+            "notify": {"run_id": "x"},
+            "purge": {"no": backend.agent("gone").no},
+            "trim": {"no": penned, "word": 0, "remains": {}},
+            "maintain": {"what": "sizes"},
+        }
         right: dict[str, Any] = every.get(name, {})
         if all(self.takes(part(right, place), value) for place, value in wrong.items()):
             try:

@@ -52,9 +52,7 @@ def _takes_something(name: str) -> bool:
     from tests.rubbish.subjects import parameters
 
     method = "." in name and not name.endswith("__init__")
-    return any(
-        not one.name.startswith("_") for one in parameters(found()[name], method=method)
-    )  # fmt: skip
+    return any(not one.name.startswith("_") for one in parameters(found()[name], method=method))
 
 
 def test_wrong_words_on_the_command_line_are_refused_or_do_no_harm(

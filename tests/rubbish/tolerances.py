@@ -103,23 +103,41 @@ TOLERATED: tuple[tuple[str, str, Callable[[Raised], bool]], ...] = (
     ("replication.", "a path or host that is not there", _no_store_there),
     ("Saver.from_url", "the same", _no_store_there),
     ("Memory.from_url", "the same", _no_store_there),
-    ("Session.", "the same", _no_store_there), ("Testing.", "the same", _no_store_there),
-    ("Testing.re", "a file that is no export: Corrupt as documented",
-     lambda raised: isinstance(raised.error, perdure.Corrupt) and "line 1" in str(raised.error)),
-    ("InRun.model", "the SDK's own: there are no credentials",
-     lambda raised: type(raised.error).__module__.startswith(("openai", "agents"))),
-    ("Port.heartbeat", "an executor's id is the library's own, and names a file",
-     lambda raised: "executor" in raised.wrong),
-    ("Taken.import_log", "a log that is none: Corrupt as documented",
-     lambda raised: isinstance(raised.error, perdure.Corrupt)),
-    *((room, "typed calls of a framework or an adapter, which no person makes", _of_a_type)
-      for room in ("Saver.", "Memory.", "Session.", "InRun.", "Adapters.", "Port.")),
+    ("Session.", "the same", _no_store_there),
+    ("Testing.", "the same", _no_store_there),
+    (
+        "Testing.re",
+        "a file that is no export: Corrupt as documented",
+        lambda raised: isinstance(raised.error, perdure.Corrupt) and "line 1" in str(raised.error),
+    ),
+    (
+        "InRun.model",
+        "the SDK's own: there are no credentials",
+        lambda raised: type(raised.error).__module__.startswith(("openai", "agents")),
+    ),
+    (
+        "Port.heartbeat",
+        "an executor's id is the library's own, and names a file",
+        lambda raised: "executor" in raised.wrong,
+    ),
+    (
+        "Taken.import_log",
+        "a log that is none: Corrupt as documented",
+        lambda raised: isinstance(raised.error, perdure.Corrupt),
+    ),
+    *(
+        (room, "typed calls of a framework or an adapter, which no person makes", _of_a_type)
+        for room in ("Saver.", "Memory.", "Session.", "InRun.", "Adapters.", "Port.")
+    ),
     ("Run.map", "as many steps as the caller has items", _each_is_a_step),
     ("AsyncRun.map", "the same", _each_is_a_step),
     ("", "a function's StopIteration: Python's own rule for coroutines", _stopped),
-    ("move", "an index that is not there, as documented",
-     lambda raised: isinstance(raised.error, IndexError)),
-)  # fmt: skip
+    (
+        "move",
+        "an index that is not there, as documented",
+        lambda raised: isinstance(raised.error, IndexError),
+    ),
+)
 """By the beginning of the target's name; the reason; and how it is told."""
 
 DEEP = re.compile(
@@ -154,26 +172,44 @@ def trouble(target: str, error: BaseException, wrong: dict[str, Any]) -> str:
 
 
 MAY_WRITE: tuple[tuple[str, str], ...] = (
-    ("Run.", "a run's journal says what it came to"), ("AsyncRun.", "the same"),
-    ("Child", "the same"), ("AsyncChild", "the same"), ("RunThreads.", "the same"),
-    ("Ask.", "the same"), ("Signal.", "the same"), ("Timer.", "the same"),
-    ("step", "the same"), ("tool", "the same"), ("heartbeat", "the same"), ("saved", "the same"),
-    ("unrecorded", "the same"), ("increment", "the same"), ("move", "the same"),
-    ("agent", "a run that fails is recorded"), ("Options.", "the same"),
-    ("AsyncOptions.", "the same"), ("Store.run", "the same"), ("Store.start", "the same"),
-    ("AsyncStore.run", "the same"), ("AsyncStore.start", "the same"),
-    ("Store.options", "the options are used for a run"), ("AsyncStore.options", "the same"),
+    ("Run.", "a run's journal says what it came to"),
+    ("AsyncRun.", "the same"),
+    ("Child", "the same"),
+    ("AsyncChild", "the same"),
+    ("RunThreads.", "the same"),
+    ("Ask.", "the same"),
+    ("Signal.", "the same"),
+    ("Timer.", "the same"),
+    ("step", "the same"),
+    ("tool", "the same"),
+    ("heartbeat", "the same"),
+    ("saved", "the same"),
+    ("unrecorded", "the same"),
+    ("increment", "the same"),
+    ("move", "the same"),
+    ("agent", "a run that fails is recorded"),
+    ("Options.", "the same"),
+    ("AsyncOptions.", "the same"),
+    ("Store.run", "the same"),
+    ("Store.start", "the same"),
+    ("AsyncStore.run", "the same"),
+    ("AsyncStore.start", "the same"),
+    ("Store.options", "the options are used for a run"),
+    ("AsyncStore.options", "the same"),
     ("invariant", "a schema's agent is made before its rule is broken"),
-    ("transitions", "the same"), ("Schema.", "the same"),
+    ("transitions", "the same"),
+    ("Schema.", "the same"),
     ("InRun.", "a run's journal says what it came to"),
     ("Testing.run_until_waiting", "a run that fails is recorded"),
-    ("Saver.put", "a thread's begin may be a commit of its own"), ("Saver.aput", "the same"),
-    ("Saver.__init__", "what is used afterwards"), ("Memory.__init__", "the same"),
+    ("Saver.put", "a thread's begin may be a commit of its own"),
+    ("Saver.aput", "the same"),
+    ("Saver.__init__", "what is used afterwards"),
+    ("Memory.__init__", "the same"),
     ("Session.__init__", "the same"),
     ("Adapters.foreign_logs", "the same"),
     ("replication.migrate", "what moved is another store's"),
     ("replication.following", "who opens a follower counts as one of the store's"),
-)  # fmt: skip
+)
 """Targets, by the beginning of their names, which may leave new agents and runs, and change those
 that they made, although they raise. None of them may change what was there before."""
 

@@ -100,11 +100,23 @@ class Generator:
 
     def _composed(self, depth: int) -> tuple[Any, Make]:
         makers = (
-            self._list, self._dict, self._set, self._tuple, self._optional, self._dataclass,
-            self._dataclass, self._model, self._model, self._struct, self._typed_dict,
-            self._named_tuple, self._pydantic_dataclass, self._generic, self._union,
+            self._list,
+            self._dict,
+            self._set,
+            self._tuple,
+            self._optional,
+            self._dataclass,
+            self._dataclass,
+            self._model,
+            self._model,
+            self._struct,
+            self._typed_dict,
+            self._named_tuple,
+            self._pydantic_dataclass,
+            self._generic,
+            self._union,
             self._containers,
-        )  # fmt: skip
+        )
         return self.rng.choice(makers)(depth + 1)
 
     def _list(self, depth: int) -> tuple[Any, Make]:
@@ -158,9 +170,7 @@ class Generator:
     # Classes
 
     def _fields(self, depth: int) -> list[tuple[str, Any, Make]]:
-        return [
-            (f"f{i}", *self.kind(depth)) for i in range(self.rng.randrange(4))
-        ]  # fmt: skip
+        return [(f"f{i}", *self.kind(depth)) for i in range(self.rng.randrange(4))]
 
     def _dataclass(self, depth: int) -> tuple[Any, Make]:
         rng, options = self.rng, {}
@@ -264,10 +274,11 @@ class Generator:
     def _struct(self, depth: int) -> tuple[Any, Make]:
         fields = self._fields(depth)
         options: dict[str, Any] = {
-            "frozen": self._chance(0.3), "omit_defaults": self._chance(0.3),
+            "frozen": self._chance(0.3),
+            "omit_defaults": self._chance(0.3),
             "forbid_unknown_fields": self._chance(0.3),
             "rename": self.rng.choice((None, "camel", "upper")),
-        }  # fmt: skip
+        }
         name = self._name()
         if self._chance(0.5):
             options["tag"] = name

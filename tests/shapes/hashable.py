@@ -46,14 +46,19 @@ class Holding(NamedTuple):
 
 
 KEPT: list[tuple[Any, Make]] = [
-    *MEMBERS, (Named, _of(Named(1), Named(2, "z"))), (Word, _of(*Word)), (Rights, _of(Rights.READ)),
-]  # fmt: skip
+    *MEMBERS,
+    (Named, _of(Named(1), Named(2, "z"))),
+    (Word, _of(*Word)),
+    (Rights, _of(Rights.READ)),
+]
 
 WITH_FIELDS: list[tuple[Any, Make]] = [
-    (Spot, _of(Spot(1), Spot(2, "z"))), (Slotted, _of(Slotted(1))),
-    (FrozenModel, _of(FrozenModel(x=1), FrozenModel(x=2))), (FrozenStruct, _of(FrozenStruct(1))),
+    (Spot, _of(Spot(1), Spot(2, "z"))),
+    (Slotted, _of(Slotted(1))),
+    (FrozenModel, _of(FrozenModel(x=1), FrozenModel(x=2))),
+    (FrozenStruct, _of(FrozenStruct(1))),
     (Holding, _of(Holding(Spot(1)))),
-]  # fmt: skip
+]
 
 
 BESIDE_MEMBERS = [one for one in BESIDE if "[" not in str(one[0]) and "None" not in str(one[0])]
@@ -89,8 +94,10 @@ class Hashable(Generator):
         elif how == 1:
             config = pydantic.ConfigDict(arbitrary_types_allowed=True)
             body = {
-                "__module__": __name__, "__annotations__": {"held": kind}, "model_config": config,
-            }  # fmt: skip
+                "__module__": __name__,
+                "__annotations__": {"held": kind},
+                "model_config": config,
+            }
             cls = META(self._name(), (pydantic.BaseModel,), body)
         elif how == 2:
             cls = msgspec.defstruct(self._name(), [("held", kind)])

@@ -80,9 +80,30 @@ SCALARS: list[tuple[Any, Make]] = [
 MEMBERS = [one for one in SCALARS if one[0] in (int, str, bool, bytes, Color, Level, Mood, UUID)]
 
 OTHERS: list[Any] = [
-    (1, 2), [1], {1}, frozenset({1}), {"a": 1}, 1, 1.0, True, "1", "red", "a", None, Color.RED,
-    Level.LOW, Mood.GOOD, Text("a"), 2**53 + 1, dt.datetime(2026, 1, 1, tzinfo=dt.UTC),
-    dt.date(2026, 1, 1), Decimal("1.0"), b"a", object, complex(1), PurePosixPath("a"),
+    (1, 2),
+    [1],
+    {1},
+    frozenset({1}),
+    {"a": 1},
+    1,
+    1.0,
+    True,
+    "1",
+    "red",
+    "a",
+    None,
+    Color.RED,
+    Level.LOW,
+    Mood.GOOD,
+    Text("a"),
+    2**53 + 1,
+    dt.datetime(2026, 1, 1, tzinfo=dt.UTC),
+    dt.date(2026, 1, 1),
+    Decimal("1.0"),
+    b"a",
+    object,
+    complex(1),
+    PurePosixPath("a"),
     bytearray(b"a"),
-]  # fmt: skip
+]
 """What may be put where something else is declared."""

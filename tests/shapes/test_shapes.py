@@ -55,9 +55,13 @@ def test_a_loss_is_found() -> None:
     other.seen.append(1)
     assert difference(one, other)
     for given, back in [
-        ((1,), [1]), (True, 1), (0.0, -0.0), ({1}, frozenset({1})), (Boxed("1"), Boxed(1)),
+        ((1,), [1]),
+        (True, 1),
+        (0.0, -0.0),
+        ({1}, frozenset({1})),
+        (Boxed("1"), Boxed(1)),
         ({"a": 1, "b": 2}, {"b": 2, "a": 1}),
-    ]:  # fmt: skip
+    ]:
         assert difference(given, back), given
     strayed = Parent()
     strayed.more = 1  # type: ignore[attr-defined]

@@ -151,9 +151,12 @@ def _is_plain_dict(shape: Shape) -> bool:
 
 
 STATES: dict[str, Callable[[Store, str, Shape], None]] = {
-    "initial": _initial, "save": _save, "assign": _assign, "append": _append,
+    "initial": _initial,
+    "save": _save,
+    "assign": _assign,
+    "append": _append,
     "fill": _fill,
-}  # fmt: skip
+}
 
 
 def _expected(how: str, shape: Shape) -> dict[str, Any]:

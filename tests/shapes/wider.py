@@ -142,9 +142,12 @@ def _dict_tree(rng: random.Random, depth: int = 0) -> DictTree:
 
 
 RECURSIVE: list[tuple[Any, Make]] = [
-    (Tree, _tree), (ModelTree, _model_tree), (StructTree, _struct_tree), (DictTree, _dict_tree),
+    (Tree, _tree),
+    (ModelTree, _model_tree),
+    (StructTree, _struct_tree),
+    (DictTree, _dict_tree),
     (Pair, _of(Pair(1), Pair(1, "x", (2, 3)))),
-]  # fmt: skip
+]
 
 
 class Wider(Generator):
@@ -159,10 +162,19 @@ class Wider(Generator):
         if self._chance(0.6):
             return super()._composed(depth)
         makers = (
-            self._root_model, self._discriminated, self._choices, self._configured, self._derived,
-            self._positional, self._array_like, self._tagged, self._read_only, self._pairs,
-            self._recursive, self._recursive,
-        )  # fmt: skip
+            self._root_model,
+            self._discriminated,
+            self._choices,
+            self._configured,
+            self._derived,
+            self._positional,
+            self._array_like,
+            self._tagged,
+            self._read_only,
+            self._pairs,
+            self._recursive,
+            self._recursive,
+        )
         maker = self.rng.choice(makers)
         if maker in (self._root_model, self._array_like) and self._chance(0.8):
             maker = self._recursive  # those are refused where they are declared, each
@@ -177,10 +189,14 @@ class Wider(Generator):
         kind, make = self.kind(depth)
         root: Any = pydantic.RootModel
         cls = META(
-            self._name(), (root[kind],),
-            {"__module__": __name__, "__annotations__": {},
-             "model_config": pydantic.ConfigDict(arbitrary_types_allowed=True)},
-        )  # fmt: skip
+            self._name(),
+            (root[kind],),
+            {
+                "__module__": __name__,
+                "__annotations__": {},
+                "model_config": pydantic.ConfigDict(arbitrary_types_allowed=True),
+            },
+        )
         return cls, lambda rng: cls.model_construct(make(rng))
 
     def _discriminated(self, depth: int) -> tuple[Any, Make]:
@@ -190,21 +206,28 @@ class Wider(Generator):
         for word in ("cat", "dog"):
             inner, make = self.kind(depth)
             cls = META(
-                self._name(), (pydantic.BaseModel,),
-                {"__module__": __name__, "kind": word,
-                 "__annotations__": {"kind": Literal[word], "value": inner},
-                 "model_config": pydantic.ConfigDict(arbitrary_types_allowed=True)},
-            )  # fmt: skip
+                self._name(),
+                (pydantic.BaseModel,),
+                {
+                    "__module__": __name__,
+                    "kind": word,
+                    "__annotations__": {"kind": Literal[word], "value": inner},
+                    "model_config": pydantic.ConfigDict(arbitrary_types_allowed=True),
+                },
+            )
             kinds.append(cls)
             makes.append(partial(_construct, cls, make, kind=word))
         one_of: Any = kinds[0] | kinds[1]
         outer = META(
-            self._name(), (pydantic.BaseModel,),
-            {"__module__": __name__,
-             "__annotations__": {"pet": one_of, "pets": A_LIST[one_of]},
-             "pet": pydantic.Field(discriminator="kind"),
-             "pets": pydantic.Field(default_factory=list)},
-        )  # fmt: skip
+            self._name(),
+            (pydantic.BaseModel,),
+            {
+                "__module__": __name__,
+                "__annotations__": {"pet": one_of, "pets": A_LIST[one_of]},
+                "pet": pydantic.Field(discriminator="kind"),
+                "pets": pydantic.Field(default_factory=list),
+            },
+        )
         return outer, lambda rng: outer.model_construct(
             pet=rng.choice(makes)(rng), pets=[rng.choice(makes)(rng) for _ in range(2)]
         )
@@ -212,34 +235,49 @@ class Wider(Generator):
     def _choices(self, depth: int) -> tuple[Any, Make]:
         """Fields that come in under several names."""
         kind, make = self.kind(depth)
-        how = self.rng.choice((
-            {"validation_alias": pydantic.AliasChoices("one", "other")},
-            {"validation_alias": pydantic.AliasPath("deep", 0)},
-            {"validation_alias": "in", "serialization_alias": "out"},
-            {"alias": "class"},
-        ))  # fmt: skip
+        how = self.rng.choice(
+            (
+                {"validation_alias": pydantic.AliasChoices("one", "other")},
+                {"validation_alias": pydantic.AliasPath("deep", 0)},
+                {"validation_alias": "in", "serialization_alias": "out"},
+                {"alias": "class"},
+            )
+        )
         config = pydantic.ConfigDict(
-            arbitrary_types_allowed=True, populate_by_name=self._chance(0.5),
+            arbitrary_types_allowed=True,
+            populate_by_name=self._chance(0.5),
             serialize_by_alias=self._chance(0.3),
-        )  # fmt: skip
+        )
         body = {
-            "__module__": __name__, "__annotations__": {"f0": kind, "f1": int},
-            "f0": pydantic.Field(**how), "f1": 7, "model_config": config,
-        }  # fmt: skip
+            "__module__": __name__,
+            "__annotations__": {"f0": kind, "f1": int},
+            "f0": pydantic.Field(**how),
+            "f1": 7,
+            "model_config": config,
+        }
         cls = META(self._name(), (pydantic.BaseModel,), body)
         return cls, lambda rng: cls.model_construct(f0=make(rng), f1=rng.choice((7, 8)))
 
     def _configured(self, depth: int) -> tuple[Any, Make]:
         kind, make = self.kind(depth)
         config: dict[str, Any] = {"arbitrary_types_allowed": True}
-        for name in ("use_enum_values", "validate_assignment", "strict", "revalidate_instances",
-                     "str_strip_whitespace", "validate_default", "from_attributes"):  # fmt: skip
+        for name in (
+            "use_enum_values",
+            "validate_assignment",
+            "strict",
+            "revalidate_instances",
+            "str_strip_whitespace",
+            "validate_default",
+            "from_attributes",
+        ):
             if self._chance(0.25):
                 config[name] = "always" if name == "revalidate_instances" else True
         body = {
-            "__module__": __name__, "__annotations__": {"f0": kind, "text": str},
-            "text": " padded ", "model_config": pydantic.ConfigDict(**config),  # type: ignore[typeddict-item]
-        }  # fmt: skip
+            "__module__": __name__,
+            "__annotations__": {"f0": kind, "text": str},
+            "text": " padded ",
+            "model_config": pydantic.ConfigDict(**config),  # type: ignore[typeddict-item]
+        }
         cls = META(self._name(), (pydantic.BaseModel,), body)
 
         def make_one(rng: random.Random) -> Any:
@@ -255,10 +293,14 @@ class Wider(Generator):
         (kind, make), (other, make_other) = self.kind(depth), self.kind(depth)
         config = pydantic.ConfigDict(arbitrary_types_allowed=True)
         base = META(
-            self._name(), (pydantic.BaseModel,),
-            {"__module__": __name__, "__annotations__": {"f0": Any, "f1": other},
-             "model_config": config},
-        )  # fmt: skip
+            self._name(),
+            (pydantic.BaseModel,),
+            {
+                "__module__": __name__,
+                "__annotations__": {"f0": Any, "f1": other},
+                "model_config": config,
+            },
+        )
         cls = META(self._name(), (base,), {"__module__": __name__, "__annotations__": {"f0": kind}})
         return cls, lambda rng: cls.model_construct(f0=make(rng), f1=make_other(rng))
 
@@ -275,9 +317,13 @@ class Wider(Generator):
         if self._chance(0.4):
             more += [("_", dataclasses.KW_ONLY), ("third", int, dataclasses.field(default=3))]
         cls = dataclasses.make_dataclass(
-            self._name(), more, bases=(base,), frozen=frozen, slots=slots,
+            self._name(),
+            more,
+            bases=(base,),
+            frozen=frozen,
+            slots=slots,
             unsafe_hash=self._chance(0.2),
-        )  # fmt: skip
+        )
         return cls, lambda rng: self._bent(cls(make(rng), make_other(rng)), ["first", "second"])
 
     def _array_like(self, depth: int) -> tuple[Any, Make]:

@@ -82,8 +82,10 @@ def _simulations(pool: ProcessPoolExecutor, first: int, seeds: int, jobs: int) -
         if number % 100 == 0:
             print(f"{number} seeds, {failed} failed, {time.monotonic() - began:.0f} s", flush=True)
     words = ", ".join(f"{count:,} {what}" for what, count in sorted(counts.items()))
-    print(f"{seeds} seeds from {first}: {failed} failed; {virtual_s / 3600:.1f} virtual hours in "
-          f"{time.monotonic() - began:.0f} s: {words}")  # fmt: skip
+    print(
+        f"{seeds} seeds from {first}: {failed} failed; {virtual_s / 3600:.1f} virtual hours in "
+        f"{time.monotonic() - began:.0f} s: {words}"
+    )
     return failed
 
 
@@ -107,9 +109,9 @@ def _tell_violations(outcome: Outcome) -> int:
         print(f"FAILED: seed {outcome.seed}: {violation}", file=sys.stderr)
     if outcome.violations:
         print(
-            f"  replay it: make simulate ARGS=\"--seed {outcome.seed} --history history.txt\"",
+            f'  replay it: make simulate ARGS="--seed {outcome.seed} --history history.txt"',
             file=sys.stderr,
-        )  # fmt: skip
+        )
     return int(bool(outcome.violations))
 
 

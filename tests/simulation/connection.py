@@ -37,7 +37,7 @@ class Connection:
 
     def __init__(
         self, process: Process, backend: MemoryBackend, weather: Weather, tape: Tape
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.url = backend.url
         self._process = process
         self._scheduler = process.scheduler
@@ -133,9 +133,14 @@ class Connection:
         return outcomes
 
     def lease(
-        self, no: int, branch: str, executor: str | None, *, over: int | None = None,
+        self,
+        no: int,
+        branch: str,
+        executor: str | None,
+        *,
+        over: int | None = None,
         release: int | None = None,
-    ) -> Lease | Ref:  # fmt: skip
+    ) -> Lease | Ref:
         asked = logs.Take(branch, executor, over, release)
         began = self._begin(no, asked)
 

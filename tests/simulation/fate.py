@@ -59,9 +59,10 @@ class Fate:
         hardship, draw = self._hardship, self._random.random()
         struck = [process for _, process in self._until]
         living = [
-            process for process in self._simulation.mortals
+            process
+            for process in self._simulation.mortals
             if process.threads and not process.dead and process not in struck
-        ]  # fmt: skip
+        ]
         if not living:
             return
         process = self._random.choice(living)

@@ -133,18 +133,38 @@ class House:
         self.deeds: list[str] = []
         self._choice: list[Callable[[str], None]] = list(
             itertools.chain.from_iterable(
-                [deed] * often for deed, often in (
-                    (self.edit, 5), (self.run, 2), (self.checkpoint, 1), (self.fork, 1),
-                    (self.undo, 1), (self.redo, 1), (self.rollback, 1), (self.adopt, 1),
-                    (self.drop_branch, 1), (self.begin_waiting, 2), (self.begin_turns, 1),
-                    (self.begin_parent, 1), (self.begin_failing, 1), (self.begin_sleeping, 1),
-                    (self.signal, 5), (self.answer, 2), (self.serve, 3), (self.cancel, 2),
-                    (self.retry, 4), (self.fork_run, 1), (self.start, 1), (self.settle, 1),
-                    (self.delete, 1), (self.purge, 1), (self.trim, 2), (self.take_in, 1),
+                [deed] * often
+                for deed, often in (
+                    (self.edit, 5),
+                    (self.run, 2),
+                    (self.checkpoint, 1),
+                    (self.fork, 1),
+                    (self.undo, 1),
+                    (self.redo, 1),
+                    (self.rollback, 1),
+                    (self.adopt, 1),
+                    (self.drop_branch, 1),
+                    (self.begin_waiting, 2),
+                    (self.begin_turns, 1),
+                    (self.begin_parent, 1),
+                    (self.begin_failing, 1),
+                    (self.begin_sleeping, 1),
+                    (self.signal, 5),
+                    (self.answer, 2),
+                    (self.serve, 3),
+                    (self.cancel, 2),
+                    (self.retry, 4),
+                    (self.fork_run, 1),
+                    (self.start, 1),
+                    (self.settle, 1),
+                    (self.delete, 1),
+                    (self.purge, 1),
+                    (self.trim, 2),
+                    (self.take_in, 1),
                     (self.take_over, 1),
                 )
             )
-        )  # fmt: skip
+        )
 
     def go_on(self, deeds: int) -> None:
         for _ in range(deeds):
@@ -297,8 +317,15 @@ class House:
         with perdure.open("memory://") as elsewhere:
             guest = House(elsewhere, self.random, names=1, count=self.count * 1000)
             guest.names = [f"guest-{self.count}"]
-            guest._choice = [guest.edit, guest.run, guest.checkpoint, guest.fork, guest.trim,
-                             guest.begin_waiting, guest.signal]  # fmt: skip
+            guest._choice = [
+                guest.edit,
+                guest.run,
+                guest.checkpoint,
+                guest.fork,
+                guest.trim,
+                guest.begin_waiting,
+                guest.signal,
+            ]
             guest.go_on(8)
             for info in elsewhere.agents():
                 self.store.import_log(list(elsewhere.export_log(info)))

@@ -43,9 +43,11 @@ class Journey:
     def go_on(self, steps: int) -> None:
         """Raises: Corrupt and the like, where something known is not readable any more."""
         ways = (
-            [self._live] * 4 + [self._trim] * 3 + [self._restore] * 3
+            [self._live] * 4
+            + [self._trim] * 3
+            + [self._restore] * 3
             + [self._purge, self._follow, self._follow_lost, self._migrate, self._export]
-        )  # fmt: skip
+        )
         for _ in range(steps):
             house, way = self.random.choice(self.houses), self.random.choice(ways)
             self.steps.append(f"{way.__name__} {house.store.url}")
@@ -90,9 +92,11 @@ class Journey:
     def _restore(self, house: House) -> list[House]:
         """To the time of any commit, or between two."""
         moments = [
-            commit.at for info in logs(backend_of(house.store)) if not info.purged
+            commit.at
+            for info in logs(backend_of(house.store))
+            if not info.purged
             for commit in LogReader(backend_of(house.store), info).commits()
-        ]  # fmt: skip
+        ]
         if not moments:
             return []
         until = to_micros(self.random.choice(moments)) + self.random.choice((0, 0, -1))
@@ -194,13 +198,14 @@ class Journey:
         calls: list[Callable[[], Any]] = [
             lambda: agent.fork(f"check-{count}", at=random.randint(1, agent.seq)),
             lambda: agent.rollback(random.randint(1, agent.seq), cancel_run=True),
-            lambda: agent.undo(cancel_run=True), lambda: agent.redo(),
+            lambda: agent.undo(cancel_run=True),
+            lambda: agent.redo(),
             lambda: agent.checkpoint(f"checked-{count}"),
             lambda: agent.update(lambda draft: draft.update(checked=count)),
             lambda: agent.adopt(random.choice(agent.branches()).name, cancel_run=True),
             lambda: agent.trim(random.randint(1, agent.seq)),
             lambda: agent.diff(1, agent.seq),
-        ]  # fmt: skip
+        ]
         for call in random.sample(calls, 3):
             with suppress(*REFUSED):
                 call()

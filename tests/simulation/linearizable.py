@@ -82,9 +82,13 @@ def check(
 
 
 def _choices(
-    calls: Sequence[Call], ends: Sequence[int], done: int, first: int, state: S,
+    calls: Sequence[Call],
+    ends: Sequence[int],
+    done: int,
+    first: int,
+    state: S,
     step: Callable[[S, Any, Any], Iterable[S]],
-) -> Any:  # fmt: skip
+) -> Any:
     """The calls that may come next: those that began before any that is left has ended."""
     while first < len(calls) and done >> first & 1:
         first += 1

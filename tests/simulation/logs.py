@@ -211,11 +211,18 @@ def _taken(branch: Seen, asked: Take) -> Seen:
 
 def put_of(item: Append) -> Put:
     return Put(
-        item.seq, chain.commit_id(item.header), item.prev, item.branch, item.expected, item.epoch,
-        item.riders.key[0] if item.riders.key else "", item.riders.release,
-        item.riders.delete_agent, item.riders.holder is not None,
+        item.seq,
+        chain.commit_id(item.header),
+        item.prev,
+        item.branch,
+        item.expected,
+        item.epoch,
+        item.riders.key[0] if item.riders.key else "",
+        item.riders.release,
+        item.riders.delete_agent,
+        item.riders.holder is not None,
         put_of(item.then[0]) if item.then else None,
-    )  # fmt: skip
+    )
 
 
 def answer_of(outcome: Outcome) -> Any:

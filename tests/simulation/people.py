@@ -82,9 +82,19 @@ class Client:
 
     def live(self) -> None:
         deeds: tuple[Callable[[], None], ...] = (
-            self._start, self._start, self._signal, self._signal, self._signal, self._answer,
-            self._answer, self._edit, self._look, self._cancel, self._run, self._result,
-        )  # fmt: skip
+            self._start,
+            self._start,
+            self._signal,
+            self._signal,
+            self._signal,
+            self._answer,
+            self._answer,
+            self._edit,
+            self._look,
+            self._cancel,
+            self._run,
+            self._result,
+        )
         with self._store:
             for _ in range(self._acts):
                 self._simulation.scheduler.sleep(self._random.random() * self._pace_s)

@@ -227,10 +227,16 @@ class Thread:
     """`threading.Thread`: one of the process that makes it."""
 
     def __init__(
-        self, scheduler: Scheduler, group: None = None, target: Callable[..., Any] | None = None,
-        name: str | None = None, args: tuple[Any, ...] = (),
-        kwargs: dict[str, Any] | None = None, *, daemon: bool | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        scheduler: Scheduler,
+        group: None = None,
+        target: Callable[..., Any] | None = None,
+        name: str | None = None,
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+        *,
+        daemon: bool | None = None,
+    ) -> None:
         assert target is not None
         self._scheduler = scheduler
         self._call = lambda: target(*args, **(kwargs or {}))

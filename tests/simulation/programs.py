@@ -19,9 +19,19 @@ Op = dict[str, Any]
 FAILING = "failed as it was to"
 POLICIES = ("retry", "probe", "ask", "fail")
 KINDS = {
-    "step": 3, "tool": 5, "edit": 2, "sleep": 2, "signal": 3, "ask": 1, "child": 1, "select": 1,
-    "map": 1, "value": 1, "again": 1, "moody": 1,
-}  # fmt: skip
+    "step": 3,
+    "tool": 5,
+    "edit": 2,
+    "sleep": 2,
+    "signal": 3,
+    "ask": 1,
+    "child": 1,
+    "select": 1,
+    "map": 1,
+    "value": 1,
+    "again": 1,
+    "moody": 1,
+}
 
 
 class Stage:
@@ -185,9 +195,10 @@ class Author:
         kinds, weights = list(KINDS), list(KINDS.values())
         length = self._random.randint(1, 3 if depth else 8)
         ops = [
-            self._op(kind, depth) for kind in self._random.choices(kinds, weights, k=length)
+            self._op(kind, depth)
+            for kind in self._random.choices(kinds, weights, k=length)
             if not (depth and kind in ("child", "again"))
-        ]  # fmt: skip
+        ]
         if self._random.random() < 0.1:
             ops.append(self._op("raise", depth))
         return ops

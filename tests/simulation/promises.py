@@ -36,9 +36,10 @@ class Audit:
         """Runs that are neither over, nor wait for what has really not come (I8)."""
         rows = {row.id: row for row in self._backend.runs()}
         found = [
-            f"run {row.id} is {row.status}: {why}" for row in rows.values()
+            f"run {row.id} is {row.status}: {why}"
+            for row in rows.values()
             if (why := self._not_at_rest(row, rows))
-        ]  # fmt: skip
+        ]
         for message in self._backend.inbox(kind="start"):
             if not self._queued(message.agent, None, rows):
                 found.append(f"run {message.run} was asked for and is not begun")
@@ -66,10 +67,11 @@ class Audit:
     def _queued(self, agent: str, row: RunInfo | None, rows: Mapping[str, RunInfo]) -> bool:
         """Whether an earlier run has the branch."""
         return any(
-            other.agent == agent and other.status not in FINISHED
+            other.agent == agent
+            and other.status not in FINISHED
             and (row is None or other.started < row.started)
             for other in rows.values()
-        )  # fmt: skip
+        )
 
     # -- was everything as promised? ---------------------------------------------------------
 
@@ -100,8 +102,9 @@ class Audit:
         counts["commits"] = sum(map(len, self._logs.values()))
         counts["runs"], counts["effects"] = len(rows), len(self._world.effects)
         counts["signals"], counts["leases"] = (
-            len(self._expected.sent), len(self._simulation.tape.leases)
-        )  # fmt: skip
+            len(self._expected.sent),
+            len(self._simulation.tape.leases),
+        )
         for row in rows.values():
             self._simulation.tape.count(f"runs {row.status}")
 
@@ -245,9 +248,10 @@ class Audit:
                     yield op
                 if op.startswith("map"):
                     yield from (
-                        one.removeprefix("receipt for ") for one in gave
+                        one.removeprefix("receipt for ")
+                        for one in gave
                         if str(one).startswith("receipt for ")
-                    )  # fmt: skip
+                    )
 
     # -- messages ----------------------------------------------------------------------------
 
@@ -273,9 +277,10 @@ class Audit:
         for run, keys in taken.items():
             for name in ("a", "b"):
                 numbers = [
-                    came[run, key].no for key in keys
+                    came[run, key].no
+                    for key in keys
                     if (run, key) in came and came[run, key].name == name
-                ]  # fmt: skip
+                ]
                 if numbers != sorted(numbers):
                     yield f"run {run} took signals {name} in the order {numbers}"
 
@@ -295,8 +300,9 @@ class Audit:
         """Whether its log does not tell any more which signals it took."""
         return any(
             commit.trimmed and commit.cause.run == run
-            for log in self._logs.values() for commit in log
-        )  # fmt: skip
+            for log in self._logs.values()
+            for commit in log
+        )
 
     def _mail(self) -> list[Message]:
         return self._backend.mail(limit=100_000).messages

@@ -81,9 +81,15 @@ class Recorder:
         return found
 
     def _take(
-        self, take: Callable[..., tuple[Lease | Ref, Seen | None]], no: int, branch: str,
-        executor: str, over: int | None, agent: str, run: str,
-    ) -> tuple[Lease | Ref, Seen | None]:  # fmt: skip
+        self,
+        take: Callable[..., tuple[Lease | Ref, Seen | None]],
+        no: int,
+        branch: str,
+        executor: str,
+        over: int | None,
+        agent: str,
+        run: str,
+    ) -> tuple[Lease | Ref, Seen | None]:
         began = time.monotonic_ns()
         answer, found = take(no, branch, executor, over, agent, run)
         asked = logs.Take(branch, executor, over, None)

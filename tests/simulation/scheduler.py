@@ -34,7 +34,7 @@ class Process:
 
     def __init__(
         self, scheduler: Scheduler, name: str, *, skew: int = 0, rate: float = 1.0
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.scheduler = scheduler
         self.name = name
         self.skew = skew
@@ -240,9 +240,9 @@ class Scheduler:
         if seconds is not None:
             micros = max(int(seconds * 1e6 / thread.process.rate) + 1, 1)
             heapq.heappush(
-                self._timers, (self.now + micros, thread.round * 1_000_000 + thread.no, thread,
-                               thread.round)
-            )  # fmt: skip
+                self._timers,
+                (self.now + micros, thread.round * 1_000_000 + thread.no, thread, thread.round),
+            )
         self._hand_on(thread)
         self.check()
         return thread.woken

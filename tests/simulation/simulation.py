@@ -108,9 +108,13 @@ class Simulation:
                 gc.enable()
         lasted_s = (self.scheduler.now - START) / 1e6
         return Outcome(
-            self.seed, self.violations, self.tape.bytes(), self.tape.digest, self.tape.counts,
+            self.seed,
+            self.violations,
+            self.tape.bytes(),
+            self.tape.digest,
+            self.tape.counts,
             lasted_s,
-        )  # fmt: skip
+        )
 
     # -- the course of things ----------------------------------------------------------------
 
@@ -162,9 +166,7 @@ class Simulation:
     def keep_manned(self, random: Random | None, *kinds: str) -> None:
         """Let new processes take the places of those that are gone, by and by; without `random`,
         at once."""
-        wanted = {
-            "worker": self._workers, "client": self._clients, "trimmer": self._trimmers
-        }  # fmt: skip
+        wanted = {"worker": self._workers, "client": self._clients, "trimmer": self._trimmers}
         for kind in kinds or wanted:
             there = sum(
                 one.name.startswith(kind) and not one.dead and one.threads > 0
@@ -235,10 +237,15 @@ def _weather(draw: Random) -> Weather:
         return chance if draw.random() < 0.5 else 0.0
 
     return Weather(
-        kill=perhaps(0.04), pause=perhaps(0.05), lose_answer=perhaps(0.02), refuse=perhaps(0.02),
-        lose_notice=perhaps(0.3), latency_s=draw.choice((0.0005, 0.005, 0.05)),
-        slow=perhaps(0.02), read_yields=draw.choice((0.05, 0.3, 1.0)),
-    )  # fmt: skip
+        kill=perhaps(0.04),
+        pause=perhaps(0.05),
+        lose_answer=perhaps(0.02),
+        refuse=perhaps(0.02),
+        lose_notice=perhaps(0.3),
+        latency_s=draw.choice((0.0005, 0.005, 0.05)),
+        slow=perhaps(0.02),
+        read_yields=draw.choice((0.05, 0.3, 1.0)),
+    )
 
 
 def _hardship(draw: Random) -> Hardship:
@@ -246,9 +253,12 @@ def _hardship(draw: Random) -> Hardship:
         return chance if draw.random() < 0.6 else 0.0
 
     return Hardship(
-        kill=perhaps(0.15), pause=perhaps(0.15), cut_off=perhaps(0.08), drain=perhaps(0.08),
+        kill=perhaps(0.15),
+        pause=perhaps(0.15),
+        cut_off=perhaps(0.08),
+        drain=perhaps(0.08),
         pace_s=draw.choice((0.3, 1.0, 3.0)),
-    )  # fmt: skip
+    )
 
 
 def simulate(seed: int, break_: Break | None = None) -> Outcome:

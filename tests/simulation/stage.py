@@ -31,7 +31,7 @@ from tests.simulation.primitives import (
     Time,
     future_number,
     giving_way,
-)  # fmt: skip
+)
 from tests.simulation.scheduler import Scheduler
 
 DEATH_S = 0.25
@@ -45,11 +45,13 @@ def staged(scheduler: Scheduler) -> Iterator[None]:
     _import_all()
     chance = Random(scheduler.random.getrandbits(64))
     simulated: dict[int, Any] = {
-        id(threading): Threading(scheduler), id(queue): Queue(scheduler), id(time): Time(scheduler),
+        id(threading): Threading(scheduler),
+        id(queue): Queue(scheduler),
+        id(time): Time(scheduler),
         id(sys.modules["os"]): System(chance),
         id(locks.Lock): giving_way(locks.Lock, scheduler),
         id(locks.ReentrantLock): giving_way(locks.ReentrantLock, scheduler),
-    }  # fmt: skip
+    }
     kept = random.getstate()
     random.seed(chance.getrandbits(64))  # pauses between attempts, and `run.random`
     randomness.drop_drawn()
@@ -80,14 +82,17 @@ def _patch_names(patches: ExitStack, scheduler: Scheduler, chance: Random) -> No
 
     for owner, name, value in (
         (listeners, "SimpleQueue", Queue(scheduler).SimpleQueue),
-        (locks, "threading", simulated), (locks, "time", Time(scheduler)),
+        (locks, "threading", simulated),
+        (locks, "time", Time(scheduler)),
         (run_module, "uuid4", uuid4),
         (worker, "DEATH_S", DEATH_S),
-        (pools, "threading", simulated), (pools, "queue", Queue(scheduler)),
+        (pools, "threading", simulated),
+        (pools, "queue", Queue(scheduler)),
         (pools, "_global_shutdown_lock", simulated.RLock()),
         (pools, "_threads_queues", {}),
-        (futures, "threading", simulated), (futures, "time", Time(scheduler)),
-    ):  # fmt: skip
+        (futures, "threading", simulated),
+        (futures, "time", Time(scheduler)),
+    ):
         patches.enter_context(patch.object(owner, name, value))
     patches.enter_context(patch.object(futures, "id", future_number, create=True))
 
@@ -111,6 +116,7 @@ def _import_all() -> None:
 def _modules() -> list[Any]:
     left_out = ("perdure.storage.sqlite", "perdure.storage.postgres", "perdure.testing")
     return [
-        module for name, module in sorted(sys.modules.items())
+        module
+        for name, module in sorted(sys.modules.items())
         if name.startswith("perdure.") and not name.startswith(left_out)
-    ]  # fmt: skip
+    ]

@@ -39,9 +39,13 @@ from tests.simulation.recording import AGENT, use_in_processes, use_in_threads
 def put(seq: int, expected: int | None, *, epoch: int | None = None, word: str = "") -> Put:
     """A commit behind the one at seq − 1 of the same word."""
     return Put(
-        seq, f"{word}{seq}".encode(), f"{word}{seq - 1}".encode() if seq > 1 else b"", "main",
-        expected, epoch,
-    )  # fmt: skip
+        seq,
+        f"{word}{seq}".encode(),
+        f"{word}{seq - 1}".encode() if seq > 1 else b"",
+        "main",
+        expected,
+        epoch,
+    )
 
 
 def taking(seq: int, expected: int, epoch: int) -> Put:
@@ -69,84 +73,122 @@ RIGHT: dict[str, list[Made]] = {
     "nothing": [],
     "one after the other": [FIRST, (2, 3, put(2, 1), "in"), (4, 5, LOOK, Seen(2, 0, None))],
     "a read beside a write sees what was": [
-        FIRST, (2, 9, put(2, 1), "in"), (3, 4, LOOK, Seen(1, 0, None)),
+        FIRST,
+        (2, 9, put(2, 1), "in"),
+        (3, 4, LOOK, Seen(1, 0, None)),
     ],
     "or what is": [FIRST, (2, 9, put(2, 1), "in"), (3, 4, LOOK, Seen(2, 0, None))],
     "two want the same place": [
-        FIRST, (2, 9, put(2, 1, word="a"), "stale"), (2, 8, put(2, 1), "in"),
+        FIRST,
+        (2, 9, put(2, 1, word="a"), "stale"),
+        (2, 8, put(2, 1), "in"),
     ],
     "an answer was lost, and it was written": [
-        FIRST, (2, 3, put(2, 1), UNKNOWN), (4, 5, LOOK, Seen(1, 0, None)),
+        FIRST,
+        (2, 3, put(2, 1), UNKNOWN),
+        (4, 5, LOOK, Seen(1, 0, None)),
         (6, 7, LOOK, Seen(2, 0, None)),
     ],
     "an answer was lost, and it was not": [
-        FIRST, (2, 3, put(2, 1), UNKNOWN), (4, 5, LOOK, Seen(1, 0, None)),
+        FIRST,
+        (2, 3, put(2, 1), UNKNOWN),
+        (4, 5, LOOK, Seen(1, 0, None)),
     ],
     "it was refused before anything was done": [FIRST, (2, 3, put(2, 1), NOTHING)],
     "an owner is replaced": [
-        FIRST, (2, 3, TAKE, Granted(1)), (4, 5, put(2, 1, epoch=1), "in"),
-        (6, 7, Take("main", "you", 1, None), Granted(2)), (8, 9, put(3, 2, epoch=1), "fenced"),
+        FIRST,
+        (2, 3, TAKE, Granted(1)),
+        (4, 5, put(2, 1, epoch=1), "in"),
+        (6, 7, Take("main", "you", 1, None), Granted(2)),
+        (8, 9, put(3, 2, epoch=1), "fenced"),
         (8, 9, put(3, 2, epoch=2), "in"),
     ],
     "a lease is given back": [
-        FIRST, (2, 3, TAKE, Granted(1)), (4, 5, put(2, 1), "held"),
-        (6, 7, Take("main", None, None, 1), Seen(1, 1, None)), (8, 9, put(2, 1), "in"),
+        FIRST,
+        (2, 3, TAKE, Granted(1)),
+        (4, 5, put(2, 1), "held"),
+        (6, 7, Take("main", None, None, 1), Seen(1, 1, None)),
+        (8, 9, put(2, 1), "in"),
         (10, 11, End(), (2, b"2")),
     ],
     "a commit takes the lease": [
-        FIRST, (2, 9, taking(2, 1, 1), "in"), (2, 9, TAKE, Seen(2, 1, 1)),
-        (10, 11, put(3, 2), "held"), (10, 11, taking(3, 2, 2), "held"),
+        FIRST,
+        (2, 9, taking(2, 1, 1), "in"),
+        (2, 9, TAKE, Seen(2, 1, 1)),
+        (10, 11, put(3, 2), "held"),
+        (10, 11, taking(3, 2, 2), "held"),
         (12, 13, Take("main", None, None, 1), Seen(2, 1, None)),
-        (14, 15, taking(3, 2, 1), "fenced"), (16, 17, taking(3, 2, 2), UNKNOWN),
+        (14, 15, taking(3, 2, 1), "fenced"),
+        (16, 17, taking(3, 2, 2), UNKNOWN),
         (18, 19, LOOK, Seen(3, 2, 2)),
     ],
     "an agent begins with its lease": [
-        (0, 5, replace(put(1, None), then=taking(2, 1, 1)), "in"), (1, 4, LOOK, None),
-        (6, 7, LOOK, Seen(2, 1, 1)), (6, 7, put(1, None), "exists"),
+        (0, 5, replace(put(1, None), then=taking(2, 1, 1)), "in"),
+        (1, 4, LOOK, None),
+        (6, 7, LOOK, Seen(2, 1, 1)),
+        (6, 7, put(1, None), "exists"),
     ],
-}  # fmt: skip
+}
 
 WRONG: dict[str, list[Made]] = {
     "an old read": [FIRST, (2, 3, put(2, 1), "in"), (4, 5, LOOK, Seen(1, 0, None))],
     "back and forth": [
-        FIRST, (2, 9, put(2, 1), "in"), (3, 4, LOOK, Seen(2, 0, None)),
+        FIRST,
+        (2, 9, put(2, 1), "in"),
+        (3, 4, LOOK, Seen(2, 0, None)),
         (5, 6, LOOK, Seen(1, 0, None)),
     ],
     "two in one place": [
-        FIRST, (2, 9, put(2, 1), "in"), (2, 9, Put(2, b"x", b"1", "main", 1, None), "in"),
+        FIRST,
+        (2, 9, put(2, 1), "in"),
+        (2, 9, Put(2, b"x", b"1", "main", 1, None), "in"),
     ],
     "an acknowledged one is not there": [
-        FIRST, (2, 3, put(2, 1), "in"), (4, 5, End(), (1, b"1")),
+        FIRST,
+        (2, 3, put(2, 1), "in"),
+        (4, 5, End(), (1, b"1")),
     ],
     "what was unknown was seen, and is gone": [
-        FIRST, (2, 3, put(2, 1), UNKNOWN), (4, 5, LOOK, Seen(2, 0, None)),
+        FIRST,
+        (2, 3, put(2, 1), UNKNOWN),
+        (4, 5, LOOK, Seen(2, 0, None)),
         (6, 7, LOOK, Seen(1, 0, None)),
     ],
     "what was refused is there": [
-        FIRST, (2, 3, put(2, 1), NOTHING), (4, 5, LOOK, Seen(2, 0, None)),
+        FIRST,
+        (2, 3, put(2, 1), NOTHING),
+        (4, 5, LOOK, Seen(2, 0, None)),
     ],
     "an old owner writes": [
-        FIRST, (2, 3, TAKE, Granted(1)), (4, 5, Take("main", "you", 1, None), Granted(2)),
+        FIRST,
+        (2, 3, TAKE, Granted(1)),
+        (4, 5, Take("main", "you", 1, None), Granted(2)),
         (6, 7, put(2, 1, epoch=1), "in"),
     ],
     "one epoch for two": [FIRST, (2, 9, TAKE, Granted(1)), (2, 9, TAKE, Granted(1))],
     "a commit takes what is held": [
-        FIRST, (2, 3, TAKE, Granted(1)), (4, 5, taking(2, 1, 2), "in"),
+        FIRST,
+        (2, 3, TAKE, Granted(1)),
+        (4, 5, taking(2, 1, 2), "in"),
     ],
     "a commit takes an old epoch": [
-        FIRST, (2, 3, taking(2, 1, 1), "in"), (4, 5, Take("main", None, None, 1), Seen(2, 1, None)),
+        FIRST,
+        (2, 3, taking(2, 1, 1), "in"),
+        (4, 5, Take("main", None, None, 1), Seen(2, 1, None)),
         (6, 7, taking(3, 2, 1), "in"),
     ],
     "half a beginning": [
-        (0, 5, replace(put(1, None), then=taking(2, 1, 1)), "in"), (6, 7, LOOK, Seen(1, 0, None)),
+        (0, 5, replace(put(1, None), then=taking(2, 1, 1)), "in"),
+        (6, 7, LOOK, Seen(1, 0, None)),
     ],
     "refused for nothing": [FIRST, (2, 3, put(2, 1), "moved")],
     "a link to what never got in": [FIRST, (2, 3, Put(2, b"2", b"x", "main", 1, None), "in")],
     "one key twice": [
-        FIRST, (2, 3, Put(2, b"2", b"1", "main", 1, None, "k"), "in"),
+        FIRST,
+        (2, 3, Put(2, b"2", b"1", "main", 1, None, "k"), "in"),
         (4, 5, Put(3, b"3", b"2", "main", 2, None, "k"), "in"),
     ],
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", RIGHT)
@@ -193,10 +235,20 @@ def drawn(random: Random) -> list[Call]:
     calls = [Call("", 0, random.randint(1, 4), put(1, None), "in")]
     for _ in range(random.randint(1, 5)):
         began = random.randint(0, 8)
-        asked: Asked = random.choice((
-            put(2, 1), put(2, 1, epoch=1), put(3, 2), LOOK, LOOK, End(), TAKE,
-            Take("main", "you", 1, None), taking(2, 1, 1), taking(3, 2, 1),
-        ))  # fmt: skip
+        asked: Asked = random.choice(
+            (
+                put(2, 1),
+                put(2, 1, epoch=1),
+                put(3, 2),
+                LOOK,
+                LOOK,
+                End(),
+                TAKE,
+                Take("main", "you", 1, None),
+                taking(2, 1, 1),
+                taking(3, 2, 1),
+            )
+        )
         answer: Any = UNKNOWN
         match asked:
             case Put():

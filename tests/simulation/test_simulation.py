@@ -46,11 +46,15 @@ def test_it_does_so_in_another_process_with_other_hashes() -> None:
     code = "from tests.simulation.simulation import simulate\nprint(simulate(55).digest)"
     said = {
         subprocess.run(
-            [sys.executable, "-c", code], cwd=ROOT, check=True, capture_output=True, text=True,
+            [sys.executable, "-c", code],
+            cwd=ROOT,
+            check=True,
+            capture_output=True,
+            text=True,
             env={**os.environ, "PYTHONHASHSEED": hashes, "PYTHONPATH": str(ROOT)},
         ).stdout
         for hashes in ("1", "2")
-    }  # fmt: skip
+    }
     assert said == {f"{simulate(55).digest}\n"}
 
 

@@ -22,17 +22,24 @@ def main() -> int:
     parser.add_argument("--seed", default="1", help="of what happens (%(default)s)")
     parser.add_argument("--folder", type=Path, help="where the store is; it is kept then")
     parser.add_argument(
-        "--plant", action="append", choices=PLANTS, default=[],
+        "--plant",
+        action="append",
+        choices=PLANTS,
+        default=[],
         help="a control: let this leak, or delete nothing; must be reported",
-    )  # fmt: skip
+    )
     options = parser.parse_args()
     base = options.folder or Path(tempfile.mkdtemp(prefix="perdure-soak-"))
     base.mkdir(parents=True, exist_ok=True)
     until = options.minutes * 60
     plan = Plan(
-        until, PURGE_S, KILL_S, until / SAMPLES, plants=frozenset(options.plant),
+        until,
+        PURGE_S,
+        KILL_S,
+        until / SAMPLES,
+        plants=frozenset(options.plant),
         seed=options.seed,
-    )  # fmt: skip
+    )
     print(f"{options.minutes:g} minutes in {base}", flush=True)
     soak = Soak(base, plan, lambda line: print(line, flush=True))
     try:

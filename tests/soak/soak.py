@@ -129,10 +129,19 @@ class Soak:
 
     def _spawn(self) -> subprocess.Popen[bytes]:
         return subprocess.Popen(
-            [sys.executable, "-X", "faulthandler", "-m", "tests.soak.worker",
-             str(self._house.folder), str(os.getpid()), *sorted(self._plan.plants)],
-            cwd=ROOT, start_new_session=True,
-        )  # fmt: skip
+            [
+                sys.executable,
+                "-X",
+                "faulthandler",
+                "-m",
+                "tests.soak.worker",
+                str(self._house.folder),
+                str(os.getpid()),
+                *sorted(self._plan.plants),
+            ],
+            cwd=ROOT,
+            start_new_session=True,
+        )
 
     def _pace(self) -> float:
         """Where the plan is."""

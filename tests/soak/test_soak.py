@@ -23,10 +23,17 @@ SHORT = {
 
 def soak(folder: Path, *plants: str) -> tuple[Soak, list[str]]:
     plan = Plan(
-        LIVES, LIVES / 6, LIVES / 4, 1, by_lives=True, plants=frozenset(plants), at_once=5,
+        LIVES,
+        LIVES / 6,
+        LIVES / 4,
+        1,
+        by_lives=True,
+        plants=frozenset(plants),
+        at_once=5,
         kept=2,
-        purges_min=PURGES, bounds=SHORT,
-    )  # fmt: skip
+        purges_min=PURGES,
+        bounds=SHORT,
+    )
     short = Soak(folder, plan, print)
     return short, short.run()
 
@@ -39,10 +46,13 @@ def test_a_short_soak_is_steady(tmp_path: Path) -> None:
     assert short.tally.purged > 0
     assert len(short.book.series["memory of worker"].values) >= LIVES // 2
     assert set(short.book.series) == {
-        *(f"{what} of {of}" for what in ("memory", "descriptors", "threads")
-          for of in ("worker", "client")),
+        *(
+            f"{what} of {of}"
+            for what in ("memory", "descriptors", "threads")
+            for of in ("worker", "client")
+        ),
         *(f"{what} of store" for what in ("file less graves", "log to be moved", "commits")),
-    }  # fmt: skip
+    }
 
 
 def test_planted_leaks_are_reported(tmp_path: Path) -> None:

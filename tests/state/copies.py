@@ -70,11 +70,23 @@ class Life:
         for _ in range(deeds):
             self.count += 1
             deed = self.random.choice(
-                [self.edit] * 6 + [self.run] * 3
-                + [self.checkpoint, self.fork, self.undo, self.rollback, self.begin_waiting,
-                   self.signal, self.signal, self.serve, self.cancel, self.start, self.delete,
-                   self.trim]
-            )  # fmt: skip
+                [self.edit] * 6
+                + [self.run] * 3
+                + [
+                    self.checkpoint,
+                    self.fork,
+                    self.undo,
+                    self.rollback,
+                    self.begin_waiting,
+                    self.signal,
+                    self.signal,
+                    self.serve,
+                    self.cancel,
+                    self.start,
+                    self.delete,
+                    self.trim,
+                ]
+            )
             try:
                 deed(self.random.choice(self.names))
             except (perdure.Conflict, perdure.NotFound, perdure.NeedsAttention):
@@ -195,15 +207,19 @@ def picture(backend: Backend) -> dict[str, Any]:
         rows = backend.read(info.no, 1, info.seq)
         keys = [
             backend.key(info.no, commit.cause.key)
-            for commit in LogReader(backend, info).commits(first_of(info)) if commit.cause.key
-        ]  # fmt: skip
+            for commit in LogReader(backend, info).commits(first_of(info))
+            if commit.cause.key
+        ]
         refs = [
             (ref.name, ref.kind, ref.seq, ref.deleted, ref.checkpoint)
             for ref in backend.refs(info.no)
         ]
         found[f"{info.name}/{info.incarnation}"] = [
-            info.deleted, [(row.header, row.payload) for row in rows], refs, keys
-        ]  # fmt: skip
+            info.deleted,
+            [(row.header, row.payload) for row in rows],
+            refs,
+            keys,
+        ]
     found["runs"] = sorted(
         (replace(run, agent_no=0) for run in backend.runs()), key=lambda run: run.id
     )

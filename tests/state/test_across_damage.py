@@ -16,8 +16,11 @@ from tests.damaging import Vandal
 from tests.state.conftest import Place
 
 KINDS = [
-    "a delta that does not fit", "a record that is no map", "a byte of the payload", "no header",
-]  # fmt: skip
+    "a delta that does not fit",
+    "a record that is no map",
+    "a byte of the payload",
+    "no header",
+]
 
 
 def fill(store: perdure.Store, name: str = "a") -> Agent[Any]:

@@ -288,10 +288,15 @@ def test_what_tears_an_open_edit_loose_is_refused_in_its_task(place):
         agent = await store.agent("a", initial={"n": 0})
         await agent.update(add)
         calls: list[Callable[[], Awaitable[Any]]] = [
-            agent.refresh, agent.undo, lambda: agent.update(add), lambda: agent.save({"n": 9}),
-            lambda: agent.checkpoint("x"), lambda: agent.fork("x"), lambda: agent.rollback(1),
+            agent.refresh,
+            agent.undo,
+            lambda: agent.update(add),
+            lambda: agent.save({"n": 9}),
+            lambda: agent.checkpoint("x"),
+            lambda: agent.fork("x"),
+            lambda: agent.rollback(1),
             agent.edit().__aenter__,
-        ]  # fmt: skip
+        ]
         async with agent.edit() as draft:
             for call in calls:
                 with pytest.raises(Conflict, match="not inside an open edit"):
@@ -327,8 +332,11 @@ def test_another_loop_is_refused(place):
 
         def elsewhere() -> None:
             calls: list[Callable[[], Any]] = [
-                agent.refresh, lambda: agent.update(add), lambda: store.agent("b"), store.agents,
-            ]  # fmt: skip
+                agent.refresh,
+                lambda: agent.update(add),
+                lambda: store.agent("b"),
+                store.agents,
+            ]
             for call in calls:
                 with pytest.raises(Conflict, match="another event loop") as caught:
                     asyncio.run(call())

@@ -15,7 +15,7 @@ from perdure.core.arguments.bounds import (
     RUN_ID_BYTES_MAX,
     TAGS_MAX,
     WORDS_MAX,
-)  # fmt: skip
+)
 from tests.engine.waits import go
 from tests.state.conftest import Place
 

@@ -234,6 +234,6 @@ def test_a_log_that_lost_commits_is_not_a_shorter_one(tmp_path: Path, gone: str)
             lambda: list(store.export_log(info)),
             lambda: list(store.agent_of(info).log(all_branches=True)),
             lambda: store.agent_of(info).verify(),
-        ):  # fmt: skip
+        ):
             with pytest.raises(Corrupt, match=r"not there|missing|another one belongs"):
                 read()

@@ -38,9 +38,11 @@ def nested(leaf: Any, wrap: Callable[[Any], Any], levels: int) -> Any:
 
 
 WRAPS: dict[str, Callable[[Any], Any]] = {
-    "lists": lambda value: [value], "dicts": lambda value: {"a": value},
-    "tuples": lambda value: (value,), "pairs": lambda value: [[(1, value)]],
-}  # fmt: skip
+    "lists": lambda value: [value],
+    "dicts": lambda value: {"a": value},
+    "tuples": lambda value: (value,),
+    "pairs": lambda value: [[(1, value)]],
+}
 
 
 @pytest.mark.parametrize("wrap", WRAPS.values(), ids=WRAPS)

@@ -43,8 +43,9 @@ def lose(url: str, kept: int) -> None:
     with contextlib.closing(apsw.Connection(url, vfs=checksum_vfs())) as db:
         db.execute(
             "DELETE FROM commits WHERE id & 0xffff > ? AND id >> 36 = "
-            "(SELECT no FROM agents WHERE name = 'a')", (kept,),
-        )  # fmt: skip
+            "(SELECT no FROM agents WHERE name = 'a')",
+            (kept,),
+        )
 
 
 @pytest.mark.parametrize("kept", [4, 0])

@@ -196,9 +196,13 @@ class Room(BaseModel):
 
 def _begun() -> Room:
     return Room(
-        by_name={"a": [1, 2]}, in_rows=[[1, 2]], deep={"k": [[1, 2]]}, items=[Item()],
-        named={"a": Item()}, either=Item(),
-    )  # fmt: skip
+        by_name={"a": [1, 2]},
+        in_rows=[[1, 2]],
+        deep={"k": [[1, 2]]},
+        items=[Item()],
+        named={"a": Item()},
+        either=Item(),
+    )
 
 
 JUDGED: dict[str, Any] = {

@@ -18,12 +18,30 @@ from perdure.storage.sqlite.statements import statements
 from perdure.testing.contract.backend import Pen
 
 NAMES = (
-    "a", "aa", "a\U0010ffff", "a\U0010ffffb", "a\ud7ff", "a\ud7ffz", "a\ue000", "aé", "b", "ba",
-    "é", "\U0010ffff", "\U0010ffff\U0010ffff", "\ud7ff", "\ue000", "0",
-)  # fmt: skip
+    "a",
+    "aa",
+    "a\U0010ffff",
+    "a\U0010ffffb",
+    "a\ud7ff",
+    "a\ud7ffz",
+    "a\ue000",
+    "aé",
+    "b",
+    "ba",
+    "é",
+    "\U0010ffff",
+    "\U0010ffff\U0010ffff",
+    "\ud7ff",
+    "\ue000",
+    "0",
+)
 STATUSES: tuple[list[RunStatus] | None, ...] = (
-    None, ["waiting"], ["running", "pending"], [*UNFINISHED], [],
-)  # fmt: skip
+    None,
+    ["waiting"],
+    ["running", "pending"],
+    [*UNFINISHED],
+    [],
+)
 PREFIXES = ("", "a", "a\U0010ffff", "a\ud7ff", "\U0010ffff", "b", "c", "\ud7ff", "é")
 
 
@@ -93,26 +111,32 @@ def test_unfinished_runs_in_pages(backend: Backend) -> None:
     for number in range(40):
         pen = Pen(backend, f"a{number}")
         drawn: RunStatus = dice.choice([*UNFINISHED, "done"])
-        row = RunInfo(
-            f"r{number}", f"a{number}", 0, "main", dice.choice("fg"), "main", drawn, 1
-        )  # fmt: skip
+        row = RunInfo(f"r{number}", f"a{number}", 0, "main", dice.choice("fg"), "main", drawn, 1)
         pen.write(runs=[row])
         rows.append(row)
     for function in (None, "f"):
         for status in STATUSES:
             for newest_first in (False, True):
                 wanted = [
-                    row.id for row in rows
-                    if row.status in UNFINISHED and (status is None or row.status in status)
+                    row.id
+                    for row in rows
+                    if row.status in UNFINISHED
+                    and (status is None or row.status in status)
                     and function in (None, row.function)
-                ]  # fmt: skip
+                ]
                 if newest_first:
                     wanted.reverse()
                 pages: list[str] = []
-                while page := backend.runs(RunQuery(
-                    unfinished=True, status=status, function=function, limit=3,
-                    newest_first=newest_first, after=pages[-1] if pages else None,
-                )):  # fmt: skip
+                while page := backend.runs(
+                    RunQuery(
+                        unfinished=True,
+                        status=status,
+                        function=function,
+                        limit=3,
+                        newest_first=newest_first,
+                        after=pages[-1] if pages else None,
+                    )
+                ):
                     pages += [row.id for row in page]
                 assert pages == wanted
                 whole = backend.runs(

@@ -134,13 +134,28 @@ def test_from_the_shell(tmp_path: Any, kind: str) -> None:
     place.close()
     operator = Operator(tmp_path / "store.db")
     (run,) = operator.json("runs", "a")
-    for words in (["show", "a"], ["runs"], ["branches", "a"], ["why", run["id"]], ["show", "b"],
-                  ["run", "show", run["id"]], ["ls"], ["log", "b"]):  # fmt: skip
+    for words in (
+        ["show", "a"],
+        ["runs"],
+        ["branches", "a"],
+        ["why", run["id"]],
+        ["show", "b"],
+        ["run", "show", run["id"]],
+        ["ls"],
+        ["log", "b"],
+    ):
         said = operator.type(*words)
         assert said.exit_code in (0, 9) and "orrupt" not in said.output, words
         assert "damaged: " not in said.output, words
-    for words in (["log", "a"], ["effects", "a"], ["state", "a"], ["verify", "a"], ["stats"],
-                  ["trim", "--older-than", "0s"], ["trim", "a", "--before", "main"]):  # fmt: skip
+    for words in (
+        ["log", "a"],
+        ["effects", "a"],
+        ["state", "a"],
+        ["verify", "a"],
+        ["stats"],
+        ["trim", "--older-than", "0s"],
+        ["trim", "a", "--before", "main"],
+    ):
         said = operator.type(*words)
         assert said.exit_code == 9, (words, said.output)
         assert "newer" in said.output and "orrupt" not in said.output, words
@@ -180,8 +195,13 @@ def test_a_newer_word_of_retention(place: Place) -> None:
     agent = place.open().agent("a")
     agent.save({"n": 7})
     assert agent.at(5).state == {"n": 4}
-    for call in (lambda: agent.rollback(4), lambda: agent.fork("x", at=5),
-                 lambda: agent.trim(6), agent.verify, lambda: agent.at(2).state):  # fmt: skip
+    for call in (
+        lambda: agent.rollback(4),
+        lambda: agent.fork("x", at=5),
+        lambda: agent.trim(6),
+        agent.verify,
+        lambda: agent.at(2).state,
+    ):
         with pytest.raises(UnsupportedFormat, match="newer perdure"):
             call()
     assert place.open().agent("a").state == {"n": 7}

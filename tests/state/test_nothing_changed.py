@@ -70,23 +70,28 @@ NOTHING: dict[str, Callable[[Any], object]] = {
         setting(numbers=[3]), lambda d: d.numbers.append(4), setting(numbers=[1, 2])
     ),
     "in two places": both(
-        setting(n=4), lambda d: d.pet.tricks.append("sit"), setting(n=0),
+        setting(n=4),
+        lambda d: d.pet.tricks.append("sit"),
+        setting(n=0),
         lambda d: d.pet.tricks.pop(),
     ),
     "another pet, the same": both(setting(pet=Pet("Ada")), setting(pet=Pet())),
-}  # fmt: skip
+}
 
 SOMETHING: dict[str, Callable[[Any], object]] = {
     "one of two": both(
-        setting(n=4), lambda d: d.pet.tricks.append("sit"), setting(n=0),
+        setting(n=4),
+        lambda d: d.pet.tricks.append("sit"),
+        setting(n=0),
     ),
     "the order of keys": both(lambda d: d.d.pop("a"), lambda d: d.d.update(a=1)),
     "append, take another": both(lambda d: d.numbers.append(3), lambda d: d.numbers.pop(0)),
     "within what was taken out": both(
-        lambda d: d.pet.tricks.append("sit"), setting(pet=Pet("Ada")),
+        lambda d: d.pet.tricks.append("sit"),
+        setting(pet=Pet("Ada")),
         setting(pet=Pet(tricks=["sit"])),
     ),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", NOTHING)

@@ -134,12 +134,23 @@ def test_what_needs_the_rules_says_which_are_missing():
         when = codec.decode(_written(at_key=CHATHAM))
         other = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
         for asked in (
-            when.timestamp, when.isoformat, when.astimezone, when.utctimetuple, when.tzname,
-            lambda: when.astimezone(dt.UTC), lambda: str(when), lambda: when < other,
-            lambda: when == other, lambda: when - other, lambda: when.tzinfo.fromutc(when),
-            lambda: other.astimezone(when.tzinfo), lambda: hash(when.replace(hour=3)),
-            lambda: dt.datetime.now(when.tzinfo), lambda: f"{when:%z}", when.timetuple,
-        ):  # fmt: skip
+            when.timestamp,
+            when.isoformat,
+            when.astimezone,
+            when.utctimetuple,
+            when.tzname,
+            lambda: when.astimezone(dt.UTC),
+            lambda: str(when),
+            lambda: when < other,
+            lambda: when == other,
+            lambda: when - other,
+            lambda: when.tzinfo.fromutc(when),
+            lambda: other.astimezone(when.tzinfo),
+            lambda: hash(when.replace(hour=3)),
+            lambda: dt.datetime.now(when.tzinfo),
+            lambda: f"{when:%z}",
+            when.timetuple,
+        ):
             with pytest.raises(UnknownZone, match=r"Pacific/Chatham.*\n.*tzdata") as raised:
                 asked()
             assert raised.value.zone == CHATHAM
@@ -170,9 +181,25 @@ def _written(at_key: str) -> bytes:
 
 @pytest.mark.parametrize(
     "key",
-    ["", ".", "..", "../../etc/passwd", "/etc/passwd", "Europe", "a\0b", "Ünknown/Zön", "x" * 5000,
-     "zone.tab", "posixrules\n", "a//b", "CON", "-", "[fold=1]", "\x1b]0;x\x07"],
-)  # fmt: skip
+    [
+        "",
+        ".",
+        "..",
+        "../../etc/passwd",
+        "/etc/passwd",
+        "Europe",
+        "a\0b",
+        "Ünknown/Zön",
+        "x" * 5000,
+        "zone.tab",
+        "posixrules\n",
+        "a//b",
+        "CON",
+        "-",
+        "[fold=1]",
+        "\x1b]0;x\x07",
+    ],
+)
 def test_any_key_is_kept(key):
     """Keys come and go with versions of the database, and files are damaged or cannot be opened."""
     data = _written(at_key=key)
@@ -412,8 +439,10 @@ def test_it_is_printed_as_far_as_it_is_known():
 MOMENTS = st.datetimes(dt.datetime(1950, 1, 1), dt.datetime(2060, 1, 1))
 ZONED = st.builds(
     lambda moment, key, fold: moment.replace(tzinfo=ZoneInfo(key), fold=fold),
-    MOMENTS, st.sampled_from(KEYS), st.integers(0, 1),
-)  # fmt: skip
+    MOMENTS,
+    st.sampled_from(KEYS),
+    st.integers(0, 1),
+)
 TIMES = st.builds(
     lambda moment, key: moment.time().replace(tzinfo=ZoneInfo(key)), MOMENTS, st.sampled_from(KEYS)
 )
@@ -424,13 +453,14 @@ STATES = st.dictionaries(
     st.recursive(
         st.one_of(LEAVES, st.frozensets(MEMBERS, max_size=4), st.sets(MEMBERS, max_size=4)),
         lambda inner: st.one_of(
-            st.lists(inner, max_size=4), st.dictionaries(MEMBERS, inner, max_size=4),
+            st.lists(inner, max_size=4),
+            st.dictionaries(MEMBERS, inner, max_size=4),
             st.tuples(inner, inner),
         ),
         max_leaves=8,
     ),
     max_size=4,
-)  # fmt: skip
+)
 
 
 @settings(max_examples=40, deadline=None)
@@ -502,8 +532,13 @@ def test_what_packs_and_unpacks_is_missing(place, monkeypatch, lacks, match):
         patched.setattr(dictionary, "_loaded", {})
         lacks(patched)
         agent = place.open().agent("a")
-        for call in (lambda: agent.state, agent.verify, lambda: list(agent.log()),
-                     lambda: agent.trim(1), lambda: agent.save({"words": WORDS * 2})):  # fmt: skip
+        for call in (
+            lambda: agent.state,
+            agent.verify,
+            lambda: list(agent.log()),
+            lambda: agent.trim(1),
+            lambda: agent.save({"words": WORDS * 2}),
+        ):
             with pytest.raises(perdure.StoreUnavailable, match=match) as raised:
                 call()
             assert raised.value.outcome == "not_done"
@@ -536,8 +571,12 @@ def test_a_member_that_vanished_from_an_enum(place, kind):
     agent = place.open().agent("a", thing, initial=thing(colour=before.blue, n=1))
     agent.save(thing(colour=before.blue, n=2))
     agent = place.open().agent("a", _things(now)[kind])
-    for call in (lambda: agent.state, lambda: agent.checkpoint("c"), agent.drift,
-                 lambda: agent.update(lambda state: None)):  # fmt: skip
+    for call in (
+        lambda: agent.state,
+        lambda: agent.checkpoint("c"),
+        agent.drift,
+        lambda: agent.update(lambda state: None),
+    ):
         with pytest.raises(
             perdure.SchemaError, match=r"agent 'a', commit 2, state\.colour: "
         ) as raised:

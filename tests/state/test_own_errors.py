@@ -44,9 +44,14 @@ class StructTicket(msgspec.Struct):
 
 
 KINDS = [
-    ValueError, InvalidTicket, KeyError, ArithmeticError, StopIteration, NotImplementedError,
+    ValueError,
+    InvalidTicket,
+    KeyError,
+    ArithmeticError,
+    StopIteration,
+    NotImplementedError,
     asyncio.CancelledError,
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -47,13 +47,17 @@ from tests.state.copies import (
     verify_all,
     waiting_for,
     waits,
-)  # fmt: skip
+)
 
 _names = itertools.count()
 PAIRS = [
-    ("sqlite", "sqlite"), ("sqlite", "memory"), ("memory", "sqlite"),
-    ("sqlite", "postgres"), ("postgres", "sqlite"), ("postgres", "postgres"),
-]  # fmt: skip
+    ("sqlite", "sqlite"),
+    ("sqlite", "memory"),
+    ("memory", "sqlite"),
+    ("sqlite", "postgres"),
+    ("postgres", "sqlite"),
+    ("postgres", "postgres"),
+]
 
 
 class Pair:
@@ -152,12 +156,17 @@ def test_a_follower_takes_no_other_writes(pair: Pair) -> None:
     follower_of(source, target).drain()
     agent = target.agent("a")
     for write in (
-        lambda: put(target, "a", n=2), lambda: put(target, "new", n=1),
-        lambda: agent.fork("fork", at=1), lambda: agent.checkpoint("point"), agent.undo,
-        lambda: target.delete("a"), lambda: target.run(short, "a", 1),
-        lambda: target.start(short, "a", 1), lambda: target.run(short, "new", 1),
+        lambda: put(target, "a", n=2),
+        lambda: put(target, "new", n=1),
+        lambda: agent.fork("fork", at=1),
+        lambda: agent.checkpoint("point"),
+        agent.undo,
+        lambda: target.delete("a"),
+        lambda: target.run(short, "a", 1),
+        lambda: target.start(short, "a", 1),
+        lambda: target.run(short, "new", 1),
         lambda: target.import_log(source.export_log(_info(source, "a"))),
-    ):  # fmt: skip
+    ):
         with pytest.raises((ClosedError, Conflict)) as refused:
             write()
         assert isinstance(refused.value, ClosedError) or "is there already" in str(refused.value)
@@ -520,8 +529,9 @@ def test_an_old_primary_that_comes_back_is_shown_as_diverged(pair: Pair) -> None
     with pytest.raises(DivergedError, match=r"'a', commit 5.*'b' from commit 5") as refused:
         follower_of(source, target)
     assert [(one.agent, one.seq, one.behind, one.commits) for one in refused.value.found] == [
-        ("a", 5, False, 2), ("b", 5, True, 1)
-    ]  # fmt: skip
+        ("a", 5, False, 2),
+        ("b", 5, True, 1),
+    ]
     with pytest.raises(DivergedError, match=r"'a', commit 5"):
         follower_of(target, source, resync=True)
     put(target, "a", n="on")

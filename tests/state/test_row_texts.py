@@ -18,11 +18,32 @@ from perdure.storage.standing import Why
 
 NO_TEXT = "CAST(x'ff41' AS TEXT)"
 COLUMNS = (
-    "agents.name", "executors.id", "executors.serves", "inbox.agent", "inbox.key", "inbox.name",
-    "inbox.run", "inbox.who", "keys.key", "marks.name", "refs.holder", "refs.name", "runs.agent",
-    "runs.args", "runs.branch", "runs.function", "runs.id", "runs.key", "runs.parent",
-    "runs.problem", "runs.queue", "runs.status", "runs.version", "runs.waits", "standings.why",
-)  # fmt: skip
+    "agents.name",
+    "executors.id",
+    "executors.serves",
+    "inbox.agent",
+    "inbox.key",
+    "inbox.name",
+    "inbox.run",
+    "inbox.who",
+    "keys.key",
+    "marks.name",
+    "refs.holder",
+    "refs.name",
+    "runs.agent",
+    "runs.args",
+    "runs.branch",
+    "runs.function",
+    "runs.id",
+    "runs.key",
+    "runs.parent",
+    "runs.problem",
+    "runs.queue",
+    "runs.status",
+    "runs.version",
+    "runs.waits",
+    "standings.why",
+)
 
 
 @perdure.agent(dict)
@@ -113,9 +134,11 @@ def test_every_column_of_text_is_tried(path: Path) -> None:
     ]
     there = {
         f"{table}.{column[1]}"
-        for table in tables if not table.startswith("sqlite_")
-        for column in connection.execute(f"PRAGMA table_info({table})") if column[2] == "TEXT"
-    }  # fmt: skip
+        for table in tables
+        if not table.startswith("sqlite_")
+        for column in connection.execute(f"PRAGMA table_info({table})")
+        if column[2] == "TEXT"
+    }
     connection.close()
     assert there == {*COLUMNS, "refs.kind", "inbox.kind"}, "those two are checked by SQLite"
 

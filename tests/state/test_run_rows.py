@@ -42,31 +42,58 @@ class Log:
         self._committer = Committer(backend)
         self._last: Committed | None = None
         started = RunInfo(
-            RUN, "a", 0, "main", "f", "main", "running", HERE, args="e3b0c44298fc1c14",
-            turn_at=HERE, version="v1", queue="high", parent="b/g/main", started_at=HERE,
-        )  # fmt: skip
+            RUN,
+            "a",
+            0,
+            "main",
+            "f",
+            "main",
+            "running",
+            HERE,
+            args="e3b0c44298fc1c14",
+            turn_at=HERE,
+            version="v1",
+            queue="high",
+            parent="b/g/main",
+            started_at=HERE,
+        )
         self._started = started
 
     def commit(self, record: dict[str, Any], row: RunInfo | None, **more: Any) -> Committed:
         last = self._last
         draft = chain.Draft(
-            "a", 1, "main", (last.seq,) if last else (), "dict", (1, 0), "x", 0,
-            Cause(record["t"]), chain.pack_payload([], [{"run": RUN} | record]),
-        )  # fmt: skip
+            "a",
+            1,
+            "main",
+            (last.seq,) if last else (),
+            "dict",
+            (1, 0),
+            "x",
+            0,
+            Cause(record["t"]),
+            chain.pack_payload([], [{"run": RUN} | record]),
+        )
         done = self._committer.submit(
             Proposal(
-                draft, last.no if last else None, last.seq if last else None,
+                draft,
+                last.no if last else None,
+                last.seq if last else None,
                 Riders(runs=[row] if row else [], **more),
             )
-        )  # fmt: skip
+        )
         self._last = done
         return done
 
     def start(self) -> Committed:
         record = {
-            "t": "run-started", "function": "f", "key": "main", "args": {}, "version": "v1",
-            "queue": "high", "parent": "b/g/main",
-        }  # fmt: skip
+            "t": "run-started",
+            "function": "f",
+            "key": "main",
+            "args": {},
+            "version": "v1",
+            "queue": "high",
+            "parent": "b/g/main",
+        }
         return self.commit(record, self._started)
 
     @property
@@ -185,9 +212,10 @@ def test_a_finished_row_that_is_told_once_more_has_not_changed(backend: Backend)
     """A person settled a call of a cancelled run: only the ledger learns of that."""
     log = Log(backend)
     log.start()
-    log.commit({"t": "run-cancelled", "why": "x"}, replace(
-        log.row, status="cancelled", ended=HERE, problem="x"
-    ))  # fmt: skip
+    log.commit(
+        {"t": "run-cancelled", "why": "x"},
+        replace(log.row, status="cancelled", ended=HERE, problem="x"),
+    )
     row = log.row
     log.commit({"t": "outcome", "place": "t#1", "by": "person"}, row)
     assert log.row == row

@@ -519,9 +519,15 @@ def test_a_kept_state_that_was_exchanged_is_found_by_verify(store: Store) -> Non
 
 @pytest.mark.parametrize(
     "wrong",
-    [{"t": 1}, {"before": -1}, {"seen": None}, {"removed": [[1]]}, {"bases": [[1, 2]]},
-     {"previous": "x"}],
-)  # fmt: skip
+    [
+        {"t": 1},
+        {"before": -1},
+        {"seen": None},
+        {"removed": [[1]]},
+        {"bases": [[1, 2]]},
+        {"previous": "x"},
+    ],
+)
 def test_a_word_that_is_none_is_refused(wrong: dict[str, Any]) -> None:
     word = Trim(0, 9, 0, 5, ((2, 3),), {4: "sha256:"}).record()
     check_records([word])
@@ -684,11 +690,14 @@ def test_nobody_writes_to_the_stores_own_branches(store: Store) -> None:
     own = agent.branch(RETENTION)
     assert list(own.log())
     for write in (
-        lambda: own.adopt("main"), lambda: own.rollback(1), lambda: own.undo(),
-        lambda: own.checkpoint("there"), lambda: own.save({"x": 1}),
+        lambda: own.adopt("main"),
+        lambda: own.rollback(1),
+        lambda: own.undo(),
+        lambda: own.checkpoint("there"),
+        lambda: own.save({"x": 1}),
         lambda: own.update(lambda draft: draft.update(x=1)),
         lambda: agent.delete_branch(RETENTION),
-    ):  # fmt: skip
+    ):
         with pytest.raises((Conflict, NotFound)):
             write()
     agent.verify()

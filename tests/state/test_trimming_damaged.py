@@ -39,8 +39,9 @@ def check_damage(agent: Agent[Any], bad: int, before: int) -> None:
         agent.verify()
     assert caught.value.seq == bad
     assert {one.split(":")[0] for one in caught.value.damages} <= {
-        f"agent 'a', commit {bad}", f"agent 'a', commit {bad + 1}"
-    }  # fmt: skip
+        f"agent 'a', commit {bad}",
+        f"agent 'a', commit {bad + 1}",
+    }
     assert agent.at(before).state is not None
 
 

@@ -274,9 +274,12 @@ EDITS = {
     "all are": lambda d: [d.__setitem__(key, d.pop(key)) for key in ("c", "b", "a")],
     "what holds it is deleted, too": lambda d: (d["deep"].pop("x"), d.pop("deep")),
     "in a list whose items move": lambda d: (
-        d["list"][1].pop("x"), d["list"].insert(0, 5), d["list"][2].pop("y"), d["list"].reverse(),
+        d["list"][1].pop("x"),
+        d["list"].insert(0, 5),
+        d["list"][2].pop("y"),
+        d["list"].reverse(),
     ),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("what", EDITS)
@@ -284,9 +287,12 @@ def test_a_dicts_order_comes_back(store, what):
     """Undo put a key that had been deleted behind all others. An edit that did nothing but put one
     last was undone without a word and without an effect, and `diff` knew of no difference."""
     first = {
-        "a": 1, "b": {"n": 2}, "c": 3, "deep": {"x": 1, "y": 2, "z": 3},
+        "a": 1,
+        "b": {"n": 2},
+        "c": 3,
+        "deep": {"x": 1, "y": 2, "z": 3},
         "list": [0, {"x": 1, "y": 2, "z": 3}],
-    }  # fmt: skip
+    }
     agent = store.agent("keys", initial=first)
     agent.save(first)
     before, start = repr(agent.state), agent.seq
@@ -312,9 +318,11 @@ BETWEEN = {
     "a rollback to the head": lambda agent: agent.rollback(agent.seq),
     "a commit of records": lambda agent: agent.update(lambda d: None, key="looked"),
     "a checkpoint and what was undone": lambda agent: (
-        agent.checkpoint("before"), agent.update(lambda d: d.__setitem__("z", 1)), agent.undo(),
+        agent.checkpoint("before"),
+        agent.update(lambda d: d.__setitem__("z", 1)),
+        agent.undo(),
     ),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("what", BETWEEN)
@@ -336,17 +344,22 @@ DELETIONS = {
     "all": lambda draft: draft["by"].clear(),
     "one is put last": lambda draft: draft["by"].__setitem__("z", draft["by"].pop("z")),
     "in an item behind a new one": lambda draft: (
-        draft["list"].insert(0, 0), draft["list"][1].pop("z"), draft["list"][1]["m"].pop("a"),
+        draft["list"].insert(0, 0),
+        draft["list"][1].pop("z"),
+        draft["list"][1]["m"].pop("a"),
     ),
     "in an item that goes": lambda draft: (draft["list"][0].pop("z"), draft["list"].pop(0)),
     "what holds it is deleted, too": lambda draft: (
-        draft["outer"]["in"].pop("b"), draft["outer"].pop("in"),
+        draft["outer"]["in"].pop("b"),
+        draft["outer"].pop("in"),
     ),
-}  # fmt: skip
+}
 SHAPE = {
-    "by": {"z": 1, "y": 2, "x": 3}, "f": 0, "list": [{"z": 1, "m": {"a": 1, "b": 2}, "x": 3}],
+    "by": {"z": 1, "y": 2, "x": 3},
+    "f": 0,
+    "list": [{"z": 1, "m": {"a": 1, "b": 2}, "x": 3}],
     "outer": {"in": {"b": 1, "a": 2}, "w": 3},
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("what", DELETIONS)
@@ -410,6 +423,8 @@ def test_a_difference_in_nothing_but_the_order(store):
     agent.save({"x": 0, "c": 3, "a": 1})
     found = agent.diff(start, "main")
     assert [(one.path, one.kind) for one in found] == [
-        ("state", "reordered"), ("state.b", "removed"), ("state.x", "added"),
-    ]  # fmt: skip
+        ("state", "reordered"),
+        ("state.b", "removed"),
+        ("state.x", "added"),
+    ]
     assert (found[0].before, found[0].after) == (["a", "c"], ["c", "a"])

@@ -89,9 +89,7 @@ class Scene:
         self.shown = max(self.shown, min(seq, self.working.seq))
 
     def check(self) -> None:
-        for state, seq in (
-            (self.working.seen, self.shown), (self.working.typed, self.working.seq)
-        ):  # fmt: skip
+        for state, seq in ((self.working.seen, self.shown), (self.working.typed, self.working.seq)):
             assert _without_clients(state) == self.logged(seq), (state, seq)
 
     def logged(self, seq: int) -> Any:

@@ -24,13 +24,14 @@ WRONG: dict[str, list[ops.Op]] = {
     "deleted twice": [ops.Delete(("n",)), ops.Delete(("n",))],
     "spliced behind the end": [ops.Splice(("list",), 2, 2, [])],
     "spliced behind what an op before left": [
-        ops.Splice(("list",), 0, 3, []), ops.Splice(("list",), 0, 1, []),
+        ops.Splice(("list",), 0, 3, []),
+        ops.Splice(("list",), 0, 1, []),
     ],
     "text spliced in a number": [ops.TextSplice(("n",), 0, 1, "x")],
     "added to a text": [ops.Increment(("text",), 1)],
     "members for a list": [ops.SetAdd(("list",), [1])],
     "moved from where nothing is": [ops.Move(("list",), 9, 0)],
-}  # fmt: skip
+}
 
 STATE = {"n": 1, "text": "t", "list": [1, 2, 3], "deep": {"list": [{"x": 1}]}}
 

@@ -50,14 +50,16 @@ def pay(cents: int) -> str:
 SAID = {
     "begin": {"name": "pay", "args": {"cents": 5}, "id": "1"},
     "resume": {
-        "name": "Answer", "id": "2",
+        "name": "Answer",
+        "id": "2",
         "args": {"text": "done", "lines": [{"name": "a", "mood": "bad"}]},
     },
     "look": {"name": "pay", "args": {}, "id": "3"},
-}  # fmt: skip
+}
 GIVEN: dict[str, Any] = {
-    "begin": {"messages": [HumanMessage("hello")]}, "resume": Command(resume="yes")
-}  # fmt: skip
+    "begin": {"messages": [HumanMessage("hello")]},
+    "resume": Command(resume="yes"),
+}
 
 
 def agent(saver: PerdureSaver, act: str) -> Any:

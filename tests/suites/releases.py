@@ -67,10 +67,20 @@ class Environment:
         wanted = folder / "wanted.txt"
         wanted.write_text(_pin(suite.package) if pinned else f"{suite.package}=={version}\n")
         self._run(
-            "-m", "pip", "download", "--quiet", "--no-deps", "--no-binary", ":all:",
-            "--no-build-isolation", "--dest", str(folder), "--requirement", str(wanted),
+            "-m",
+            "pip",
+            "download",
+            "--quiet",
+            "--no-deps",
+            "--no-binary",
+            ":all:",
+            "--no-build-isolation",
+            "--dest",
+            str(folder),
+            "--requirement",
+            str(wanted),
             *(["--require-hashes"] if pinned else []),
-        )  # fmt: skip
+        )
         (archive,) = folder.glob("*.tar.gz")
         with tarfile.open(archive) as opened:
             opened.extractall(folder / "whole", filter="data")

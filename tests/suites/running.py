@@ -96,22 +96,41 @@ class Runner:
             (beside / "tests_of_perdure").symlink_to(ROOT / "tests")
             (beside / "in_their_place.py").symlink_to(Path(__file__).with_name("in_their_place.py"))
             environment = {
-                **os.environ, "PERDURE_SUITE": backend, "PERDURE_OUTCOMES": str(out),
-                "PYTHONPATH": f"{beside}:{ROOT / 'src'}", "NO_DOCKER": "true",
-                "PYTHONDONTWRITEBYTECODE": "1", "PERDURE_SUITE_WHOLE": "1" if suite.whole else "",
-            }  # fmt: skip
+                **os.environ,
+                "PERDURE_SUITE": backend,
+                "PERDURE_OUTCOMES": str(out),
+                "PYTHONPATH": f"{beside}:{ROOT / 'src'}",
+                "NO_DOCKER": "true",
+                "PYTHONDONTWRITEBYTECODE": "1",
+                "PERDURE_SUITE_WHOLE": "1" if suite.whole else "",
+            }
             environment.pop("PYTEST_ADDOPTS", None)
             for name in ("PYTEST_XDIST_WORKER", "PYTEST_XDIST_WORKER_COUNT", "PYTEST_CURRENT_TEST"):
                 environment.pop(name, None)
             done = subprocess.run(
                 [
-                    self._environment.python, "-m", "pytest", "-q", "-p", "in_their_place",
-                    "-p", "no:cacheprovider", "-W", "ignore", "--tb=short", "-n", str(workers),
+                    self._environment.python,
+                    "-m",
+                    "pytest",
+                    "-q",
+                    "-p",
+                    "in_their_place",
+                    "-p",
+                    "no:cacheprovider",
+                    "-W",
+                    "ignore",
+                    "--tb=short",
+                    "-n",
+                    str(workers),
                     "--continue-on-collection-errors",
-                    f"--timeout={TEST_SECONDS_MAX}", *what,
+                    f"--timeout={TEST_SECONDS_MAX}",
+                    *what,
                 ],
-                cwd=folder, env=environment, capture_output=True, text=True,
-            )  # fmt: skip
+                cwd=folder,
+                env=environment,
+                capture_output=True,
+                text=True,
+            )
             if not out.exists():
                 raise RuntimeError(f"no test ran: {done.stdout[-3000:]}{done.stderr[-2000:]}")
             outcomes: dict[str, tuple[str, str]] = {}

@@ -31,9 +31,11 @@ def test_an_agent_with_an_answer_of_a_schema_outlives_its_process(how, tmp_path)
     for act in ("begin", "resume", "look"):
         done = subprocess.run(
             [pinned().python, Path(__file__).with_name("an_agent.py"), act, how, "threads.db"],
-            cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(ROOT / "src")},
-            capture_output=True, text=True,
-        )  # fmt: skip
+            cwd=tmp_path,
+            env={**os.environ, "PYTHONPATH": str(ROOT / "src")},
+            capture_output=True,
+            text=True,
+        )
         assert done.returncode == 0, done.stderr
         assert not done.stderr
         said.append(done.stdout.strip())

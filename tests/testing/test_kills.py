@@ -75,9 +75,7 @@ def test_a_sound_function_stands_it(bank: Bank, policy: str) -> None:
         if policy != "retry":
             assert len(bank.paid) == 2
 
-    endings = kill_at_every_boundary(
-        paying(bank, policy), -5, 7, before=bank.open, check=check
-    )  # fmt: skip
+    endings = kill_at_every_boundary(paying(bank, policy), -5, 7, before=bank.open, check=check)
     assert endings == seen
     assert (endings[0].killed_at, endings[0].result) == ("", 12)
     places = [end.killed_at for end in endings[1:]]
@@ -172,7 +170,7 @@ def test_waits_get_what_was_given() -> None:
 
     endings = kill_at_every_boundary(
         patient, "I", answers=[True], signals={"color": ["red", "blue"]}
-    )  # fmt: skip
+    )
     assert endings[0].result == [True, "red", "blue", "nobody said", 2 * 24 * 60 + 60]
     assert len(endings) > 20
 
@@ -274,9 +272,7 @@ def test_an_async_function(bank: Bank) -> None:
             draft["total"] = one.cents + two.cents
         return run.state["total"]
 
-    endings = kill_at_every_boundary(
-        pay_both, answers=[True], before=bank.open
-    )  # fmt: skip
+    endings = kill_at_every_boundary(pay_both, answers=[True], before=bank.open)
     assert endings[0].result == 3
     assert any("tool" in end.killed_at for end in endings)
 
@@ -449,7 +445,7 @@ def test_what_was_under_way_is_settled_by_who_looks_into_the_books(by: Any) -> N
     both = paying_beside(books)
     endings = kill_at_every_boundary(
         both, before=books.open, check=books.check, settle=books.look_up, by=by
-    )  # fmt: skip
+    )
     assert {tuple(end.result) for end in endings} == {("receipt", "seen")}
     assert "after step 1" in {end.killed_at for end in endings}
     assert not any(end.assumed for end in endings)

@@ -51,9 +51,13 @@ def run_pytest(folder: Path, text: str) -> str:
     options = ["-q", "-W", "error", "-p", "no:perdure", "-p", "perdure_pytest"]
     options += ["-p", "no:anyio", "-p", "no:langsmith_plugin", "-p", "no:hypothesispytest"]
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", *options, "test_it.py"], cwd=folder, text=True,
-        env=os.environ | {"PYTHONPATH": path}, capture_output=True, timeout=120,
-    )  # fmt: skip
+        [sys.executable, "-m", "pytest", *options, "test_it.py"],
+        cwd=folder,
+        text=True,
+        env=os.environ | {"PYTHONPATH": path},
+        capture_output=True,
+        timeout=120,
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 

@@ -34,10 +34,16 @@ from perdure.state.edit_block import Edit
 from perdure.store import Options, Store
 
 PAIRS: list[tuple[type, type]] = [
-    (Store, AsyncStore), (Agent, AsyncAgent), (Edit, AsyncEdit), (Options, AsyncOptions),
-    (RunHandle, AsyncRunHandle), (Run, AsyncRun), (RunEdit, AsyncRunEdit),
-    (ChildStarter, AsyncChildStarter), (Child, AsyncChild),
-]  # fmt: skip
+    (Store, AsyncStore),
+    (Agent, AsyncAgent),
+    (Edit, AsyncEdit),
+    (Options, AsyncOptions),
+    (RunHandle, AsyncRunHandle),
+    (Run, AsyncRun),
+    (RunEdit, AsyncRunEdit),
+    (ChildStarter, AsyncChildStarter),
+    (Child, AsyncChild),
+]
 ASYNC_NAMES = {sync.__name__: other.__name__ for sync, other in PAIRS} | {
     "Iterator": "AsyncIterator"
 }
@@ -118,8 +124,10 @@ def differences(name: str, sync: Any, other: Any) -> list[str]:
         if one is None or two is None:
             problems.append(f"{name}: {parameter!r} on one side only")
         elif (one.kind, one.default, taken(one.annotation)) != (
-            two.kind, two.default, in_async(str(two.annotation)),
-        ):  # fmt: skip
+            two.kind,
+            two.default,
+            in_async(str(two.annotation)),
+        ):
             problems.append(f"{name}: {one} is not {two}")
     if list(mine.parameters) != list(theirs.parameters):
         problems.append(f"{name}: other order of parameters")

@@ -81,9 +81,13 @@ class Keyed(TypedDict):
 
 NAMES = ["a", "b"]
 FULL = Ticket(
-    thread=Thread(messages=[Message()]), messages=[Message(content="hi")], notes=[Note()],
-    names=["a"], either=[Message()], few=["a"],
-)  # fmt: skip
+    thread=Thread(messages=[Message()]),
+    messages=[Message(content="hi")],
+    notes=[Note()],
+    names=["a"],
+    either=[Message()],
+    few=["a"],
+)
 
 SIMPLE: dict[str, tuple[Any, Any, Callable[[Any], Any]]] = {
     "an object": (Ticket, FULL, lambda draft: draft.messages.append(Message(content="new"))),
@@ -103,13 +107,17 @@ OTHERS: dict[str, tuple[Any, Any, Callable[[Any], Any]]] = {
     "an item with a validator": (Ticket, FULL, lambda draft: draft.notes.append(Note(text=" n"))),
     "a union": (Ticket, FULL, lambda draft: draft.either.append(Message())),
     "a class that looks at the list": (
-        Strict, Strict(names=["a"]), lambda draft: draft.names.append("b"),
+        Strict,
+        Strict(names=["a"]),
+        lambda draft: draft.names.append("b"),
     ),
     "keys that are no plain ones": (
-        dict[Color, list[str]], {Color.RED: ["a"]}, lambda draft: draft[Color.RED].append("b"),
+        dict[Color, list[str]],
+        {Color.RED: ["a"]},
+        lambda draft: draft[Color.RED].append("b"),
     ),
     "in a list": (list[list[str]], [["a"]], lambda draft: draft[0].append("b")),
-}  # fmt: skip
+}
 
 
 class Change:

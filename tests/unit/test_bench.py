@@ -48,9 +48,14 @@ def test_statistics() -> None:
 
 @pytest.mark.parametrize(
     ("target", "reached"),
-    [(Target(2.0), True), (Target(1.0), False), (Target(2.0, at_least=True), False),
-     (Target(3.0, of="ours"), True), (None, None)],
-)  # fmt: skip
+    [
+        (Target(2.0), True),
+        (Target(1.0), False),
+        (Target(2.0, at_least=True), False),
+        (Target(3.0, of="ours"), True),
+        (None, None),
+    ],
+)
 def test_target(target: Target | None, reached: bool | None) -> None:
     assert Line("x", Figure(3.0), Figure(2.0), 1.5, target).reached is reached
 

@@ -23,7 +23,7 @@ from perdure.core.values.ops import (
     SetRemove,
     Splice,
     TextSplice,
-)  # fmt: skip
+)
 from perdure.core.values.plain_values import same
 from perdure.errors import SchemaError, SharedValue, Unstorable
 
@@ -172,8 +172,10 @@ def test_typed_keys_and_members_are_recorded_as_plain_ones() -> None:
     draft.roles.discard(Role.BOT)
     assert recording.plain["by_role"] == {"user": [{"role": "user", "content": "", "tags": []}]}
     assert recording.ops[1:] == [
-        SetAdd(("roles",), ["bot"]), SetAdd(("roles",), ["user"]), SetRemove(("roles",), ["bot"]),
-    ]  # fmt: skip
+        SetAdd(("roles",), ["bot"]),
+        SetAdd(("roles",), ["user"]),
+        SetRemove(("roles",), ["bot"]),
+    ]
     with pytest.raises(SchemaError):
         draft.by_role["nobody"] = []
 
@@ -272,8 +274,10 @@ def test_increment_and_move() -> None:
     increment(draft, "cents", -2)
     move(draft.messages, 0, -1)
     assert recording.ops == [
-        Increment(("cents",), 5), Increment(("cents",), -2), Move(("messages",), 0, 2),
-    ]  # fmt: skip
+        Increment(("cents",), 5),
+        Increment(("cents",), -2),
+        Move(("messages",), 0, 2),
+    ]
     assert draft.cents == 3
     with pytest.raises(SchemaError, match="cannot be added") as caught:
         increment(draft, "customer")
@@ -418,12 +422,20 @@ def test_a_closed_draft_refuses_every_use() -> None:
     message, messages, roles = draft.messages[0], draft.messages, draft.roles
     recording.close()
     for act in (
-        lambda: draft.customer, lambda: setattr(draft, "customer", "x"), lambda: message.content,
-        lambda: message.shout(), lambda: len(messages), lambda: messages.append(Message()),
-        lambda: list(messages), lambda: repr(message), lambda: copy.copy(message),
-        lambda: "x" in roles, lambda: roles.clear(), lambda: setattr(draft, "client", 1),
+        lambda: draft.customer,
+        lambda: setattr(draft, "customer", "x"),
+        lambda: message.content,
+        lambda: message.shout(),
+        lambda: len(messages),
+        lambda: messages.append(Message()),
+        lambda: list(messages),
+        lambda: repr(message),
+        lambda: copy.copy(message),
+        lambda: "x" in roles,
+        lambda: roles.clear(),
+        lambda: setattr(draft, "client", 1),
         lambda: messages == [],
-    ):  # fmt: skip
+    ):
         with pytest.raises(SchemaError, match="this draft is closed"):
             act()
 
@@ -434,13 +446,18 @@ def test_a_view_can_only_be_read() -> None:
     after = view(schema, plain)
     assert after.messages[0].shout() == "A" and after.client is None
     for act in (
-        lambda: setattr(after, "customer", "x"), lambda: after.messages.append(Message()),
-        lambda: after.messages.sort(key=len), lambda: after.messages.pop(),
-        lambda: after.by_role.clear(), lambda: after.roles.add(Role.USER),
-        lambda: increment(after, "cents"), lambda: setattr(after, "client", 1),
-        lambda: after.messages.clear(), lambda: after.roles.clear(),
+        lambda: setattr(after, "customer", "x"),
+        lambda: after.messages.append(Message()),
+        lambda: after.messages.sort(key=len),
+        lambda: after.messages.pop(),
+        lambda: after.by_role.clear(),
+        lambda: after.roles.add(Role.USER),
+        lambda: increment(after, "cents"),
+        lambda: setattr(after, "client", 1),
+        lambda: after.messages.clear(),
+        lambda: after.roles.clear(),
         lambda: move(after.messages, 0, 0),
-    ):  # fmt: skip
+    ):
         with pytest.raises(SchemaError, match="only be read"):
             act()
 

@@ -275,18 +275,22 @@ makers = st.builds(
         st.sampled_from(
             ["own", "replaced", "replaced", "crossed", "inner", "named", "of a tuple", "new"]
         ),
-        places, places,
+        places,
+        places,
     ),
-)  # fmt: skip
+)
 puttings = st.one_of(
     st.builds(lambda at, m: lambda b: b.items.__setitem__(at, m(b)), places, makers),
     st.builds(
         lambda at, to, ms: lambda b: b.items.__setitem__(slice(at, to), [m(b) for m in ms]),
-        places, places, st.lists(makers, min_size=1, max_size=4),
+        places,
+        places,
+        st.lists(makers, min_size=1, max_size=4),
     ),
     st.builds(
         lambda m, n: lambda b: b.items.__setitem__(slice(None, None, 2), [m(b), n(b)]),
-        makers, makers,
+        makers,
+        makers,
     ),
     st.builds(lambda ms: lambda b: setattr(b, "items", [m(b) for m in ms]), st.lists(makers)),
     st.builds(lambda m: lambda b: b.named.__setitem__("x", m(b)), makers),
@@ -297,7 +301,7 @@ puttings = st.one_of(
     st.builds(lambda m: lambda b: setattr(b, "pair", (m(b), free(b.pair[0]))), makers),
     st.just(lambda b: b.items.__setitem__(slice(None), [with_title(i, "all") for i in b.items])),
     st.builds(lambda m: lambda b: b.items.append(m(b)), makers),
-)  # fmt: skip
+)
 
 
 def stands_twice(board: Any) -> bool:

@@ -100,15 +100,20 @@ list_acts = st.one_of(
     st.builds(lambda i: lambda t: t.__delitem__(i), small),
     st.builds(
         lambda i, j, v: lambda t: t.__setitem__(slice(i, j), copying.deepcopy(v)),
-        small, small, st.lists(plain, max_size=3),
+        small,
+        small,
+        st.lists(plain, max_size=3),
     ),
     st.builds(
         lambda i, v: lambda t: t.__setitem__(slice(i, None, 2), copying.deepcopy(v)),
-        small, st.lists(plain, max_size=3),
+        small,
+        st.lists(plain, max_size=3),
     ),
     st.builds(
         lambda i, j, s: lambda t: t.__delitem__(slice(i, j, s)),
-        small, small, st.sampled_from([None, 2, -1]),
+        small,
+        small,
+        st.sampled_from([None, 2, -1]),
     ),
     st.just(lambda t: t.reverse()),
     st.builds(lambda i: lambda t: there_and_back(t, i), small),
@@ -121,7 +126,7 @@ list_acts = st.one_of(
         lambda n: lambda t: t.__setitem__(slice(None), [x for x in t if len(repr(x)) % 3 != n]),
         st.integers(0, 2),
     ),
-)  # fmt: skip
+)
 dict_acts = st.one_of(
     st.builds(lambda k, v: lambda t: t.__setitem__(k, copying.deepcopy(v)), keys, plain),
     st.builds(lambda k: lambda t: t.__delitem__(k), keys),
@@ -146,10 +151,12 @@ set_acts = st.one_of(
     st.just(lambda t: t.clear()),
 )
 acts = st.lists(
-    st.tuples(st.integers(0, 30), st.fixed_dictionaries(
-        {"list": list_acts, "dict": dict_acts, "set": set_acts})),
+    st.tuples(
+        st.integers(0, 30),
+        st.fixed_dictionaries({"list": list_acts, "dict": dict_acts, "set": set_acts}),
+    ),
     max_size=12,
-)  # fmt: skip
+)
 
 
 def orders(root: Any) -> list[list[str]]:
@@ -492,9 +499,31 @@ READINGS: dict[str, Any] = {
     **{
         one.__name__: one
         for one in (
-            len, list, tuple, set, dict, sorted, sum, max, min, any, all, str, repr, bool, int,
-            float, hash, round, math.floor, copying.copy, copying.deepcopy, callable,
-            dataclasses.asdict, dataclasses.astuple, dataclasses.replace,
+            len,
+            list,
+            tuple,
+            set,
+            dict,
+            sorted,
+            sum,
+            max,
+            min,
+            any,
+            all,
+            str,
+            repr,
+            bool,
+            int,
+            float,
+            hash,
+            round,
+            math.floor,
+            copying.copy,
+            copying.deepcopy,
+            callable,
+            dataclasses.asdict,
+            dataclasses.astuple,
+            dataclasses.replace,
         )
     },
     "iter": lambda x: list(iter(x)),
@@ -519,14 +548,27 @@ READINGS: dict[str, Any] = {
     "model_fields_set": lambda x: x.model_fields_set,
     "validated": lambda x: OModel.model_validate(x).model_dump(),
     "index in itself": lambda x: [0, x].index(x),
-}  # fmt: skip
+}
 OPERATORS = [
     getattr(operator, name)
     for name in (
-        "add", "sub", "mul", "truediv", "mod", "matmul", "and_", "or_", "xor", "eq", "ne", "lt",
-        "le", "gt", "ge",
+        "add",
+        "sub",
+        "mul",
+        "truediv",
+        "mod",
+        "matmul",
+        "and_",
+        "or_",
+        "xor",
+        "eq",
+        "ne",
+        "lt",
+        "le",
+        "gt",
+        "ge",
     )
-]  # fmt: skip
+]
 BESIDE: list[Any] = [
     0,
     2,
@@ -598,8 +640,9 @@ def test_whatever_is_asked_of_a_part_of_a_draft_is_what_the_state_says(
                 "seen": st.sets(st.integers(0, 2), max_size=2),
             }
         ),
-        min_size=1, max_size=2,
-    )  # fmt: skip
+        min_size=1,
+        max_size=2,
+    )
 
     @settings(max_examples=25, deadline=None)
     @given(st.integers(0, 2), raw_parts)

@@ -87,12 +87,15 @@ def test_what_only_claims_to_be_of_a_class_is_refused_by_its_name(kind: type) ->
     """`isinstance` believed its `__class__`: then came a bare AttributeError from deep within."""
     given: Any = Claiming(kind)
     refusing: list[Callable[[], Any]] = [
-        lambda: names.check_name(given, "an agent"), lambda: names.check_words(given, "what="),
-        lambda: names.words_of(given, "tags"), lambda: checks.count(given, "n="),
-        lambda: checks.seconds(given), lambda: checks.number(given, "n="),
+        lambda: names.check_name(given, "an agent"),
+        lambda: names.check_words(given, "what="),
+        lambda: names.words_of(given, "tags"),
+        lambda: checks.count(given, "n="),
+        lambda: checks.seconds(given),
+        lambda: checks.number(given, "n="),
         lambda: checks.mapping(given, "config= is a mapping"),
         lambda: checks.one_of(given, "status=", ("done",)),
-    ]  # fmt: skip
+    ]
     for check in refusing:
         with pytest.raises((TypeError, ValueError), match="Claiming"):
             check()
@@ -127,9 +130,20 @@ def test_a_moment_of_a_subclass_is_the_same_moment() -> None:
 
 
 CHECKS = {
-    "check_name", "check_label", "check_words", "check_key", "check_text", "check_signal",
-    "check_limit", "words_of", "one_of", "count", "number", "seconds", "mapping",
-}  # fmt: skip
+    "check_name",
+    "check_label",
+    "check_words",
+    "check_key",
+    "check_text",
+    "check_signal",
+    "check_limit",
+    "words_of",
+    "one_of",
+    "count",
+    "number",
+    "seconds",
+    "mapping",
+}
 ONLY_LOOKED_AT = {
     "perdure/transfer/incoming_log.py": "what a log says: it is read, and of exactly these types",
 }

@@ -49,18 +49,23 @@ them is little at first, however it grows."""
 
 EXCUSED = {
     "Worker.__init__": "what it does are looks that `scale` measures, and runs",
-    "Worker.stop": "sets a flag", "Worker.can_run": "looks at an object",
-    "Worker.functions": "its own list", "Worker.running": "its own list",
+    "Worker.stop": "sets a flag",
+    "Worker.can_run": "looks at an object",
+    "Worker.functions": "its own list",
+    "Worker.running": "its own list",
     "Store.runner": "of the library's own faces",
-    "Store.close": "what it flushes is no history", "Store.url": "a text",
-    "Options.order": "of the library's own faces", "Options.runner": "of the library's own faces",
+    "Store.close": "what it flushes is no history",
+    "Store.url": "a text",
+    "Options.order": "of the library's own faces",
+    "Options.runner": "of the library's own faces",
     "replication.follow": "steps, as `Follower.step`, until it is told to stop",
     "replication.moment": "a time",
-    "Child.waiting": "of the library's own faces", "Child.ended": "of the library's own faces",
+    "Child.waiting": "of the library's own faces",
+    "Child.ended": "of the library's own faces",
     "Child.end": "what `Child.result` waits for",
     "RunHandle.settle": "reads the journal as `effects` does, and commits as `cancel` does",
     "RunHandle.resume": "commits as `cancel` does, and reads less",
-}  # fmt: skip
+}
 """Without a line in the table, and why."""
 
 _DECLARED = ("Schema", "SnapshotPolicy", "Retry", "Signal", "Ask", "Timer")
@@ -73,11 +78,14 @@ def test_each_public_call_has_a_line_or_a_reason() -> None:
     measured -= {name for name in measured if name.startswith(("Perdure", "perdure ", "Follower."))}
     public = {name for name in found() if "." in name} | _properties()
     missing = {
-        name for name in public
-        if not name.endswith(".__init__") and name.split(".")[0] not in _DECLARED
+        name
+        for name in public
+        if not name.endswith(".__init__")
+        and name.split(".")[0] not in _DECLARED
         and not name.startswith("Async")
-        and name not in measured and name not in EXCUSED
-    }  # fmt: skip
+        and name not in measured
+        and name not in EXCUSED
+    }
     assert not missing, "measure it in bench/growth, or say here why not"
     assert measured <= public, "there is no such call"
     assert public >= EXCUSED.keys(), "there is no such call to excuse"
@@ -86,9 +94,11 @@ def test_each_public_call_has_a_line_or_a_reason() -> None:
 
 def _properties() -> set[str]:
     return {
-        f"{cls.__name__}.{name}" for cls in CLASSES for name in dir(cls)
+        f"{cls.__name__}.{name}"
+        for cls in CLASSES
+        for name in dir(cls)
         if not name.startswith("_") and isinstance(inspect.getattr_static(cls, name), property)
-    }  # fmt: skip
+    }
 
 
 @pytest.mark.parametrize("history", HISTORIES)
@@ -126,17 +136,21 @@ def test_on_postgres_the_calls_that_are_made_most_grow_no_faster() -> None:
     tell how many rows come out of JSON, and put the whole of a table into a hash table.
     """
     names = {
-        "Store.agent, Agent.state", "Agent.edit", "Agent.edit with a key that was used",
-        "Agent.log, the newest 20", "Store.find, Store.agent_of", "Agent.verify",
+        "Store.agent, Agent.state",
+        "Agent.edit",
+        "Agent.edit with a key that was used",
+        "Agent.log, the newest 20",
+        "Store.find, Store.agent_of",
+        "Agent.verify",
         "Store.run beside as many agents",
         "Run.wait_for behind as many signals that were taken",
-    }  # fmt: skip
+    }
     server = Server(SETTINGS).start()
     try:
         places = PostgresPlaces(server, copied=False)
         calls = [
             one for one in CALLS if one.history in ("log", "agents", "taken") and one.what in names
-        ]  # fmt: skip
+        ]
         lines = [grown(one, LENGTHS, places, timed=False) for one in calls]
     finally:
         server.remove()

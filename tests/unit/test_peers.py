@@ -24,10 +24,17 @@ UNITS: dict[str, Unit] = {"step": "s", "written": "B", "files": "B", "resume": "
 
 def example() -> Field:
     """Two lengths of a conversation, and one work beside; SQLiteSession wins one of them."""
-    found = Field({
-        "at": "then", "processors": 2, "platform": "here", "python": "3", "load": [1.0],
-        "load_at_end": [2.0], "absent": [],
-    })  # fmt: skip
+    found = Field(
+        {
+            "at": "then",
+            "processors": 2,
+            "platform": "here",
+            "python": "3",
+            "load": [1.0],
+            "load_at_end": [2.0],
+            "absent": [],
+        }
+    )
     for length in (10, 100):
         for key, unit in UNITS.items():
             work = found.work(f"{key} at {length}", f"{key} at {length}", unit)
@@ -90,8 +97,19 @@ def test_all_losses_of_a_whole_run_have_a_reason() -> None:
     """A table once said "why was not looked at" of half of the lost rows."""
     found = Field()
     others = [one.name for one in everybody() if not one.ours and one.name not in LIMITS]
-    for key in ("concurrent", "tokens", "past", "fork", "delete", "recent", "idle",
-                "files at 9", "written at 9", "resume at 9", "step at 9"):  # fmt: skip
+    for key in (
+        "concurrent",
+        "tokens",
+        "past",
+        "fork",
+        "delete",
+        "recent",
+        "idle",
+        "files at 9",
+        "written at 9",
+        "resume at 9",
+        "step at 9",
+    ):
         work = found.work(key, key)
         for name in (*OURS, *others):
             work.cell(name).values = [2.0 if name in OURS else 1.0]

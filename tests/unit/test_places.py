@@ -95,8 +95,10 @@ def test_a_validator_s_value_goes_to_its_own_item() -> None:
 
     found = after(SHELF, {"groups": [{"items": []}, {"items": items}]}, act)["groups"]
     assert [(one["name"], one["low"]) for one in found[0]["items"]] == [
-        ("B", "b"), ("C", "c"), ("NEW", "new"),
-    ]  # fmt: skip
+        ("B", "b"),
+        ("C", "c"),
+        ("NEW", "new"),
+    ]
 
 
 @dataclass

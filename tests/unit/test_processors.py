@@ -49,10 +49,17 @@ def _write(root: Path, files: dict[str, str]) -> None:
         ({"proc/self/cgroup": "rubbish\n"}, inf),
     ],
     ids=[
-        "no-linux", "no-limit-file", "max", "half", "of-the-parent", "first-version", "none-there",
-        "rubbish", "rubbish-of-groups",
+        "no-linux",
+        "no-limit-file",
+        "max",
+        "half",
+        "of-the-parent",
+        "first-version",
+        "none-there",
+        "rubbish",
+        "rubbish-of-groups",
     ],
-)  # fmt: skip
+)
 def test_what_the_limits_leave(tmp_path: Path, files: dict[str, str], expected: float) -> None:
     _write(tmp_path, files)
     assert allowed(tmp_path) == expected

@@ -9,9 +9,19 @@ import perdure
 import perdure.types
 
 INTERNAL = {
-    "Context", "Execution", "Home", "LogReader", "Node", "Proposal", "Registry", "Runner", "Scope",
-    "TypedPlan", "Wakeups", "WorkingCopy",
-}  # fmt: skip
+    "Context",
+    "Execution",
+    "Home",
+    "LogReader",
+    "Node",
+    "Proposal",
+    "Registry",
+    "Runner",
+    "Scope",
+    "TypedPlan",
+    "Wakeups",
+    "WorkingCopy",
+}
 """Of constructors that only the library calls, and of what its own rooms ask a schema."""
 
 

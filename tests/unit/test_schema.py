@@ -166,12 +166,22 @@ def round_trip(type_: Any, value: Any) -> Any:
 
 def test_everything_of_pydantic_round_trips() -> None:
     value = Everything(
-        color=Color.BLUE, when=dt.datetime.fromisoformat("2024-01-01T00:00:00Z"),
-        many=(Inner(n=1),), names={"a"}, colors=frozenset({Color.RED}),
-        by_color={Color.BLUE: Inner(n=2)}, pet=Dog(tricks=["sit"]), maybe=Inner(n=3),
-        anything={"a": [1, (2, 3)]}, raw={"x": {"y": b"z"}}, address=Address("s"),
-        movie={"title": "m"}, box=Box[int](item=1), data=b"\x00", url=pydantic.HttpUrl("https://a.example/b"),
-    )  # fmt: skip
+        color=Color.BLUE,
+        when=dt.datetime.fromisoformat("2024-01-01T00:00:00Z"),
+        many=(Inner(n=1),),
+        names={"a"},
+        colors=frozenset({Color.RED}),
+        by_color={Color.BLUE: Inner(n=2)},
+        pet=Dog(tricks=["sit"]),
+        maybe=Inner(n=3),
+        anything={"a": [1, (2, 3)]},
+        raw={"x": {"y": b"z"}},
+        address=Address("s"),
+        movie={"title": "m"},
+        box=Box[int](item=1),
+        data=b"\x00",
+        url=pydantic.HttpUrl("https://a.example/b"),
+    )
     plain = round_trip(Everything, value)
     assert plain["color"] == "blue"
     assert plain["where"] == "a/b"
@@ -183,10 +193,14 @@ def test_everything_of_pydantic_round_trips() -> None:
 
 def test_everything_of_the_standard_library_and_msgspec_round_trips() -> None:
     value = Standard(
-        color=Color.BLUE, address=Address("s", "z"), shelf=Shelf([1, 2]),
-        addresses={"a": Address("b")}, pet=DogStruct(lives=2), job=Job(job_name="j"),
+        color=Color.BLUE,
+        address=Address("s", "z"),
+        shelf=Shelf([1, 2]),
+        addresses={"a": Address("b")},
+        pet=DogStruct(lives=2),
+        job=Job(job_name="j"),
         movie={"title": "m", "year": 1},
-    )  # fmt: skip
+    )
     plain = round_trip(Standard, value)
     assert plain["share"] == "1/3"
     assert plain["pet"] == {"type": "dog", "lives": 2}
@@ -520,10 +534,13 @@ def test_an_invariant_that_raises_says_why() -> None:
 @pytest.mark.parametrize(
     ("touched", "runs"),
     [
-        (("status",), True), (("messages", 3, "role"), True), ((), True), (("other",), False),
+        (("status",), True),
+        (("messages", 3, "role"), True),
+        ((), True),
+        (("other",), False),
         (("messages",), True),
     ],
-)  # fmt: skip
+)
 def test_invariants_of_paths(touched: tuple[Any, ...], runs: bool) -> None:
     seen = []
 
@@ -544,7 +561,7 @@ def test_invariants_of_paths(touched: tuple[Any, ...], runs: bool) -> None:
         ({"draft": [["sent"]]}, "is a list of values"),
         ([("draft", "sent")], "allowed is {old: "),
     ],
-)  # fmt: skip
+)
 def test_transitions_that_are_none_are_refused_at_once(allowed: Any, word: str) -> None:
     """`{"draft": "sent"}` was taken, as the four letters: nothing was ever sent, and the message
     said "only to 'e', 'n', 's', 't'". Others raised Python's words from deep within."""
@@ -612,8 +629,12 @@ def test_drift_finds_everything() -> None:
     live._cache = 5
     found = {one.path: one for one in schema.drift(live, plain)}
     assert set(found) == {
-        "state.n", "state.client", "state.inner.n", "state.items[1]", "state._cache",
-    }  # fmt: skip
+        "state.n",
+        "state.client",
+        "state.inner.n",
+        "state.items[1]",
+        "state._cache",
+    }
     assert found["state.n"] == Drift("state.n", 2, 1, "changed in memory only")
     assert found["state.items[1]"].in_log is MISSING
     assert "ephemeral" in found["state.client"].reason

@@ -203,12 +203,11 @@ def test_what_is_changed_after_it_was_appended_is_validated_too() -> None:
         (lambda d: put(d.messages[0], "role", None), "state.messages[0].role"),
         (lambda d: d.messages.append({"role": 1}), "state.messages[1].role"),
         (lambda d: d.messages[0].tags.append(1), "state.messages[0].tags[0]"),
-        (lambda d: d.messages.extend([Message() for _ in range(4)]),
-         "state.messages"),
+        (lambda d: d.messages.extend([Message() for _ in range(4)]), "state.messages"),
         (lambda d: d.by_id.__setitem__("x", Message()), "state.by_id"),
         (lambda d: put(d.pet, "lives", "x"), "state.pet.lives"),
     ],
-)  # fmt: skip
+)
 def test_what_does_not_fit_is_refused_by_path(act: Any, path: str) -> None:
     state = ticket("a")
     before = state.typed.model_copy(deep=True)
@@ -346,15 +345,19 @@ def test_whole_values_are_saved_as_diffs() -> None:
 
 def test_inverses_of_several_commits_in_one_delta() -> None:
     state = ticket("a")
-    state.commit([
-        Set(("by_id",), {1: {"role": "user", "content": "x", "tags": []}}),
-    ])  # fmt: skip
-    state.commit([
-        Splice(("messages",), 0, 1, []),
-        Append(("messages",), [{"role": "r", "content": "y", "tags": []}]),
-        Set(("by_id", 1, "content"), "z"),
-        Delete(("by_id", 1)),
-    ])  # fmt: skip
+    state.commit(
+        [
+            Set(("by_id",), {1: {"role": "user", "content": "x", "tags": []}}),
+        ]
+    )
+    state.commit(
+        [
+            Splice(("messages",), 0, 1, []),
+            Append(("messages",), [{"role": "r", "content": "y", "tags": []}]),
+            Set(("by_id", 1, "content"), "z"),
+            Delete(("by_id", 1)),
+        ]
+    )
     assert state.typed == Ticket(messages=[Message(role="r", content="y")])
 
 
@@ -422,32 +425,43 @@ def test_caches_of_the_object_are_forgotten() -> None:
     [
         (lambda t: setattr(t, "priority", 5), lambda d: put(d, "priority", 3), "priority"),
         (lambda t: setattr(t, "priority", 5), lambda d: increment(d, "priority"), "priority"),
-        (lambda t: t.messages.append(Message()), lambda d: d.messages.append(Message()),
-         "messages"),
-        (lambda t: setattr(t.messages[-1], "content", "x"),
-         lambda d: d.messages.append(Message()), "messages[1]"),
-        (lambda t: setattr(t.messages[0], "content", "x"), lambda d: d.messages.pop(0),
-         "messages[0]"),
-        (lambda t: t.messages.pop(), lambda d: put(d.messages[1], "content", "x"),
-         "messages[1]"),
+        (
+            lambda t: t.messages.append(Message()),
+            lambda d: d.messages.append(Message()),
+            "messages",
+        ),
+        (
+            lambda t: setattr(t.messages[-1], "content", "x"),
+            lambda d: d.messages.append(Message()),
+            "messages[1]",
+        ),
+        (
+            lambda t: setattr(t.messages[0], "content", "x"),
+            lambda d: d.messages.pop(0),
+            "messages[0]",
+        ),
+        (lambda t: t.messages.pop(), lambda d: put(d.messages[1], "content", "x"), "messages[1]"),
         (lambda t: t.messages.pop(0), lambda d: d.messages.insert(1, Message()), "messages"),
-        (lambda t: setattr(t, "messages", ()), lambda d: d.messages.append(Message()),
-         "messages"),
+        (lambda t: setattr(t, "messages", ()), lambda d: d.messages.append(Message()), "messages"),
         (lambda t: t.by_id.clear(), lambda d: d.by_id.pop(1), "by_id[1]"),
         (lambda t: setattr(t.by_id[1], "content", "y"), lambda d: d.by_id.pop(1), "by_id[1]"),
-        (lambda t: setattr(t, "customer", "long" * 40),
-         lambda d: put(d, "customer", d.customer + "!"), "customer"),
+        (
+            lambda t: setattr(t, "customer", "long" * 40),
+            lambda d: put(d, "customer", d.customer + "!"),
+            "customer",
+        ),
         (lambda t: t.messages.pop(), lambda d: move(d.messages, 0, 1), "messages"),
     ],
-)  # fmt: skip
+)
 def test_a_change_outside_edit_is_found_where_it_matters(drift: Any, act: Any, path: str) -> None:
     state = State(
         Ticket,
         Ticket(
-            customer="c" * 100, messages=[Message(content="a"), Message(content="b")],
+            customer="c" * 100,
+            messages=[Message(content="a"), Message(content="b")],
             by_id={1: Message()},
         ),
-    )  # fmt: skip
+    )
     drift(state.typed)
     with pytest.raises(Drifted) as caught:
         state.change(act)
@@ -527,10 +541,13 @@ def test_unions_of_dataclasses_and_mixed_libraries() -> None:
     assert state.typed.events[0] is first
     assert state.typed.message == Message(content="m") and state.typed.extra == {"k": 1}
     for act in (
-        lambda d: put(d.events[0], "at", "x"), lambda d: d.events.append({"other": 1}),
-        lambda d: put(d.point, "x", -1), lambda d: put(d, "pair", (1,)),
-        lambda d: d.events.append(Ended("fourth")), lambda d: put(d, "when", 1.5),
+        lambda d: put(d.events[0], "at", "x"),
+        lambda d: d.events.append({"other": 1}),
+        lambda d: put(d.point, "x", -1),
+        lambda d: put(d, "pair", (1,)),
+        lambda d: d.events.append(Ended("fourth")),
+        lambda d: put(d, "when", 1.5),
         lambda d: put(d, "point", {"x": -1}),
-    ):  # fmt: skip
+    ):
         with pytest.raises(SchemaError):
             state.change(act)

@@ -407,8 +407,9 @@ def test_a_text_beside_an_enum_does_not_become_its_member() -> None:
 def test_plain_data_is_converted_as_the_library_does() -> None:
     schema: Schema[Any] = Schema(Shout)
     assert schema.take({"text": "low", "many": (1,)}, aliases_refused=True) == {
-        "text": "LOW", "many": [1],
-    }  # fmt: skip
+        "text": "LOW",
+        "many": [1],
+    }
 
 
 @dataclass

@@ -39,10 +39,15 @@ buy = DBOS.workflow(name="buy")(_buy)
 
 def main(folder: str, order: str, *options: str) -> None:
     url = f"sqlite:///{Path(folder) / 'dbos.sqlite'}"
-    DBOS(config={
-        "name": "crash", "system_database_url": url, "log_level": "ERROR",
-        "application_version": "1", "executor_id": "local",
-    })  # fmt: skip
+    DBOS(
+        config={
+            "name": "crash",
+            "system_database_url": url,
+            "log_level": "ERROR",
+            "application_version": "1",
+            "executor_id": "local",
+        }
+    )
     DBOS.launch()
     with SetWorkflowID(order):
         handle = DBOS.start_workflow(buy, order, "--key" in options)

@@ -45,8 +45,9 @@ class StandIn(Model):
         self, system_instructions: str | None, input: Any, *args: Any, **kwargs: Any
     ) -> ModelResponse:
         items = [item for item in input if isinstance(item, dict)]
-        receipts = [str(item["output"]) for item in items
-                    if item.get("type") == "function_call_output"]  # fmt: skip
+        receipts = [
+            str(item["output"]) for item in items if item.get("type") == "function_call_output"
+        ]
         if receipts:
             card.moment(card.NEXT)
         output = _message(f"thank you for {receipts[-1]}") if receipts else self._call()
@@ -54,9 +55,11 @@ class StandIn(Model):
 
     def _call(self) -> ResponseFunctionToolCall:
         return ResponseFunctionToolCall(
-            type="function_call", name="charge", arguments=json.dumps({"order": self._order}),
+            type="function_call",
+            name="charge",
+            arguments=json.dumps({"order": self._order}),
             call_id=f"call_{uuid.uuid4().hex}",
-        )  # fmt: skip
+        )
 
     def stream_response(self, *args: Any, **kwargs: Any) -> AsyncIterator[Any]:
         raise NotImplementedError

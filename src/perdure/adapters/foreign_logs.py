@@ -106,8 +106,13 @@ class ForeignLogs:
         return sweep(self.context.backend, seconds, of)
 
     def create(
-        self, name: str, state: Plain, cause: Cause, *, records: Sequence[Mapping[str, Any]] = (),
-    ) -> tuple[ForeignLog, Held]:  # fmt: skip
+        self,
+        name: str,
+        state: Plain,
+        cause: Cause,
+        *,
+        records: Sequence[Mapping[str, Any]] = (),
+    ) -> tuple[ForeignLog, Held]:
         """Make an agent by its first commit, on the branch ``main``.
 
         Raises:
@@ -128,21 +133,35 @@ class ForeignLogs:
         return ForeignLog(self, made), Held(committed.seq, state, since)
 
     def _propose(
-        self, name: str, incarnation: int, no: int | None, branch: str, parents: tuple[int, ...],
-        expected: int | None, cause: Cause, payload: chain.Payload,
-    ) -> Proposal:  # fmt: skip
+        self,
+        name: str,
+        incarnation: int,
+        no: int | None,
+        branch: str,
+        parents: tuple[int, ...],
+        expected: int | None,
+        cause: Cause,
+        payload: chain.Payload,
+    ) -> Proposal:
         check_cause(cause)
         kind, run, step = (
             word if word is None else check_words(word, "each word of a cause")
             for word in (cause.kind, cause.run, cause.step)
-        )  # fmt: skip
+        )
         cause = replace(cause, kind=kind, run=run, step=step)
         if not all(type(seq) is int for seq in cause.refers):
             raise TypeError("a commit refers to others by their numbers")
         draft = chain.Draft(
-            name, incarnation, branch, parents, *self.schema, self.context.executor, 0, cause,
+            name,
+            incarnation,
+            branch,
+            parents,
+            *self.schema,
+            self.context.executor,
+            0,
+            cause,
             payload,
-        )  # fmt: skip
+        )
         key = None if cause.key is None else (index_key(cause.key), b"")
         return Proposal(draft, no, expected, Riders(key=key))
 
@@ -185,17 +204,22 @@ class ForeignLog:
         """Names and heads of the branches; those that are deleted only where asked for."""
         flag(ever, "ever=")
         return [
-            (ref.name, ref.seq) for ref in self._backend.refs(self.info.no)
+            (ref.name, ref.seq)
+            for ref in self._backend.refs(self.info.no)
             if ref.kind == "branch" and (ever or not ref.deleted)
-        ]  # fmt: skip
+        ]
 
     def commit(self, seq: int) -> Commit:
         return self._reader.commit(seq)
 
     def commits(
-        self, first: int = 1, last: int | None = None, *, newest_first: bool = False,
+        self,
+        first: int = 1,
+        last: int | None = None,
+        *,
+        newest_first: bool = False,
         damaged_too: bool = False,
-    ) -> Iterator[Commit]:  # fmt: skip
+    ) -> Iterator[Commit]:
         """Commits of all branches in order, each checked against its neighbour.
 
         Args:
@@ -233,9 +257,17 @@ class ForeignLog:
         return self._reader.apply(state, commit)
 
     def append(
-        self, base: Held, delta: Sequence[Op], state: Plain, cause: Cause, *, branch: str,
-        new: bool = False, records: Sequence[Mapping[str, Any]] = (), folded: bool = False,
-    ) -> Held:  # fmt: skip
+        self,
+        base: Held,
+        delta: Sequence[Op],
+        state: Plain,
+        cause: Cause,
+        *,
+        branch: str,
+        new: bool = False,
+        records: Sequence[Mapping[str, Any]] = (),
+        folded: bool = False,
+    ) -> Held:
         """One commit on top of `base`, durable when this returns.
 
         The delta is folded onto `base.state` before it is sent: one that does not fit would make
@@ -304,9 +336,15 @@ class ForeignLog:
         delta, _, cause, records = step
         info, payload = self.info, chain.pack_payload(delta, records)
         proposal = self._logs._propose(
-            info.name, info.incarnation, info.no, branch, (base.seq,),
-            None if new else base.seq, cause, payload,
-        )  # fmt: skip
+            info.name,
+            info.incarnation,
+            info.no,
+            branch,
+            (base.seq,),
+            None if new else base.seq,
+            cause,
+            payload,
+        )
         return proposal, len(payload.data)
 
     def _note(

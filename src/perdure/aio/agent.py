@@ -136,9 +136,14 @@ class AsyncAgent(Generic[T]):
         return result
 
     def edit(
-        self, what: str = "", *, key: str | None = None, group: str | None = None,
-        tags: Iterable[str] = (), trace: str | None = None,
-    ) -> AsyncEdit[T]:  # fmt: skip
+        self,
+        what: str = "",
+        *,
+        key: str | None = None,
+        group: str | None = None,
+        tags: Iterable[str] = (),
+        trace: str | None = None,
+    ) -> AsyncEdit[T]:
         """As `Agent.edit`: ``async with agent.edit("why") as draft: draft.status = "done"``.
 
         Another task's edit of this handle waits until this one ended; one inside it is a
@@ -148,9 +153,15 @@ class AsyncAgent(Generic[T]):
         return AsyncEdit(self, cause)
 
     async def update(
-        self, fn: Callable[[T], object], what: str = "", *, key: str | None = None,
-        group: str | None = None, tags: Iterable[str] = (), trace: str | None = None,
-    ) -> Commit | None:  # fmt: skip
+        self,
+        fn: Callable[[T], object],
+        what: str = "",
+        *,
+        key: str | None = None,
+        group: str | None = None,
+        tags: Iterable[str] = (),
+        trace: str | None = None,
+    ) -> Commit | None:
         """As `Agent.update`; `fn` may be a coroutine function."""
         function(fn, "fn, what makes the change,")
         name = what or str(getattr(fn, "__name__", ""))
@@ -181,8 +192,13 @@ class AsyncAgent(Generic[T]):
         raise AssertionError("unreachable")
 
     async def save(
-        self, state: T, what: str = "", *, key: str | None = None, tags: Iterable[str] = (),
-    ) -> Commit | None:  # fmt: skip
+        self,
+        state: T,
+        what: str = "",
+        *,
+        key: str | None = None,
+        tags: Iterable[str] = (),
+    ) -> Commit | None:
         """As `Agent.save`."""
         cause = cause_of("save", what, key, tags)
         return await self._do(branch_operations.saving(self._working, state, cause))
@@ -253,9 +269,12 @@ class AsyncAgent(Generic[T]):
     # -- checkpoints and branches ----------------------------------------------------------
 
     async def checkpoint(
-        self, name: str, *, config: Mapping[str, Any] | None = None,
+        self,
+        name: str,
+        *,
+        config: Mapping[str, Any] | None = None,
         dependencies: Iterable[str] = (),
-    ) -> Checkpoint:  # fmt: skip
+    ) -> Checkpoint:
         """As `Agent.checkpoint`."""
         flow = branch_operations.checkpointing(self._working, name, config, dependencies)
         return await self._do(flow)
@@ -352,9 +371,11 @@ class AsyncEdit(ToEnter, Generic[T]):
 
     @ends_block
     async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None,
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
         trace: TracebackType | None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         try:
             if kind is None:
                 await self._agent.drive(self._block.ending())

@@ -39,10 +39,11 @@ class Home:
         """Raise Conflict where the store was opened on another loop than the one that runs."""
         if asyncio.get_running_loop() is not self._loop:
             raise Conflict(
-                "it was opened on another event loop", target=f"store {self.context.backend.url}",
+                "it was opened on another event loop",
+                target=f"store {self.context.backend.url}",
                 hint="open the store once per loop: perdure.open_async(…); threads without a loop "
                 "use perdure.open(…)",
-            )  # fmt: skip
+            )
 
     async def call(self, fn: Callable[..., R], /, *args: Any, **kwargs: Any) -> R:
         """Call what reads, off the loop."""
@@ -56,9 +57,7 @@ class Home:
             for entry in page:
                 yield entry
 
-    async def reporting(
-        self, fn: Callable[[Progress], R], progress: Progress | None
-    ) -> R:  # fmt: skip
+    async def reporting(self, fn: Callable[[Progress], R], progress: Progress | None) -> R:
         """Call what takes long and says how far it is: on the loop it says so. Cancelled, it stops
         there."""
         if progress is not None:
@@ -170,7 +169,9 @@ class Hold:
 
     @ends_block
     async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None,
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
         trace: TracebackType | None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._turn.give_back(self._held)

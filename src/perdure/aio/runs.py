@@ -41,9 +41,12 @@ class AsyncOptions:
 
     async def run(
         self,
-        function: Callable[Concatenate[AsyncRun[T], P], Coroutine[Any, Any, R]], agent: str, /,
-        *args: P.args, **kwargs: P.kwargs,
-    ) -> R:  # fmt: skip
+        function: Callable[Concatenate[AsyncRun[T], P], Coroutine[Any, Any, R]],
+        agent: str,
+        /,
+        *args: P.args,
+        **kwargs: P.kwargs,
+    ) -> R:
         """As `AsyncStore.run`."""
         self._home.check()
         check_kind(function, is_async=True)
@@ -52,9 +55,13 @@ class AsyncOptions:
         return await self._runner.run_async(command)  # type: ignore[no-any-return]
 
     async def start(
-        self, function: Callable[Concatenate[Any, P], Any], agent: str, /,
-        *args: P.args, **kwargs: P.kwargs,
-    ) -> AsyncRunHandle[Any]:  # fmt: skip
+        self,
+        function: Callable[Concatenate[Any, P], Any],
+        agent: str,
+        /,
+        *args: P.args,
+        **kwargs: P.kwargs,
+    ) -> AsyncRunHandle[Any]:
         """As `AsyncStore.start`."""
         handle = await self._home.call(self._options.start, function, agent, *args, **kwargs)
         return AsyncRunHandle(self._home, self._runner, handle)
@@ -132,9 +139,7 @@ class AsyncRunHandle(Generic[R]):
         self, call: str, *, done: Any = MISSING, not_done: bool = False, by: str = ""
     ) -> Commit:
         """As `RunHandle.settle`."""
-        return await self._home.call(
-            self._handle.settle, call, done=done, not_done=not_done, by=by
-        )  # fmt: skip
+        return await self._home.call(self._handle.settle, call, done=done, not_done=not_done, by=by)
 
     async def cancel(self, why: str = "") -> None:
         """As `RunHandle.cancel`."""
@@ -146,7 +151,7 @@ class AsyncRunHandle(Generic[R]):
         """As `RunHandle.fork`."""
         forked = await self._home.call(
             self._handle.fork, step, branch=branch, effects=effects, key=key
-        )  # fmt: skip
+        )
         return AsyncRunHandle(self._home, self._runner, forked)
 
     async def retry(self, step: str, *, effects: Again = "ask") -> None:

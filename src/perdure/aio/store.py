@@ -30,10 +30,13 @@ R = TypeVar("R")
 
 
 def open_async(
-    url: str | os.PathLike[str], *, durability: Durability = "sync",
-    snapshots: SnapshotPolicy | None = None, create: bool = True,
+    url: str | os.PathLike[str],
+    *,
+    durability: Durability = "sync",
+    snapshots: SnapshotPolicy | None = None,
+    create: bool = True,
     lease_ttl: timedelta = LEASE_TTL,
-) -> Opening:  # fmt: skip
+) -> Opening:
     """As `perdure.open`, for coroutines: ``async with perdure.open_async("agents.db") as store:``,
     or ``store = await perdure.open_async("agents.db")`` and ``await store.close()`` in the end.
 
@@ -41,10 +44,14 @@ def open_async(
     """
     return Opening(
         partial(
-            open, url, durability=durability, snapshots=snapshots, create=create,
+            open,
+            url,
+            durability=durability,
+            snapshots=snapshots,
+            create=create,
             lease_ttl=lease_ttl,
         )
-    )  # fmt: skip
+    )
 
 
 class Opening(ToEnter):
@@ -74,9 +81,11 @@ class Opening(ToEnter):
         return self._store
 
     async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None,
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
         trace: TracebackType | None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         if self._store is not None:
             await self._store.close()
 
@@ -99,9 +108,11 @@ class AsyncStore:
         return self
 
     async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None,
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
         trace: TracebackType | None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         await self.close()
 
     async def close(self) -> None:
@@ -157,9 +168,13 @@ class AsyncStore:
         return self._home.pages(lambda: self._store.export_log(info, until=until))
 
     async def import_log(
-        self, entries: Iterable[LogEntry], *, root: str | None = None,
-        progress: Progress | None = None, total: int = 0,
-    ) -> Verified:  # fmt: skip
+        self,
+        entries: Iterable[LogEntry],
+        *,
+        root: str | None = None,
+        progress: Progress | None = None,
+        total: int = 0,
+    ) -> Verified:
         """As `Store.import_log`; `entries` are taken on another thread, `progress` is called on the
         event loop."""
         return await self._home.reporting(
@@ -171,9 +186,12 @@ class AsyncStore:
 
     async def run(
         self,
-        function: Callable[Concatenate[AsyncRun[T], P], Coroutine[Any, Any, R]], agent: str, /,
-        *args: P.args, **kwargs: P.kwargs,
-    ) -> R:  # fmt: skip
+        function: Callable[Concatenate[AsyncRun[T], P], Coroutine[Any, Any, R]],
+        agent: str,
+        /,
+        *args: P.args,
+        **kwargs: P.kwargs,
+    ) -> R:
         """As `Store.run`, for ``async def`` agent functions: they run in this event loop.
 
         A caller that is cancelled leaves the run where it is, as a crash would: asked for again,
@@ -182,9 +200,13 @@ class AsyncStore:
         return await self.options().run(function, agent, *args, **kwargs)
 
     async def start(
-        self, function: Callable[Concatenate[Any, P], Any], agent: str, /,
-        *args: P.args, **kwargs: P.kwargs,
-    ) -> AsyncRunHandle[Any]:  # fmt: skip
+        self,
+        function: Callable[Concatenate[Any, P], Any],
+        agent: str,
+        /,
+        *args: P.args,
+        **kwargs: P.kwargs,
+    ) -> AsyncRunHandle[Any]:
         """As `Store.start`, for agent functions of either kind."""
         return await self.options().start(function, agent, *args, **kwargs)
 
@@ -201,15 +223,25 @@ class AsyncStore:
         return AsyncRunHandle(self._home, self._store.runner, handle)
 
     async def runs(
-        self, agent: str | None = None, *, unfinished: bool = False,
-        status: Sequence[RunStatus] | None = None, function: str | None = None,
-        limit: int | None = None, newest_first: bool = False,
-    ) -> list[RunInfo]:  # fmt: skip
+        self,
+        agent: str | None = None,
+        *,
+        unfinished: bool = False,
+        status: Sequence[RunStatus] | None = None,
+        function: str | None = None,
+        limit: int | None = None,
+        newest_first: bool = False,
+    ) -> list[RunInfo]:
         """As `Store.runs`."""
         return await self._home.call(
-            self._store.runs, agent, unfinished=unfinished, status=status, function=function,
-            limit=limit, newest_first=newest_first,
-        )  # fmt: skip
+            self._store.runs,
+            agent,
+            unfinished=unfinished,
+            status=status,
+            function=function,
+            limit=limit,
+            newest_first=newest_first,
+        )
 
     async def alive(self, executor: str) -> bool:
         """As `Store.alive`."""

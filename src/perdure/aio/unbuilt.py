@@ -36,9 +36,14 @@ class Wanted(NamedTuple):
 
 
 async def first_peek(
-    open_it: Callable[[], Store], name: str, schema: type[T], fn: Callable[[Plain], R], *,
-    branch: str = MAIN, end: Wanted | None = None,
-) -> tuple[AsyncAgent[T], R]:  # fmt: skip
+    open_it: Callable[[], Store],
+    name: str,
+    schema: type[T],
+    fn: Callable[[Plain], R],
+    *,
+    branch: str = MAIN,
+    end: Wanted | None = None,
+) -> tuple[AsyncAgent[T], R]:
     """As `unread` and `peek` of a store that is opened first: all on one thread, in one go, as
     going to another thread takes longer than what is done there.
 
@@ -55,9 +60,7 @@ async def first_peek(
     return AsyncAgent(AsyncStore(store)._home, agent), found
 
 
-async def peek(
-    agent: AsyncAgent[T], fn: Callable[[Plain], R], *, end: Wanted | None = None
-) -> R:  # fmt: skip
+async def peek(agent: AsyncAgent[T], fn: Callable[[Plain], R], *, end: Wanted | None = None) -> R:
     """What `fn` finds in the plain state as it is now, on another thread. It may neither change nor
     keep what it is given.
 

@@ -30,7 +30,7 @@ from perdure.cli import (
     transfer,
     trimming,
     worker,
-)  # fmt: skip
+)
 from perdure.cli.session import JsonOption, Settings, StoreOption
 
 JSON_ASKED = "perdure.json"
@@ -93,9 +93,13 @@ def _left(ctx: Any, error: Exception) -> Exception:
 
 
 app = typer.Typer(
-    cls=Root, no_args_is_help=True, rich_markup_mode=None, pretty_exceptions_enable=False,
-    epilog=failures.HELP, context_settings={"help_option_names": ["-h", "--help"]},
-)  # fmt: skip
+    cls=Root,
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    epilog=failures.HELP,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
 
 
 def _version(wanted: bool) -> None:
@@ -106,11 +110,13 @@ def _version(wanted: bool) -> None:
 
 @app.callback()
 def root(
-    ctx: typer.Context, store: StoreOption = None, as_json: JsonOption = False,
+    ctx: typer.Context,
+    store: StoreOption = None,
+    as_json: JsonOption = False,
     version: Annotated[
         bool, typer.Option("--version", is_eager=True, callback=_version, help="Say the version.")
     ] = False,
-) -> None:  # fmt: skip
+) -> None:
     """Look into a store of agents, go back in their history, and settle what needs a person.
 
     It may be used while agents are at work: looking never blocks them, and nothing is created by

@@ -15,7 +15,7 @@ from perdure.cli.session import Session
 from perdure.cli.terminal import Screen, text
 from perdure.cli.words import STATUS_STYLES
 from perdure.model import UNFINISHED
-from perdure.types import Branch, EffectInfo, Explanation, RunInfo, WayOut  # fmt: skip
+from perdure.types import Branch, EffectInfo, Explanation, RunInfo, WayOut
 
 BLOCKS_MAX = 10
 """Runs that are told of at length in one answer."""
@@ -83,14 +83,20 @@ def effect_state(effect: EffectInfo, executor: str | None) -> str:
 
 def effect_style(state: str) -> str:
     return {
-        "in doubt": "bold red", "made before": "bold red", "under way": "cyan", "open": "cyan",
-        "done": "green", "failed": "red", "cancelled": "dim", "removed": "dim",
-    }.get(state, "yellow")  # fmt: skip
+        "in doubt": "bold red",
+        "made before": "bold red",
+        "under way": "cyan",
+        "open": "cyan",
+        "done": "green",
+        "failed": "red",
+        "cancelled": "dim",
+        "removed": "dim",
+    }.get(state, "yellow")
 
 
 def in_doubt(
     session: Session, runs: Sequence[RunInfo], *, damaged_too: bool = False
-) -> list[EffectInfo]:  # fmt: skip
+) -> list[EffectInfo]:
     """The tool calls of unfinished runs that nobody knows the outcome of.
 
     Args:
@@ -107,7 +113,7 @@ def in_doubt(
 
 def effects_noting(
     session: Session, run: str, damage: list[Corrupt | UnsupportedFormat]
-) -> list[EffectInfo]:  # fmt: skip
+) -> list[EffectInfo]:
     """A run's tool calls; where commits cannot be read, those that the others tell of, and why goes
     to `damage`."""
     handle = session.store.handle(run)
@@ -201,10 +207,13 @@ def _print_doubt(console: Screen, session: Session, run: RunInfo, effect: Effect
         why = f", at commit {effect.made_at}, and the run was set back since"
     console.print(
         text(
-            "  ", (effect.place, "bold red"), f"({effect.preview}) {again}",
-            became, why,
+            "  ",
+            (effect.place, "bold red"),
+            f"({effect.preview}) {again}",
+            became,
+            why,
         )
-    )  # fmt: skip
+    )
     if before:
         console.print("  say what it gave, or that it is to be made again, under another key:")
     elif effect.policy in ON_RESUME:

@@ -226,22 +226,29 @@ def _json(
         if isinstance(outcome, Verified):
             agents.append(
                 {
-                    "agent": info.name, "ok": True, "commits": outcome.commits,
-                    "snapshots": outcome.snapshots, "root": outcome.root,
+                    "agent": info.name,
+                    "ok": True,
+                    "commits": outcome.commits,
+                    "snapshots": outcome.snapshots,
+                    "root": outcome.root,
                     **({"trimmed": outcome.trimmed} if outcome.trimmed else {}),
                     **({"healed": outcome.healed} if outcome.healed else {}),
                 }
-            )  # fmt: skip
+            )
         else:
             problem, hints = _parts(session, outcome)
             agents.append(
                 {
-                    "agent": info.name, "ok": False, "error": problem, "hint": "; ".join(hints),
+                    "agent": info.name,
+                    "ok": False,
+                    "error": problem,
+                    "hint": "; ".join(hints),
                     "damages": _damages(outcome) or [problem],
                     **({"newer": True} if isinstance(outcome, UnsupportedFormat) else {}),
-                    "commit": getattr(outcome, "seq", 0), "before": getattr(outcome, "before", 0),
+                    "commit": getattr(outcome, "seq", 0),
+                    "before": getattr(outcome, "before", 0),
                 }
-            )  # fmt: skip
+            )
     whole = damaged is None and all(agent["ok"] for agent in agents)
     said: dict[str, Any] = {"ok": whole, "agents": agents}
     if pages:

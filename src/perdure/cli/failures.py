@@ -98,10 +98,13 @@ def report(error: Exception, *, as_json: bool, say: Callable[[str], str]) -> int
     problem, hint = say(problem), say(hint)
     if as_json:
         said: dict[str, object] = {
-            "error": "Usage" if code == USAGE else type(error).__name__, "exit_code": code,
-            "problem": problem, "target": target, "hint": hint,
+            "error": "Usage" if code == USAGE else type(error).__name__,
+            "exit_code": code,
+            "problem": problem,
+            "target": target,
+            "hint": hint,
             "retry": isinstance(error, errors.PerdureError) and error.retry,
-        }  # fmt: skip
+        }
         if isinstance(error, errors.StoreUnavailable):
             said["outcome"] = error.outcome
         if isinstance(error, errors.Corrupt) and error.damages:

@@ -21,7 +21,7 @@ from perdure.cli.session import (
     Session,
     StoreOption,
     opened,
-)  # fmt: skip
+)
 from perdure.cli.story import Changes, byline, headline, provenance, record_lines
 from perdure.cli.terminal import Screen, stdout_console, text
 from perdure.cli.words import count
@@ -37,8 +37,13 @@ def log(
     agent: AgentArgument,
     number: Annotated[
         int | None,
-        typer.Option("-n", "--number", min=0, max=NUMBER_MAX, help="How many commits; 0: all. "
-                     f"Default: {LIMIT} for people, all with --json."),
+        typer.Option(
+            "-n",
+            "--number",
+            min=0,
+            max=NUMBER_MAX,
+            help=f"How many commits; 0: all. Default: {LIMIT} for people, all with --json.",
+        ),
     ] = None,
     oldest_first: Annotated[
         bool, typer.Option("--oldest-first", help="From the beginning; -n counts from there.")
@@ -50,7 +55,7 @@ def log(
     branch: BranchOption = "main",
     store: StoreOption = None,
     as_json: JsonOption = False,
-) -> None:  # fmt: skip
+) -> None:
     """The commits of a branch, newest first: when, why, and what each changed.
 
     Commits that were rolled back from are in it: it says what happened. The log of a deleted
@@ -85,7 +90,7 @@ def log(
 
 def _noting(
     commits: Iterable[Commit], agent: Agent[Any], damage: list[Unreadable]
-) -> Iterator[Commit]:  # fmt: skip
+) -> Iterator[Commit]:
     """The commits as they come; why the first that is damaged cannot be read goes to `damage`."""
     for commit in commits:
         if commit.damaged and not damage:

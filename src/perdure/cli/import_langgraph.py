@@ -33,26 +33,34 @@ PROBLEMS_SHOWN = 5
 def import_langgraph(
     ctx: typer.Context,
     source: Annotated[
-        str, typer.Argument(metavar="SOURCE", help="The file of a SqliteSaver, or the URL of a "
-                            "PostgresSaver's database.")
+        str,
+        typer.Argument(
+            metavar="SOURCE",
+            help="The file of a SqliteSaver, or the URL of a PostgresSaver's database.",
+        ),
     ],
     thread: Annotated[
         list[str] | None,
-        typer.Option("--thread", "-t", metavar="ID", help="Only this one; may be said several "
-                     "times."),
+        typer.Option(
+            "--thread", "-t", metavar="ID", help="Only this one; may be said several times."
+        ),
     ] = None,
     types: Annotated[
         list[str] | None,
-        typer.Option("--type", metavar="[NAME=]MODULE:CLASS", help="A class of yours that values "
-                     "are of; may be said several times. NAME is what it was called when they were "
-                     "written (__main__.Ticket), if that was another one."),
+        typer.Option(
+            "--type",
+            metavar="[NAME=]MODULE:CLASS",
+            help="A class of yours that values "
+            "are of; may be said several times. NAME is what it was called when they were "
+            "written (__main__.Ticket), if that was another one.",
+        ),
     ] = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Look at everything, and write nothing.")
     ] = False,
     store: StoreOption = None,
     as_json: JsonOption = False,
-) -> None:  # fmt: skip
+) -> None:
     """Bring the threads of LangGraph's own savers over, with their whole history.
 
     Each checkpoint of every namespace comes with its metadata, parent and pending writes; forks
@@ -234,9 +242,11 @@ class _Report:
             "" if self._dry else f" → {size(moved.bytes_after)}"
         )
         return text(
-            ("✓ ", "bold green"), (moved.thread.name, "bold"), f"  {_counted(moved)}  ",
+            ("✓ ", "bold green"),
+            (moved.thread.name, "bold"),
+            f"  {_counted(moved)}  ",
             sizes,
-        )  # fmt: skip
+        )
 
     def _print_interrupted(self) -> None:
         over = len(self.done) - len(self.left)
@@ -264,9 +274,12 @@ class _Report:
         console.print(text((words, "bold" if not self.left else "")))
         if self.left:
             left = count(len(self.left), "thread") + (" would be" if self._dry else "")
-            console.print(text((f"{left} left: ", "bold red"), ", ".join(
-                moved.thread.name for moved in self.left
-            )))  # fmt: skip
+            console.print(
+                text(
+                    (f"{left} left: ", "bold red"),
+                    ", ".join(moved.thread.name for moved in self.left),
+                )
+            )
         self._print_sizes(source, store, before, after)
         _print_left_out(self.done)
 
@@ -330,18 +343,19 @@ def _print_left_out(done: Sequence[Moved]) -> None:
     if secrets:
         console.print(
             text(
-                ("! ", "bold yellow"), "left out, as their names look like those of secrets: "
+                ("! ", "bold yellow"),
+                "left out, as their names look like those of secrets: "
                 f"metadata {', '.join(secrets)}",
             )
-        )  # fmt: skip
+        )
     orphans = sum(moved.thread.orphans for moved in done)
     if orphans:
         console.print(
             text(
-                ("! ", "bold yellow"), f"left out: {count(orphans, 'write')} for checkpoints that "
-                "are not there",
+                ("! ", "bold yellow"),
+                f"left out: {count(orphans, 'write')} for checkpoints that are not there",
             )
-        )  # fmt: skip
+        )
 
 
 def _json(report: _Report, source: Any, url: str, before: int, after: int) -> dict[str, Any]:
@@ -350,12 +364,17 @@ def _json(report: _Report, source: Any, url: str, before: int, after: int) -> di
         "store": {"url": url, "bytes_before": before, "bytes_after": after},
         "threads": [
             {
-                "thread": moved.thread.name, "checkpoints": moved.thread.checkpoints,
-                "imported": moved.moved, "there_already": moved.there,
-                "bytes_before": moved.thread.bytes, "bytes_after": moved.bytes_after,
-                "metadata_left_out": sorted(moved.secrets), "writes_left_out": moved.thread.orphans,
+                "thread": moved.thread.name,
+                "checkpoints": moved.thread.checkpoints,
+                "imported": moved.moved,
+                "there_already": moved.there,
+                "bytes_before": moved.thread.bytes,
+                "bytes_after": moved.bytes_after,
+                "metadata_left_out": sorted(moved.secrets),
+                "writes_left_out": moved.thread.orphans,
             }
-            for moved in report.done if not moved.problems
+            for moved in report.done
+            if not moved.problems
         ],
         "left": [
             {
@@ -367,4 +386,4 @@ def _json(report: _Report, source: Any, url: str, before: int, after: int) -> di
             }
             for moved in report.left
         ],
-    }  # fmt: skip
+    }

@@ -16,7 +16,7 @@ from perdure.cli.session import (
     StoreOption,
     opened,
     where,
-)  # fmt: skip
+)
 from perdure.cli.story import cause_words, difference
 from perdure.cli.terminal import put_document, stderr_console, stdout_console, table, text
 from perdure.cli.words import count, moment
@@ -42,13 +42,16 @@ def state(
         if session.json:
             plain.put(
                 {
-                    "agent": agent, "seq": past.seq, "id": id_text(commit.id),
-                    "at": plain.time_json(commit.at), "branch": commit.branch,
+                    "agent": agent,
+                    "seq": past.seq,
+                    "id": id_text(commit.id),
+                    "at": plain.time_json(commit.at),
+                    "branch": commit.branch,
                     "schema": plain.schema_json(commit.schema_id, commit.schema_version),
                     "mismatches": [str(mismatch) for mismatch in past.mismatches],
                     "state": value,
                 }
-            )  # fmt: skip
+            )
             return
         notes = stderr_console()
         if notes.is_terminal:
@@ -117,9 +120,11 @@ def branches(
             last = handle.commit(branch.head, damaged_too=True)
             style = "dim strike" if branch.deleted else "green"
             rows.add_row(
-                text((branch.name, style)), str(branch.head), moment(last.at),
+                text((branch.name, style)),
+                str(branch.head),
+                moment(last.at),
                 cause_words(last),
-            )  # fmt: skip
+            )
         console.print(rows)
         if points:
             console.print()

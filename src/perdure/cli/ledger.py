@@ -15,7 +15,7 @@ from perdure.cli.attention import (
     effects_noting,
     executor_of,
     print_ways_out,
-)  # fmt: skip
+)
 from perdure.cli.failures import HELD, UsageError
 from perdure.cli.naming import find_run, login, value_of
 from perdure.cli.overview import Unreadable, tell_of
@@ -27,7 +27,7 @@ from perdure.cli.session import (
     StoreOption,
     at_the_head,
     opened,
-)  # fmt: skip
+)
 from perdure.cli.terminal import Screen, stdout_console, table, text
 from perdure.cli.words import REMOVED, cut, full, short
 from perdure.model import UNFINISHED
@@ -82,14 +82,18 @@ def effects(
     agent: AgentArgument,
     number: Annotated[
         int | None,
-        typer.Option("-n", "--number", min=0, max=NUMBER_MAX,
-                     help="How many of the newest; 0: all. "
-                     f"Default: {LIMIT} for people, all with --json."),
+        typer.Option(
+            "-n",
+            "--number",
+            min=0,
+            max=NUMBER_MAX,
+            help=f"How many of the newest; 0: all. Default: {LIMIT} for people, all with --json.",
+        ),
     ] = None,
     whole: WholeOption = False,
     store: StoreOption = None,
     as_json: JsonOption = False,
-) -> None:  # fmt: skip
+) -> None:
     """What an agent did to the world: the tool calls of all its runs, and what came of each.
 
     Of commits that are damaged or missing nobody knows what they said of calls; the exit code says
@@ -207,9 +211,10 @@ def _run_in_doubt(session: Session, agent: str, call: str, run: str | None) -> R
         raise _no_such_call(session, agent, call, candidates)
     if len(found) > 1:
         raise Conflict(
-            f"{len(found)} runs have such a call, {call!r}", target=f"agent {agent!r}",
+            f"{len(found)} runs have such a call, {call!r}",
+            target=f"agent {agent!r}",
             hint="say which: " + " or ".join(shell.join(["--run", one.id]) for one in found),
-        )  # fmt: skip
+        )
     return found[0]
 
 
@@ -230,8 +235,9 @@ def _with_call(
             if (executor := _at_it(session, one)) is not None:
                 raise Conflict(
                     f"call {call!r} is under way: executor {executor} is at it",
-                    target=f"run {one.id}", hint=HELD,
-                )  # fmt: skip
+                    target=f"run {one.id}",
+                    hint=HELD,
+                )
             found.append(one)
         elif any(effect.by == "person" for effect in calls):
             settled.append(one)
@@ -245,10 +251,14 @@ def _at_it(session: Session, run: RunInfo) -> str | None:
 
 def _no_such_call(session: Session, agent: str, call: str, runs: list[RunInfo]) -> NotFound:
     known = [
-        effect.place for one in runs if _at_it(session, one) is None
-        for effect in session.store.handle(one.id).effects(damaged_too=True) if effect.open
-    ]  # fmt: skip
+        effect.place
+        for one in runs
+        if _at_it(session, one) is None
+        for effect in session.store.handle(one.id).effects(damaged_too=True)
+        if effect.open
+    ]
     return NotFound(
-        f"has no tool call {call!r} in doubt", target=f"agent {agent!r}",
+        f"has no tool call {call!r} in doubt",
+        target=f"agent {agent!r}",
         hint=f"in doubt: {', '.join(dict.fromkeys(known))}" if known else "nothing is in doubt",
-    )  # fmt: skip
+    )

@@ -12,7 +12,7 @@ from perdure.cli.replicas import (
     TargetArgument,
     urls_understood,
     wants_json,
-)  # fmt: skip
+)
 from perdure.cli.session import JsonOption
 from perdure.cli.terminal import stdout_console, text
 from perdure.cli.words import count
@@ -59,15 +59,22 @@ def migrate(
             before = True
     longest_s = max((moved.pause_s for moved in arrived), default=0.0)
     if wants_json(ctx):
-        plain.put({
-            "source": source, "target": target, "commits_copied": copied,
-            "longest_pause_s": round(longest_s, 6),
-            "agents": [
-                {"agent": moved.agent, "incarnation": moved.incarnation,
-                 "pause_s": round(moved.pause_s, 6)}
-                for moved in arrived
-            ],
-        })  # fmt: skip
+        plain.put(
+            {
+                "source": source,
+                "target": target,
+                "commits_copied": copied,
+                "longest_pause_s": round(longest_s, 6),
+                "agents": [
+                    {
+                        "agent": moved.agent,
+                        "incarnation": moved.incarnation,
+                        "pause_s": round(moved.pause_s, 6),
+                    }
+                    for moved in arrived
+                ],
+            }
+        )
         return
     console = stdout_console()
     words = f"{count(len(arrived), 'agent')} moved; the longest pause was {longest_s:.3f} s"

@@ -23,7 +23,7 @@ from perdure.cli.session import (
     at_the_head,
     opened,
     where,
-)  # fmt: skip
+)
 from perdure.cli.story import Changes, cause_words
 from perdure.cli.terminal import Screen, stdout_console, text
 from perdure.cli.words import count
@@ -51,10 +51,11 @@ def fork(
             return
         stdout_console().print(
             text(
-                "branch ", (name, "bold green"),
+                "branch ",
+                (name, "bold green"),
                 f" begins with the state of commit {commit.parent} (commit {commit.seq})",
             )
-        )  # fmt: skip
+        )
 
 
 def checkpoint(
@@ -81,9 +82,13 @@ def checkpoint(
 
 
 def undo(
-    ctx: typer.Context, agent: AgentArgument, branch: BranchOption = "main",
-    cancel_run: CancelRunOption = False, store: StoreOption = None, as_json: JsonOption = False,
-) -> None:  # fmt: skip
+    ctx: typer.Context,
+    agent: AgentArgument,
+    branch: BranchOption = "main",
+    cancel_run: CancelRunOption = False,
+    store: StoreOption = None,
+    as_json: JsonOption = False,
+) -> None:
     """Take back the latest change that is not taken back yet, as a new commit.
 
     Refused when later commits touched the same places. What tools did stays done.
@@ -95,9 +100,13 @@ def undo(
 
 
 def redo(
-    ctx: typer.Context, agent: AgentArgument, branch: BranchOption = "main",
-    cancel_run: CancelRunOption = False, store: StoreOption = None, as_json: JsonOption = False,
-) -> None:  # fmt: skip
+    ctx: typer.Context,
+    agent: AgentArgument,
+    branch: BranchOption = "main",
+    cancel_run: CancelRunOption = False,
+    store: StoreOption = None,
+    as_json: JsonOption = False,
+) -> None:
     """Take back the latest undo, as a new commit."""
     with opened(ctx) as session:
         handle = session.agent(agent, branch)

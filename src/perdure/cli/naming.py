@@ -31,9 +31,12 @@ UNITS = {"s": 1, "m": 60, "min": 60, "h": 3600, "d": 86_400, "w": 604_800}
 
 RunArgument = Annotated[
     str,
-    typer.Argument(metavar="RUN", help="Its id, as `runs` says it; or an agent's name, if its run "
-                   "is the only one that can be meant."),
-]  # fmt: skip
+    typer.Argument(
+        metavar="RUN",
+        help="Its id, as `runs` says it; or an agent's name, if its run "
+        "is the only one that can be meant.",
+    ),
+]
 RunsArgument = Annotated[
     list[str] | None,
     typer.Argument(metavar="RUN", help="Ids, or names of agents with one unfinished run."),
@@ -50,9 +53,12 @@ AgentOption = Annotated[
 ]
 StatusOption = Annotated[
     list[str] | None,
-    typer.Option("--status", metavar="STATUS", help=f"Only with this one of {', '.join(STATUSES)}; "
-                 "may be repeated."),
-]  # fmt: skip
+    typer.Option(
+        "--status",
+        metavar="STATUS",
+        help=f"Only with this one of {', '.join(STATUSES)}; may be repeated.",
+    ),
+]
 FunctionOption = Annotated[
     str | None, typer.Option("--function", "-f", metavar="NAME", help="Only of this function.")
 ]
@@ -81,9 +87,16 @@ class Filter(Struct, frozen=True):
 
     @classmethod
     def of(
-        cls, agent: str | None, status: Sequence[str] | None, function: str | None,
-        queue: str | None, older: str | None, newer: str | None, *, unfinished: bool = False,
-    ) -> Filter:  # fmt: skip
+        cls,
+        agent: str | None,
+        status: Sequence[str] | None,
+        function: str | None,
+        queue: str | None,
+        older: str | None,
+        newer: str | None,
+        *,
+        unfinished: bool = False,
+    ) -> Filter:
         """From the options.
 
         Raises:
@@ -114,9 +127,13 @@ class Filter(Struct, frozen=True):
             session.find_with_runs(self.agent)
         by_store = self.queue is None and self.older is None and self.newer is None
         found = session.store.runs(
-            self.agent, unfinished=self.unfinished, status=self.status or None,  # type: ignore[arg-type]
-            function=self.function, limit=limit if limit and by_store else None, newest_first=True,
-        )  # fmt: skip
+            self.agent,
+            unfinished=self.unfinished,
+            status=self.status or None,  # type: ignore[arg-type]
+            function=self.function,
+            limit=limit if limit and by_store else None,
+            newest_first=True,
+        )
         chosen = [run for run in found if self._takes(run)]
         return list(reversed(chosen[:limit] if limit else chosen))
 
@@ -172,9 +189,10 @@ def find_run(session: Session, name: str) -> RunInfo:
     if meant:
         many = f"{len(meant)}" if len(meant) <= RUNS_NAMED else "several"
         raise Conflict(
-            f"has {many} runs that can be meant", target=f"agent {name!r}",
+            f"has {many} runs that can be meant",
+            target=f"agent {name!r}",
             hint="say which: " + ", ".join(visible(run.id) for run in meant[-RUNS_NAMED:]),
-        )  # fmt: skip
+        )
     some = session.store.runs(newest_first=True, limit=RUNS_COMPARED_MAX)
     close = close_names(name, [run.id for run in some] + [run.agent for run in some])
     hint = f"`{session.command('runs')}` lists them"

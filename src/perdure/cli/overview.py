@@ -22,7 +22,7 @@ from perdure.cli.attention import (
     print_ways_out,
     run_status,
     why,
-)  # fmt: skip
+)
 from perdure.cli.failures import report
 from perdure.cli.progress import bar
 from perdure.cli.session import NUMBER_MAX, AgentArgument, JsonOption, Session, StoreOption, opened
@@ -43,12 +43,17 @@ def ls(
     prefix: Annotated[str, typer.Argument(metavar="PREFIX", help="How the names begin.")] = "",
     number: Annotated[
         int | None,
-        typer.Option("-n", "--number", min=0, max=NUMBER_MAX, help="How many agents; 0: all. "
-                     f"Default: {LIMIT} for people, all with --json."),
+        typer.Option(
+            "-n",
+            "--number",
+            min=0,
+            max=NUMBER_MAX,
+            help=f"How many agents; 0: all. Default: {LIMIT} for people, all with --json.",
+        ),
     ] = None,
     store: StoreOption = None,
     as_json: JsonOption = False,
-) -> None:  # fmt: skip
+) -> None:
     """List the agents: their size in commits, their last change, and their runs that are not done:
     unfinished ones, those that need a person, and those that failed.
 
@@ -135,8 +140,10 @@ def _agent_json(info: AgentInfo, last: Commit | Unreadable, runs: list[RunInfo])
     if not isinstance(last, Commit):
         return {**known, "damaged": str(last)}
     return {
-        **known, "schema": plain.schema_json(last.schema_id, last.schema_version),
-        "root": id_text(last.id), "changed": plain.time_json(last.at),
+        **known,
+        "schema": plain.schema_json(last.schema_id, last.schema_version),
+        "root": id_text(last.id),
+        "changed": plain.time_json(last.at),
         "cause": plain.commit_json(last)["cause"],
         "unfinished_runs": [
             {"id": run.id, "status": run.status} for run in runs if run.status in UNFINISHED
@@ -144,7 +151,7 @@ def _agent_json(info: AgentInfo, last: Commit | Unreadable, runs: list[RunInfo])
         "failed_runs": [
             {"id": run.id, "problem": run.problem} for run in runs if run.status == "failed"
         ],
-    }  # fmt: skip
+    }
 
 
 # -- show -----------------------------------------------------------------------------------
@@ -250,13 +257,19 @@ def _print_runs(console: Screen, session: Session, runs: list[RunInfo]) -> None:
 
 
 def _show_json(
-    session: Session, info: AgentInfo, agent: Agent[Any], newest: list[Commit],
+    session: Session,
+    info: AgentInfo,
+    agent: Agent[Any],
+    newest: list[Commit],
     runs: list[RunInfo],
-) -> dict[str, Any]:  # fmt: skip
+) -> dict[str, Any]:
     last = newest[0]
     return {
-        "agent": info.name, "incarnation": info.incarnation, "commits": info.seq,
-        "root": id_text(last.id), "created": plain.time_json(agent.commit(1, damaged_too=True).at),
+        "agent": info.name,
+        "incarnation": info.incarnation,
+        "commits": info.seq,
+        "root": id_text(last.id),
+        "created": plain.time_json(agent.commit(1, damaged_too=True).at),
         "changed": plain.time_json(last.at),
         "schema": plain.schema_json(last.schema_id, last.schema_version),
         "branches": [branch_json(session, branch) for branch in agent.branches()],
@@ -265,7 +278,7 @@ def _show_json(
         "in_doubt": [plain.of(effect) for effect in in_doubt(session, runs, damaged_too=True)],
         "sizes": asdict(session.store.sizes(info.name)),
         "last_commits": [plain.commit_json(commit) for commit in newest],
-    }  # fmt: skip
+    }
 
 
 # -- stats ----------------------------------------------------------------------------------
@@ -305,10 +318,13 @@ def _measure(session: Session, info: AgentInfo, damage: list[Unreadable]) -> dic
     sizes = session.store.sizes(info.name)
     log = sizes.header_bytes + sizes.payload_bytes
     measured = {
-        "agent": info.name, "commits": sizes.commits, "log_bytes": log,
-        "bytes_per_commit": round(log / max(sizes.commits, 1)), "snapshots": sizes.snapshots,
+        "agent": info.name,
+        "commits": sizes.commits,
+        "log_bytes": log,
+        "bytes_per_commit": round(log / max(sizes.commits, 1)),
+        "snapshots": sizes.snapshots,
         "snapshot_bytes": sizes.snapshot_bytes + sizes.leaf_bytes,
-    }  # fmt: skip
+    }
     try:
         return {**measured, **_growth(session.store.agent_of(info), log)}
     except (Corrupt, UnsupportedFormat) as error:
@@ -321,10 +337,12 @@ def _growth(agent: Agent[Any], log_bytes: int) -> dict[str, Any]:
     first, last = agent.commit(1), agent.commit(agent.seq)
     days = max((last.at - first.at).total_seconds() / 86_400, 1.0)
     return {
-        "commits_last_day": len(recent), "log_bytes_last_day": sum(c.size for c in recent),
-        "log_bytes_per_day": round(log_bytes / days), "created": plain.time_json(first.at),
+        "commits_last_day": len(recent),
+        "log_bytes_last_day": sum(c.size for c in recent),
+        "log_bytes_per_day": round(log_bytes / days),
+        "created": plain.time_json(first.at),
         "changed": plain.time_json(last.at),
-    }  # fmt: skip
+    }
 
 
 def _since(agent: Agent[Any], since: datetime) -> Iterator[Commit]:
@@ -343,9 +361,13 @@ def _print_stats(rows: list[dict[str, Any]], whole: dict[str, Any] | None) -> No
         if "damaged" not in row:
             growth = ["+" + size(row["log_bytes_last_day"]), size(row["log_bytes_per_day"])]
         shown.add_row(
-            text((row["agent"], "bold")), f"{row['commits']:,}", size(row["log_bytes"]),
-            size(row["bytes_per_commit"]), size(row["snapshot_bytes"]), *growth,
-        )  # fmt: skip
+            text((row["agent"], "bold")),
+            f"{row['commits']:,}",
+            size(row["log_bytes"]),
+            size(row["bytes_per_commit"]),
+            size(row["snapshot_bytes"]),
+            *growth,
+        )
     console.print(shown)
     if whole is not None:
         log = whole["header_bytes"] + whole["payload_bytes"]

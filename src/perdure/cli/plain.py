@@ -187,16 +187,22 @@ def _field(value: Any) -> Any:
 def commit_json(commit: Commit) -> dict[str, Any]:
     cause = {name: value for name, value in of(commit.cause).items() if value not in (None, "", [])}
     return {
-        "seq": commit.seq, "id": id_text(commit.id),
+        "seq": commit.seq,
+        "id": id_text(commit.id),
         "prev": id_text(commit.prev) if commit.prev else None,
-        "parents": list(commit.parents), "branch": commit.branch, "at": time_json(commit.at),
-        "cause": cause, "executor": commit.executor, "epoch": commit.epoch,
+        "parents": list(commit.parents),
+        "branch": commit.branch,
+        "at": time_json(commit.at),
+        "cause": cause,
+        "executor": commit.executor,
+        "epoch": commit.epoch,
         "schema": schema_json(commit.schema_id, commit.schema_version),
         "delta": [_op_json(op) for op in commit.delta],
-        "records": [to_json(dict(record)) for record in commit.records], "size": commit.size,
+        "records": [to_json(dict(record)) for record in commit.records],
+        "size": commit.size,
         **({"trimmed": True} if commit.trimmed else {}),
         **({"damaged": commit.damaged} if commit.damaged else {}),
-    }  # fmt: skip
+    }
 
 
 def schema_json(schema_id: str, version: tuple[int, int]) -> dict[str, Any]:

@@ -23,9 +23,12 @@ from perdure.types import AgentInfo
 
 
 def write_log(
-    info: AgentInfo, entries: Iterable[LogEntry], stream: BinaryIO, *,
+    info: AgentInfo,
+    entries: Iterable[LogEntry],
+    stream: BinaryIO,
+    *,
     progress: Callable[[int, int], None],
-) -> dict[str, Any]:  # fmt: skip
+) -> dict[str, Any]:
     """Write the file; returns the count and the root that its footer has."""
     digest = sha256()
 
@@ -36,10 +39,13 @@ def write_log(
 
     put(
         {
-            "perdure_export": PORTABLE_VERSION, "agent": info.name, "incarnation": info.incarnation,
-            "perdure": perdure.__version__, "exported_at": plain.time_json(datetime.now(UTC)),
+            "perdure_export": PORTABLE_VERSION,
+            "agent": info.name,
+            "incarnation": info.incarnation,
+            "perdure": perdure.__version__,
+            "exported_at": plain.time_json(datetime.now(UTC)),
         }
-    )  # fmt: skip
+    )
     number, root = 0, ""
     for number, entry in enumerate(entries, 1):
         commit = entry.commit

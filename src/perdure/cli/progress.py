@@ -33,8 +33,10 @@ def bar() -> Iterator[Bar]:
         yield Bar(None)
         return
     columns = (
-        TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(),
+        TextColumn("{task.description}", markup=False),
+        BarColumn(),
+        MofNCompleteColumn(),
         TimeRemainingColumn(),
-    )  # fmt: skip
+    )
     with Progress(*columns, console=stderr_console(), transient=True) as progress:
         yield Bar(progress)

@@ -45,13 +45,17 @@ def purge(
                 progress.begin("writing the store anew")
                 session.store.shrink()
         if session.json:
-            plain.put({
-                "purged": [
-                    {"agent": one.name, "incarnation": one.incarnation} for one in done.agents
-                ],
-                "kept": [{"agent": one.name, "incarnation": one.incarnation} for one in done.kept],
-                "shrunk": shrink,
-            })  # fmt: skip
+            plain.put(
+                {
+                    "purged": [
+                        {"agent": one.name, "incarnation": one.incarnation} for one in done.agents
+                    ],
+                    "kept": [
+                        {"agent": one.name, "incarnation": one.incarnation} for one in done.kept
+                    ],
+                    "shrunk": shrink,
+                }
+            )
             return
         console = stdout_console()
         purged = f"{count(len(done.agents), 'log')} purged"

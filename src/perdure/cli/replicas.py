@@ -43,9 +43,12 @@ TargetArgument = Annotated[
 
 IncompleteOption = Annotated[
     bool,
-    typer.Option("--take-incomplete", help="Go on without what cannot be taken of some agents: "
-                 "each goes on from its last commit that came."),
-]  # fmt: skip
+    typer.Option(
+        "--take-incomplete",
+        help="Go on without what cannot be taken of some agents: "
+        "each goes on from its last commit that came.",
+    ),
+]
 
 
 @contextmanager
@@ -70,11 +73,14 @@ def replicate(
     ] = False,
     resync: Annotated[
         bool,
-        typer.Option("--resync", help="Take a DST that has agents, e.g. an old primary, or that "
-                     "followed another store, if its logs are all beginnings of SRC's."),
+        typer.Option(
+            "--resync",
+            help="Take a DST that has agents, e.g. an old primary, or that "
+            "followed another store, if its logs are all beginnings of SRC's.",
+        ),
     ] = False,
     as_json: JsonOption = False,
-) -> None:  # fmt: skip
+) -> None:
     """Copy a store into another one, of whatever kind, and keep it up to date.
 
     Each commit is shipped as it is, checked and linked at the other end; a DST that went on by
@@ -139,9 +145,11 @@ def _keep_on(follower: Follower, *, json: bool) -> None:
 def _say(follower: Follower, commits: int, messages: int, *, json: bool, lines: bool) -> None:
     lag = follower.lag()
     said = {
-        "commits": commits, "messages": messages, "lag": _lag_json(lag),
+        "commits": commits,
+        "messages": messages,
+        "lag": _lag_json(lag),
         "set_aside": aside_json(follower.aside),
-    }  # fmt: skip
+    }
     if json and lines:
         _line("shipped", **said)
     elif json:
@@ -162,18 +170,26 @@ def _say(follower: Follower, commits: int, messages: int, *, json: bool, lines: 
 def aside_json(found: Sequence[Aside]) -> list[dict[str, Any]]:
     """The agents that a store lacks a part of."""
     return [
-        {"agent": one.agent or None, "incarnation": one.incarnation, "from_seq": one.seq,
-         "problem": one.problem, "since": plain.time_json(moment(one.since))}
+        {
+            "agent": one.agent or None,
+            "incarnation": one.incarnation,
+            "from_seq": one.seq,
+            "problem": one.problem,
+            "since": plain.time_json(moment(one.since)),
+        }
         for one in found
-    ]  # fmt: skip
+    ]
 
 
 def _aside_words(one: Aside) -> Text:
     whose = one.agent if one.agent else "the feed of SRC"
     return text(
-        ("set aside ", "bold red"), (whose, "bold"), f" from commit {one.seq} on: ",
-        one.problem, " (it is tried again)",
-    )  # fmt: skip
+        ("set aside ", "bold red"),
+        (whose, "bold"),
+        f" from commit {one.seq} on: ",
+        one.problem,
+        " (it is tried again)",
+    )
 
 
 def _lag_json(lag: Lag) -> dict[str, Any]:
@@ -195,12 +211,13 @@ def promote(
     ] = None,
     lost: Annotated[
         bool,
-        typer.Option("--source-is-lost", help="Do without the source: what did not come yet is "
-                     "lost."),
+        typer.Option(
+            "--source-is-lost", help="Do without the source: what did not come yet is lost."
+        ),
     ] = False,
     take_incomplete: IncompleteOption = False,
     as_json: JsonOption = False,
-) -> None:  # fmt: skip
+) -> None:
     """Make a follower a store of its own, with fencing tokens above those of its source.
 
     If the source can be reached it is closed first, for its writers to be told where it went, and
@@ -221,12 +238,17 @@ def promote(
             return
     latest = moment(done.latest) if done.latest else None
     if wants_json(ctx):
-        plain.put({
-            "promoted": target, "source": done.source, "lossless": done.lossless,
-            "commits": done.commits, "messages": done.messages,
-            "latest": plain.time_json(latest) if latest else None,
-            "incomplete": aside_json(done.incomplete),
-        })  # fmt: skip
+        plain.put(
+            {
+                "promoted": target,
+                "source": done.source,
+                "lossless": done.lossless,
+                "commits": done.commits,
+                "messages": done.messages,
+                "latest": plain.time_json(latest) if latest else None,
+                "incomplete": aside_json(done.incomplete),
+            }
+        )
         return
     console = stdout_console()
     console.print(text(("✓ ", "bold green"), (target, "bold"), " is a store of its own"))
@@ -246,10 +268,17 @@ def _say_promoted_before(target: str, *, json: bool) -> None:
     """For a command that was ended as it ended, and is called again: how it was done before, with
     its source or without, is not known any more."""
     if json:
-        plain.put({
-            "promoted": target, "source": None, "lossless": None, "commits": 0, "messages": 0,
-            "latest": None, "incomplete": [],
-        })  # fmt: skip
+        plain.put(
+            {
+                "promoted": target,
+                "source": None,
+                "lossless": None,
+                "commits": 0,
+                "messages": 0,
+                "latest": None,
+                "incomplete": [],
+            }
+        )
         return
     words = " is a store of its own: it was promoted before, and nothing was left to do"
     stdout_console().print(text(("✓ ", "bold green"), (target, "bold"), words))
@@ -260,12 +289,14 @@ def restore(
     source: SourceArgument,
     target: TargetArgument,
     at: Annotated[
-        str, typer.Option("--at", metavar="TIME", help="A moment with its zone: "
-                          "2026-08-12T14:03:22+02:00, …Z.")
+        str,
+        typer.Option(
+            "--at", metavar="TIME", help="A moment with its zone: 2026-08-12T14:03:22+02:00, …Z."
+        ),
     ],
     take_incomplete: IncompleteOption = False,
     as_json: JsonOption = False,
-) -> None:  # fmt: skip
+) -> None:
     """Fill a new store with all that SRC, a primary or a follower, had committed by a moment.
 
     Every commit is checked and linked on its way. Agents that were deleted later live. Messages
@@ -280,11 +311,16 @@ def restore(
         progress.begin(f"restoring {target}")
         done = restore_store(source, target, when, take_incomplete=take_incomplete)
     if wants_json(ctx):
-        plain.put({
-            "source": source, "target": target, "at": plain.time_json(when),
-            "commits": done.commits, "messages": done.messages,
-            "incomplete": aside_json(done.incomplete),
-        })  # fmt: skip
+        plain.put(
+            {
+                "source": source,
+                "target": target,
+                "at": plain.time_json(when),
+                "commits": done.commits,
+                "messages": done.messages,
+                "incomplete": aside_json(done.incomplete),
+            }
+        )
         return
     words = f"{count(done.commits, 'commit')}, {count(done.messages, 'unread message')} as of {at}"
     stdout_console().print(text(("✓ ", "bold green"), (target, "bold"), f"  {words}"))

@@ -13,7 +13,7 @@ from perdure.cli.attention import (
     print_explanation,
     print_ways_out,
     run_status,
-)  # fmt: skip
+)
 from perdure.cli.attention import (
     why as one_line,
 )
@@ -29,7 +29,7 @@ from perdure.cli.naming import (
     StatusOption,
     begun,
     find_run,
-)  # fmt: skip
+)
 from perdure.cli.session import NUMBER_MAX, JsonOption, Session, StoreOption, opened
 from perdure.cli.terminal import Screen, stdout_console, table, text
 from perdure.cli.timeline import why_json
@@ -56,16 +56,21 @@ def runs(
     newer: NewerOption = None,
     number: Annotated[
         int | None,
-        typer.Option("-n", "--number", "--limit", min=0, max=NUMBER_MAX,
-                     help="How many of the newest; 0: all. "
-                     f"Default: {LIMIT} for people, all with --json."),
+        typer.Option(
+            "-n",
+            "--number",
+            "--limit",
+            min=0,
+            max=NUMBER_MAX,
+            help=f"How many of the newest; 0: all. Default: {LIMIT} for people, all with --json.",
+        ),
     ] = None,
     newest_first: Annotated[
         bool, typer.Option("--newest-first", "-r", help="Those that began last on top.")
     ] = False,
     store: StoreOption = None,
     as_json: JsonOption = False,
-) -> None:  # fmt: skip
+) -> None:
     """The runs of one agent or of all, oldest first, those that were asked for and have not begun
     too; those that need a person stand out."""
     if agent is not None and of_agent not in (None, agent):

@@ -61,10 +61,13 @@ def _note_json(ctx: typer.Context, value: bool) -> bool:
 StoreOption = Annotated[
     str | None,
     typer.Option(
-        "--store", "-s", metavar="URL", callback=_note_store,
+        "--store",
+        "-s",
+        metavar="URL",
+        callback=_note_store,
         help="The store: a path, sqlite:///path or postgresql://…. Default: $PERDURE_STORE.",
     ),
-]  # fmt: skip
+]
 JsonOption = Annotated[
     bool,
     typer.Option("--json", callback=_note_json, help="JSON on stdout, and nothing else there."),
@@ -133,9 +136,10 @@ class Session:
         if info.deleted and not deleted_too:
             stays = "its log stays: " + self.command("log", name, all=True)
             raise NotFound(
-                "was deleted", target=f"agent {name!r}",
+                "was deleted",
+                target=f"agent {name!r}",
                 hint="its log was purged" if info.purged else stays,
-            )  # fmt: skip
+            )
         return info
 
     def find_with_runs(self, name: str) -> None:
@@ -172,9 +176,10 @@ class Session:
             names = [one.name for one in agent.branches() if not one.deleted]
             if branch not in names:
                 raise NotFound(
-                    f"has no branch {branch!r}", target=f"agent {name!r}",
+                    f"has no branch {branch!r}",
+                    target=f"agent {name!r}",
                     hint=f"there are: {', '.join(names)}",
-                )  # fmt: skip
+                )
         return agent
 
 
@@ -270,7 +275,8 @@ def where(agent: Agent[Any], words: str) -> Where:
 def _nowhere(agent: Agent[Any], words: str, known: list[str]) -> NotFound:
     names = ", ".join(known[:NAMES_SHOWN]) + (", …" if len(known) > NAMES_SHOWN else "")
     return NotFound(
-        f"has no branch or checkpoint {words!r}", target=f"agent {agent.id!r}",
+        f"has no branch or checkpoint {words!r}",
+        target=f"agent {agent.id!r}",
         hint=f"there are: {names}; or say a commit's seq as `log` does, or a moment with its zone "
         "(2026-08-12T14:03:22+02:00, …Z)",
-    )  # fmt: skip
+    )

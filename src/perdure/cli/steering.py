@@ -29,7 +29,7 @@ from perdure.cli.naming import (
     find_run,
     login,
     value_of,
-)  # fmt: skip
+)
 from perdure.cli.session import JsonOption, Session, StoreOption, at_the_head, opened
 from perdure.cli.terminal import Screen, stderr_console, stdout_console, text
 from perdure.cli.timeline import wanted, why_json
@@ -40,10 +40,14 @@ from perdure.types import Question, RunInfo
 MOVING = ("executing", "finished", "waiting")
 EffectsOption = Annotated[
     str,
-    typer.Option("--effects", metavar="ask|reuse|live", help="Before it makes a tool call that was "
-                 "made after that step already, or starts a run that was: ask a person, take what "
-                 "that gave, or do it anew."),
-]  # fmt: skip
+    typer.Option(
+        "--effects",
+        metavar="ask|reuse|live",
+        help="Before it makes a tool call that was "
+        "made after that step already, or starts a run that was: ask a person, take what "
+        "that gave, or do it anew.",
+    ),
+]
 
 
 # -- what a run waits for -------------------------------------------------------------------
@@ -54,18 +58,25 @@ def answer(
     run: RunArgument,
     value: Annotated[
         str | None,
-        typer.Argument(metavar="VALUE", help="JSON, or plain words; yes and no where that is "
-                       "asked. Without: what the run asks."),
+        typer.Argument(
+            metavar="VALUE",
+            help="JSON, or plain words; yes and no where that is "
+            "asked. Without: what the run asks.",
+        ),
     ] = None,
     question: Annotated[
         str | None,
-        typer.Option("--question", metavar="NAME", help="Which one is meant, by the name that is "
-                     "shown with it; an answer to one that is over is refused."),
+        typer.Option(
+            "--question",
+            metavar="NAME",
+            help="Which one is meant, by the name that is "
+            "shown with it; an answer to one that is over is refused.",
+        ),
     ] = None,
     by: ByOption = None,
     store: StoreOption = None,
     as_json: JsonOption = False,
-) -> None:  # fmt: skip
+) -> None:
     """Answer what a run asks, or see what it asks. Who answered is recorded; the first counts."""
     with opened(ctx) as session:
         info = find_run(session, run)
@@ -208,10 +219,11 @@ def cancel(
             return
         console.print(
             text(
-                f"run {handle.id} is ", ("asked to end", "bold"), ": executor "
-                f"{said.executor} has it, and leaves its function at its next step",
+                f"run {handle.id} is ",
+                ("asked to end", "bold"),
+                f": executor {said.executor} has it, and leaves its function at its next step",
             )
-        )  # fmt: skip
+        )
 
     with opened(ctx) as session:
         meant = _meant(session, run, chosen_by, all_, yes, "cancel")
@@ -321,9 +333,13 @@ def _check_effects(effects: str) -> None:
 
 
 def _meant(
-    session: Session, named: Sequence[str] | None, chosen_by: Filter, all_: bool, yes: bool,
+    session: Session,
+    named: Sequence[str] | None,
+    chosen_by: Filter,
+    all_: bool,
+    yes: bool,
     what: str,
-) -> list[RunInfo]:  # fmt: skip
+) -> list[RunInfo]:
     """The runs that a command is for; those of a filter once a person agreed.
 
     Raises:
@@ -353,9 +369,13 @@ def _meant(
 
 
 def _each(
-    session: Session, runs: Sequence[RunInfo], do: Callable[[RunHandle[Any]], dict[str, Any]],
-    tell: Callable[[Screen, Session, RunHandle[Any]], None], *, many: bool = False,
-) -> None:  # fmt: skip
+    session: Session,
+    runs: Sequence[RunInfo],
+    do: Callable[[RunHandle[Any]], dict[str, Any]],
+    tell: Callable[[Screen, Session, RunHandle[Any]], None],
+    *,
+    many: bool = False,
+) -> None:
     """Do it to each. What goes wrong with one is said, and the others are done all the same.
 
     Args:

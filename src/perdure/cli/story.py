@@ -202,9 +202,13 @@ def _at(root: Plain, path: Iterable[Any]) -> Any:
 
 
 def _item_lines(
-    sign: str, path: tuple[Any, ...], start: int, items: list[Plain], say: Say,
+    sign: str,
+    path: tuple[Any, ...],
+    start: int,
+    items: list[Plain],
+    say: Say,
     items_max: int | None,
-) -> Iterator[Text]:  # fmt: skip
+) -> Iterator[Text]:
     for index, item in enumerate(items[:items_max], start):
         yield line(sign, format_path((*path, index)), say(item))
     if items_max is not None and len(items) > items_max:

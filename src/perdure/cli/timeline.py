@@ -18,7 +18,7 @@ from perdure.cli.attention import (
     print_ways,
     print_ways_out,
     run_status,
-)  # fmt: skip
+)
 from perdure.cli.ledger import WholeOption, effect_json
 from perdure.cli.naming import RunArgument, find_run
 from perdure.cli.overview import Unreadable, tell_of
@@ -33,19 +33,31 @@ EVENTS = 40
 OTHERS = 10
 CALLS = ("step", "tool", "edit", "wait")
 MARK_STYLES = {
-    "stopped": "bold red", "cancelled": "dim", "set back": "magenta", "turn": "cyan",
+    "stopped": "bold red",
+    "cancelled": "dim",
+    "set back": "magenta",
+    "turn": "cyan",
     "refused": "red",
-}  # fmt: skip
+}
 
 
 def show(
-    ctx: typer.Context, run: RunArgument,
+    ctx: typer.Context,
+    run: RunArgument,
     number: Annotated[
-        int, typer.Option("-n", "--number", min=0, max=NUMBER_MAX,
-                          help="How many of the timeline's last lines; 0: all."),
+        int,
+        typer.Option(
+            "-n",
+            "--number",
+            min=0,
+            max=NUMBER_MAX,
+            help="How many of the timeline's last lines; 0: all.",
+        ),
     ] = EVENTS,
-    whole: WholeOption = False, store: StoreOption = None, as_json: JsonOption = False,
-) -> None:  # fmt: skip
+    whole: WholeOption = False,
+    store: StoreOption = None,
+    as_json: JsonOption = False,
+) -> None:
     """One run: its timeline of steps, tool calls and waits; where it is; what it waits for and
     asks; what it gave; and if it stands still, the way out."""
     with opened(ctx) as session:
@@ -130,9 +142,14 @@ def _print_head(console: Screen, session: Session, known: RunReport, executor: s
 
 
 def _print_timeline(
-    console: Screen, known: RunReport, executor: str | None, number: int, *, whole: bool,
+    console: Screen,
+    known: RunReport,
+    executor: str | None,
+    number: int,
+    *,
+    whole: bool,
     lost: bool,
-) -> None:  # fmt: skip
+) -> None:
     events = known.events
     console.print()
     if not events:
@@ -252,10 +269,11 @@ def _print_questions(console: Screen, session: Session, questions: Sequence[Ques
         console.print()
         console.print(
             text(
-                ("? ", "bold yellow"), (question.question, "bold"),
+                ("? ", "bold yellow"),
+                (question.question, "bold"),
                 f"  wants {wanted(question)}, since {moment(question.since)}",
             )
-        )  # fmt: skip
+        )
         command = session.command("answer", question.run, "VALUE", question=question.name)
         console.print(text(("  → ", "cyan"), (command, "bold")))
 
@@ -310,7 +328,9 @@ def _print_more(console: Screen, number: int) -> None:
 
 def _report_json(known: RunReport, executor: str | None) -> dict[str, Any]:
     return {
-        **plain.run_json(known.info), "executor": executor, "why": why_json(known.why),
+        **plain.run_json(known.info),
+        "executor": executor,
+        "why": why_json(known.why),
         "timeline": [event_json(event) for event in known.events],
         "places": {path: event_json(event) for path, event in known.places.items()},
         "questions": [
@@ -322,7 +342,7 @@ def _report_json(known: RunReport, executor: str | None) -> dict[str, Any]:
         ],
         "inbox": [message_json(message) for message in known.inbox],
         "children": [plain.run_json(child) for child in known.children],
-    }  # fmt: skip
+    }
 
 
 def event_json(event: Event) -> dict[str, Any]:
@@ -339,19 +359,29 @@ def message_json(message: Message) -> dict[str, Any]:
     """A message as a JSON object."""
     value = None if message.value is MISSING else plain.to_json(message.value)
     return {
-        "no": message.no, "kind": message.kind, "name": message.name, "key": message.key,
-        "who": message.who, "value": value, "at": plain.time_json(from_micros(message.at)),
-    }  # fmt: skip
+        "no": message.no,
+        "kind": message.kind,
+        "name": message.name,
+        "key": message.key,
+        "who": message.who,
+        "value": value,
+        "at": plain.time_json(from_micros(message.at)),
+    }
 
 
 def why_json(said: Explanation) -> dict[str, Any]:
     """Why a run is not moving, as a JSON object."""
     return {
-        "run": said.run, "status": said.status, "situation": said.situation, "why": said.why,
+        "run": said.run,
+        "status": said.status,
+        "situation": said.situation,
+        "why": said.why,
         "since": plain.time_json(said.since) if said.since is not None else None,
-        "executor": said.executor, "behind": said.behind, "workers": list(said.workers),
+        "executor": said.executor,
+        "behind": said.behind,
+        "workers": list(said.workers),
         "calls": [event_json(call) for call in said.calls],
         "last": event_json(said.last) if said.last is not None else None,
         "asked_to_end": plain.time_json(said.asked_to_end) if said.asked_to_end else None,
         "ways": [{"words": way.words, "command": list(way.command)} for way in said.ways],
-    }  # fmt: skip
+    }

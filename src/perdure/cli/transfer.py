@@ -28,7 +28,7 @@ from perdure.cli.session import (
     StoreOption,
     opened,
     where,
-)  # fmt: skip
+)
 from perdure.cli.terminal import bytes_out, stderr_console, stdout_console, text
 from perdure.cli.words import count, size
 from perdure.model import id_text
@@ -93,10 +93,12 @@ def export(
         what = f"the state of commit {said['seq']}" if state else count(said["commits"], "commit")
         console.print(
             text(
-                (agent, "bold"), f": {what} in ", (str(output), "bold"),
+                (agent, "bold"),
+                f": {what} in ",
+                (str(output), "bold"),
                 f", {size(output.stat().st_size)}",
             )
-        )  # fmt: skip
+        )
         if not state:
             console.print(text("root ", str(said["root"])))
 
@@ -123,9 +125,10 @@ def _refuse_store(path: Path, session: Session) -> None:
 
 def _is_store(path: Path) -> Conflict:
     return Conflict(
-        "is a store, with all of its agents; an export is of one agent", target=f"file {path}",
+        "is a store, with all of its agents; an export is of one agent",
+        target=f"file {path}",
         hint="name another file; `perdure import` brings an export into a store",
-    )  # fmt: skip
+    )
 
 
 @contextmanager
@@ -170,9 +173,7 @@ def _failed(what: str, path: str | Path, error: OSError) -> Exception:
     return UsageError(words) if wrong else PerdureError(words)
 
 
-def _write_log(
-    session: Session, agent: str, stream: BinaryIO, until: int | None
-) -> dict[str, Any]:  # fmt: skip
+def _write_log(session: Session, agent: str, stream: BinaryIO, until: int | None) -> dict[str, Any]:
     info = session.find(agent, deleted_too=True)
     with bar() as progress:
         progress.begin(f"exporting {agent}", until or info.seq)
@@ -188,11 +189,15 @@ def _write_state(
     past = handle.at(branch if at is None else where(handle, at))
     commit = past.commit
     said = {
-        "perdure_state": 1, "agent": agent, "seq": past.seq, "id": id_text(commit.id),
-        "at": plain.time_json(commit.at), "branch": commit.branch,
+        "perdure_state": 1,
+        "agent": agent,
+        "seq": past.seq,
+        "id": id_text(commit.id),
+        "at": plain.time_json(commit.at),
+        "branch": commit.branch,
         "schema": plain.schema_json(commit.schema_id, commit.schema_version),
         "exported_at": plain.time_json(datetime.now(UTC)),
-    }  # fmt: skip
+    }
     document = {**said, "state": plain.to_json(past.plain)}
     stream.write(plain.ascii_dumps(document).encode() + b"\n")
     return said
@@ -223,9 +228,11 @@ def import_(
         info = session.find(verified.agent, deleted_too=True)
         verified = session.store.agent_of(info).verify(anchor=read.root, progress=progress.at)
         said = {
-            "agent": verified.agent, "incarnation": info.incarnation,
-            "commits": verified.commits, "root": verified.root,
-        }  # fmt: skip
+            "agent": verified.agent,
+            "incarnation": info.incarnation,
+            "commits": verified.commits,
+            "root": verified.root,
+        }
         as_json = session.json
     if as_json:
         plain.put(said)

@@ -48,7 +48,7 @@ def trim(
     shrink: ShrinkOption = False,
     store: StoreOption = None,
     as_json: JsonOption = False,
-) -> None:  # fmt: skip
+) -> None:
     """Remove, for good, what agents did before a commit or longer ago: changes, records, states.
 
     The log says what went, and still proves itself: when and why each commit was made stays. So do
@@ -106,8 +106,9 @@ def _trim(session: Session, info: AgentInfo, chosen: str | timedelta) -> list[Tr
     except ImportError as error:
         raise Conflict(
             "is a LangGraph thread, and LangGraph is not installed here",
-            target=f"agent {info.name!r}", hint="pip install 'perdure[langgraph]'",
-        ) from error  # fmt: skip
+            target=f"agent {info.name!r}",
+            hint="pip install 'perdure[langgraph]'",
+        ) from error
     return PerdureSaver(session.store).trim(place, [info.name])
 
 
@@ -121,21 +122,26 @@ def _say(
 ) -> None:
     went = [one for one in done if one.removed]
     if session.json:
-        plain.put({
-            "trimmed": [plain.of(one) for one in went],
-            "kept": [{"agent": name, "why": str(error)} for name, error in kept],
-            "shrunk": shrink,
-        })  # fmt: skip
+        plain.put(
+            {
+                "trimmed": [plain.of(one) for one in went],
+                "kept": [{"agent": name, "why": str(error)} for name, error in kept],
+                "shrunk": shrink,
+            }
+        )
         return
     console = stdout_console()
     if not went:
         console.print(text(("✓ ", "bold green"), "nothing to remove"))
     for one in went:
-        console.print(text(
-            ("✓ ", "bold green"), (one.agent, "bold"),
-            f"  {count(one.removed, 'commit')} emptied, {size(one.freed)} free; "
-            f"whole from commit {one.before} on, {count(one.bases, 'earlier state')} kept",
-        ))  # fmt: skip
+        console.print(
+            text(
+                ("✓ ", "bold green"),
+                (one.agent, "bold"),
+                f"  {count(one.removed, 'commit')} emptied, {size(one.freed)} free; "
+                f"whole from commit {one.before} on, {count(one.bases, 'earlier state')} kept",
+            )
+        )
     for name, error in kept:
         console.print(text(("  kept ", "yellow"), (name, "bold"), f": {error.problem}"))
         if not isinstance(error, Conflict):

@@ -12,9 +12,14 @@ from perdure.core.values import zones
 REMOVED = "removed by retention"
 
 STATUS_STYLES = {
-    "running": "cyan", "pending": "cyan", "waiting": "yellow", "needs_attention": "bold red",
-    "done": "green", "failed": "red", "cancelled": "dim",
-}  # fmt: skip
+    "running": "cyan",
+    "pending": "cyan",
+    "waiting": "yellow",
+    "needs_attention": "bold red",
+    "done": "green",
+    "failed": "red",
+    "cancelled": "dim",
+}
 
 
 def cut(words: str, limit: int | None) -> str:

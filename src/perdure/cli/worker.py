@@ -24,10 +24,18 @@ from perdure.types import WorkerEvent
 from perdure.visible import visible
 
 STYLES = {
-    **STATUS_STYLES, "ready": "green", "started": "cyan", "resumed": "cyan", "draining": "yellow",
-    "left": "yellow", "lost": "yellow", "trouble": "red", "unavailable": "bold red",
-    "available": "green", "stopped": "dim",
-}  # fmt: skip
+    **STATUS_STYLES,
+    "ready": "green",
+    "started": "cyan",
+    "resumed": "cyan",
+    "draining": "yellow",
+    "left": "yellow",
+    "lost": "yellow",
+    "trouble": "red",
+    "unavailable": "bold red",
+    "available": "green",
+    "stopped": "dim",
+}
 KIND_WIDTH = max(map(len, STYLES))
 NAMES_SHOWN = 20
 
@@ -44,15 +52,19 @@ def worker(
     ],
     queue: Annotated[
         list[str] | None,
-        typer.Option("--queue", "-q", metavar="NAME", help="Pick up runs of this queue; may be "
-                     "said several times. Default: default."),
+        typer.Option(
+            "--queue",
+            "-q",
+            metavar="NAME",
+            help="Pick up runs of this queue; may be said several times. Default: default.",
+        ),
     ] = None,
     limit: Annotated[
         int, typer.Option("--limit", "-l", min=1, help="How many runs to execute at a time.")
     ] = 8,
     store: StoreOption = None,
     as_json: JsonOption = False,
-) -> None:  # fmt: skip
+) -> None:
     """Run what `store.start` asked for, go on with what waited, and take over what the executors
     that died had.
 

@@ -28,9 +28,13 @@ class Wanted:
     """
 
     def __init__(
-        self, reader: LogReader, said: Trim | None, needed: Iterable[int],
-        origins: Mapping[int, int], hashes: dict[int, str],
-    ) -> None:  # fmt: skip
+        self,
+        reader: LogReader,
+        said: Trim | None,
+        needed: Iterable[int],
+        origins: Mapping[int, int],
+        hashes: dict[int, str],
+    ) -> None:
         self._reader = reader
         self._said = said
         self._hashes = hashes

@@ -120,9 +120,10 @@ def purge_name(backend: Backend, name: str) -> Purged:
     deleted = [info for info in found if info is not None and info.deleted]
     if not deleted:
         raise NotFound(
-            "there is no deleted agent of that name", target=f"agent {name!r}",
+            "there is no deleted agent of that name",
+            target=f"agent {name!r}",
             hint="only what was deleted, by store.delete(name), can be purged",
-        )  # fmt: skip
+        )
     done: list[AgentInfo] = []
     kept: list[AgentInfo] = []
     for info in deleted:
@@ -207,14 +208,16 @@ def verify_grave(backend: Backend, reader: LogReader, anchor: str | None) -> Ver
     last = reader.commit(seq)
     if last.cause.kind != "delete" or not any(map(deletes, last.typed)):
         raise Corrupt(
-            "its log was purged, and does not end with its deletion", target=reader.target(seq),
+            "its log was purged, and does not end with its deletion",
+            target=reader.target(seq),
             hint=chain.HINT,
-        )  # fmt: skip
+        )
     if anchor is not None and anchor not in (id_text(last.id), id_text(last.prev)):
         raise Conflict(
-            f"the anchor {anchor} cannot be looked up: the log was purged", target=reader.target(),
+            f"the anchor {anchor} cannot be looked up: the log was purged",
+            target=reader.target(),
             hint="only its last two ids are known; verify a copy that was made before",
-        )  # fmt: skip
+        )
     return Verified(reader.name, last.seq, 0, last.id, True)
 
 

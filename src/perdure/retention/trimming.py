@@ -77,9 +77,11 @@ class Trimmed(Struct, frozen=True):
 
 
 def trim(
-    context: Context, reader: LogReader, before: int,
+    context: Context,
+    reader: LogReader,
+    before: int,
     also: TellStays | None = None,
-) -> Trimmed:  # fmt: skip
+) -> Trimmed:
     """Remove what is before a commit.
 
     An unfinished run holds all since its current turn began.
@@ -93,8 +95,9 @@ def trim(
     if also is None and _first_known(reader).schema_id == THREAD:
         raise Conflict(
             "is a LangGraph thread, which has more than its branches' heads to keep",
-            target=reader.target(), hint="PerdureSaver.trim, or `perdure trim`, does that",
-        )  # fmt: skip
+            target=reader.target(),
+            hint="PerdureSaver.trim, or `perdure trim`, does that",
+        )
     scan = _Scan(reader, knows_all=also is not None)
     for _ in chances():
         _refuse_copied(context.backend, reader)
@@ -122,9 +125,10 @@ def trim(
             freed = max(0, size - _size(context.backend, reader))
             return Trimmed(reader.name, said.before, removed, len(said.bases), freed, said.at)
     raise Conflict(
-        "others go on from what was to be removed", target=reader.target(),
+        "others go on from what was to be removed",
+        target=reader.target(),
         hint="nothing was removed; make the call again",
-    )  # fmt: skip
+    )
 
 
 def _first_known(reader: LogReader) -> Commit:
@@ -144,9 +148,10 @@ def _refuse_copied(backend: Backend, reader: LogReader) -> None:
     user = needed_by(backend, info) if info is not None else None
     if user is not None:
         raise Conflict(
-            f"its log is read by {user!r}, a copy of it", target=reader.target(),
+            f"its log is read by {user!r}, a copy of it",
+            target=reader.target(),
             hint="delete the copy first, or keep the history for as long as it lives",
-        )  # fmt: skip
+        )
 
 
 class _Scan:
@@ -247,9 +252,10 @@ class _Scan:
     def needed(self, backend: Backend) -> set[int]:
         """The seqs before the horizon whose states something reads or builds on."""
         named = {
-            ref.seq for ref in backend.refs(self._reader.no)
+            ref.seq
+            for ref in backend.refs(self._reader.no)
             if not ref.deleted and ref.name != RETENTION
-        }  # fmt: skip
+        }
         crossed = {seq for parents in self._parents[self.horizon - 1 :] for seq in parents}
         return {seq for seq in named | crossed if seq < self.horizon}
 
@@ -265,9 +271,10 @@ class _Scan:
         stay |= wanted.states
         behind = max(self._damaged - {*self._gone}, default=0)
         removed = stretches(
-            seq for seq in range(1, self.horizon)
+            seq
+            for seq in range(1, self.horizon)
             if (seq > behind and seq not in stay) or (said is not None and said.has_removed(seq))
-        )  # fmt: skip
+        )
         hashes = {seq: self._hashes[seq] for seq in wanted.states}
         return Trim(0, self.end, self._last_word, self.horizon, removed, hashes)
 
@@ -283,9 +290,17 @@ def _say(context: Context, reader: LogReader, word: Trim) -> None:
     # Each begins at the first commit, which stays: else the second would need the state of the one
     # before it.
     draft = chain.Draft(
-        reader.name, reader.incarnation, RETENTION, (1,), first.schema_id, first.schema_version,
-        context.executor, 0, cause, chain.pack_payload((), [word.record()]),
-    )  # fmt: skip
+        reader.name,
+        reader.incarnation,
+        RETENTION,
+        (1,),
+        first.schema_id,
+        first.schema_version,
+        context.executor,
+        0,
+        cause,
+        chain.pack_payload((), [word.record()]),
+    )
     riders = Riders(sync=True, trims=word.previous)
     context.submit(Proposal(draft, reader.no, word.previous or None, riders))
 
@@ -348,8 +363,9 @@ def _keep_bases(backend: Backend, reader: LogReader, said: Trim, word: int) -> b
         if found != wanted:
             raise Corrupt(
                 f"its state hashes to {found}, and is to be kept as {wanted}",
-                target=reader.target(folded.seq), hint=chain.HINT,
-            )  # fmt: skip
+                target=reader.target(folded.seq),
+                hint=chain.HINT,
+            )
         kept = remains.write_base(row.payload, folded.state)
         if not backend.trim(reader.no, word, {folded.seq: kept}):
             return False

@@ -52,9 +52,11 @@ def saving(working: WorkingCopy[T], state: T, cause: Cause) -> Flow[Commit | Non
 
 
 def checkpointing(
-    working: WorkingCopy[Any], name: str, config: Mapping[str, Any] | None,
+    working: WorkingCopy[Any],
+    name: str,
+    config: Mapping[str, Any] | None,
     dependencies: Iterable[str],
-) -> Flow[Checkpoint]:  # fmt: skip
+) -> Flow[Checkpoint]:
     """Name the branch's head as a recovery point."""
     name = check_label(name)
 
@@ -64,16 +66,26 @@ def checkpointing(
         working.schema.build_stored(working.plain, working.name, working.seq)
         run = next(iter(unfinished_runs(working)), None)
         return Checkpoint(
-            name, HERE, checkpoints.state_hash(working.plain), *working.schema_to_write(),
-            checkpoints.config_hash(config), checkpoints.versions(dependencies),
-            run.id if run else None, _position(working, run) if run else None,
-        )  # fmt: skip
+            name,
+            HERE,
+            checkpoints.state_hash(working.plain),
+            *working.schema_to_write(),
+            checkpoints.config_hash(config),
+            checkpoints.versions(dependencies),
+            run.id if run else None,
+            _position(working, run) if run else None,
+        )
 
     point: Checkpoint = yield prepare
     record = {
-        "t": "checkpoint", "name": name, "state": point.state_hash, "config": point.config_hash,
-        "dependencies": dict(point.dependencies), "run": point.run, "position": point.position,
-    }  # fmt: skip
+        "t": "checkpoint",
+        "name": name,
+        "state": point.state_hash,
+        "config": point.config_hash,
+        "dependencies": dict(point.dependencies),
+        "run": point.run,
+        "position": point.position,
+    }
     yield from working.creating()
     riders = Riders(records=[record], checkpoint=point)
     made = yield from working.committing_delta([], Cause("checkpoint", name), riders)
@@ -104,15 +116,16 @@ def forking(working: WorkingCopy[Any], name: str, at: Callable[[], int] | None) 
     target = head if target is None else target
     yield from committing_move(
         working, head, target, Cause("fork", name, refers=(target,)), branch=name
-    )  # fmt: skip
+    )
 
 
 def _check_new(working: WorkingCopy[Any], name: str) -> None:
     if name == working.branch:
         raise Conflict(
-            f"the name {name!r} is taken", target=f"agent {working.name!r}",
+            f"the name {name!r} is taken",
+            target=f"agent {working.name!r}",
             hint="choose another name",
-        )  # fmt: skip
+        )
 
 
 def deleting_branch(working: WorkingCopy[Any], name: str) -> Flow[Commit]:
@@ -124,9 +137,10 @@ def deleting_branch(working: WorkingCopy[Any], name: str) -> Flow[Commit]:
         )
     if name == working.branch:
         raise Conflict(
-            "a branch cannot delete itself", target=f"agent {working.name!r}, branch {name!r}",
+            "a branch cannot delete itself",
+            target=f"agent {working.name!r}, branch {name!r}",
             hint="call it on a handle of another branch, e.g. agent.branch('main')",
-        )  # fmt: skip
+        )
 
     def prepare() -> None:
         working.reader.ref(name)
@@ -136,7 +150,7 @@ def deleting_branch(working: WorkingCopy[Any], name: str) -> Flow[Commit]:
                 f"run {visible(run.id)} has it, and is not finished ({run.status})",
                 target=f"agent {working.name!r}, branch {name!r}",
                 hint=f"let it finish, or end it first: `{shell.perdure('cancel', run.id)}`",
-            )  # fmt: skip
+            )
 
     yield prepare
     riders = Riders(records=[{"t": "branch-deleted", "name": name}], drop_branch=name)

@@ -59,19 +59,26 @@ def versions(names: Iterable[str]) -> dict[str, str]:
             found[name] = metadata.version(name)
         except metadata.PackageNotFoundError:
             raise NotFound(
-                "is not installed", target=f"distribution {name!r}",
+                "is not installed",
+                target=f"distribution {name!r}",
                 hint="name distributions as `pip list` does",
-            ) from None  # fmt: skip
+            ) from None
     return found
 
 
 def recorded(record: records.Checkpoint, commit: Commit) -> Checkpoint:
     """The checkpoint that a commit's record ``checkpoint`` says."""
     return Checkpoint(
-        record.name, record.seq or commit.seq, record.state, commit.schema_id,
-        commit.schema_version, record.config, dict(record.dependencies or {}), record.run,
+        record.name,
+        record.seq or commit.seq,
+        record.state,
+        commit.schema_id,
+        commit.schema_version,
+        record.config,
+        dict(record.dependencies or {}),
+        record.run,
         record.position,
-    )  # fmt: skip
+    )
 
 
 def check_state(checkpoint: Checkpoint, state: Plain, target: str) -> None:
@@ -86,9 +93,12 @@ def check_state(checkpoint: Checkpoint, state: Plain, target: str) -> None:
 
 
 def compare(
-    checkpoint: Checkpoint, *, schema_id: str, schema_version: tuple[int, int],
+    checkpoint: Checkpoint,
+    *,
+    schema_id: str,
+    schema_version: tuple[int, int],
     config: Mapping[str, Any] | None,
-) -> list[Mismatch]:  # fmt: skip
+) -> list[Mismatch]:
     """What differs between a checkpoint's surroundings and those of now."""
     from importlib import metadata
 

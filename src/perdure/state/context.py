@@ -177,14 +177,18 @@ class Context:
                 return answer
             if answer.deleted:
                 raise NotFound(
-                    "was deleted", target=f"branch {branch!r}",
+                    "was deleted",
+                    target=f"branch {branch!r}",
                     hint="a late call cannot bring it back; open the agent anew for another one",
-                )  # fmt: skip
+                )
             if answer.held is not None and self.backend.alive(answer.holder or ""):
                 raise HeldError(
-                    f"executor {answer.holder} is running on it", target=f"branch {branch!r}",
-                    hint="stand by until it ends", branch=branch, holder=answer.holder or "?",
+                    f"executor {answer.holder} is running on it",
+                    target=f"branch {branch!r}",
+                    hint="stand by until it ends",
+                    branch=branch,
+                    holder=answer.holder or "?",
                     held=answer.held,
-                )  # fmt: skip
+                )
             over = answer.held
         raise Conflict("its lease changes hands too fast", target=f"branch {branch!r}")

@@ -37,14 +37,22 @@ def create_along(
     """
     check_cause(cause)
     draft = chain.Draft(
-        working.name, working.incarnation, working.branch, (1,), *working.schema_to_write(),
-        working.context.executor, epoch, cause, chain.pack_payload((), riders.records),
-    )  # fmt: skip
+        working.name,
+        working.incarnation,
+        working.branch,
+        (1,),
+        *working.schema_to_write(),
+        working.context.executor,
+        epoch,
+        cause,
+        chain.pack_payload((), riders.records),
+    )
     along = Proposal(draft, None, 1, riders, epoch)
     created = drive(working.context, working.creating(along=along))
     if created is None or along.committed is None:
         raise Conflict(
-            "the agent was created meanwhile", target=f"agent {working.name!r}",
+            "the agent was created meanwhile",
+            target=f"agent {working.name!r}",
             hint="open it again",
-        )  # fmt: skip
+        )
     return created, along.committed

@@ -142,9 +142,10 @@ class Edit(ToEnter, Generic[T]):
         holder = self._holder
         if not working.lock.take(holder, LOCK_MAX_S):
             raise Conflict(
-                "another thread has an edit of this handle open", target=f"agent {working.name!r}",
+                "another thread has an edit of this handle open",
+                target=f"agent {working.name!r}",
                 hint="open a handle per thread: store.agent(…)",
-            )  # fmt: skip
+            )
         try:
             if working.editing:
                 working.refuse_inside_edit()
@@ -160,9 +161,11 @@ class Edit(ToEnter, Generic[T]):
 
     @ends_block
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None,
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
         trace: TracebackType | None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         try:
             if kind is not None:
                 self._block.abandon()

@@ -26,9 +26,7 @@ def drive(context: Context, flow: Flow[R]) -> R:
         wanted = next(flow)
         while True:
             try:
-                result = (
-                    context.submit(wanted) if isinstance(wanted, Proposal) else wanted()
-                )  # fmt: skip
+                result = context.submit(wanted) if isinstance(wanted, Proposal) else wanted()
             except BaseException as error:
                 wanted = flow.throw(error)
             else:
@@ -43,9 +41,7 @@ def drive(context: Context, flow: Flow[R]) -> R:
 def next_proposal(flow: Flow[Any], outcome: Any) -> Proposal:
     """Send an operation what came of its last proposal (None: it begins), and do what it wants
     until it proposes again."""
-    wanted = (
-        flow.throw(outcome) if isinstance(outcome, BaseException) else flow.send(outcome)
-    )  # fmt: skip
+    wanted = flow.throw(outcome) if isinstance(outcome, BaseException) else flow.send(outcome)
     while not isinstance(wanted, Proposal):
         try:
             result = wanted()

@@ -21,9 +21,11 @@ def initial_state(schema: Schema[Any], given: Any, agent: str) -> Plain:
     if given is MISSING:
         words = "the agent does not exist, and its schema cannot be made without values"
         return default_state(
-            schema, words, f"agent {agent!r}",
+            schema,
+            words,
+            f"agent {agent!r}",
             "store.agent(…, initial={}), whose first commit creates it",
-        )  # fmt: skip
+        )
     return schema.take(given, (), aliases_refused=True)
 
 

@@ -41,9 +41,14 @@ def find_head(working: WorkingCopy[Any]) -> int:
 
 
 def commit_move(
-    working: WorkingCopy[Any], head: int, target: int, cause: Cause, riders: Riders = NOTHING, *,
+    working: WorkingCopy[Any],
+    head: int,
+    target: int,
+    cause: Cause,
+    riders: Riders = NOTHING,
+    *,
     branch: str | None = None,
-) -> Committed:  # fmt: skip
+) -> Committed:
     """A commit without delta whose state is that of `target`.
 
     Args:
@@ -55,9 +60,14 @@ def commit_move(
 
 
 def committing_move(
-    working: WorkingCopy[Any], head: int, target: int, cause: Cause, riders: Riders = NOTHING, *,
+    working: WorkingCopy[Any],
+    head: int,
+    target: int,
+    cause: Cause,
+    riders: Riders = NOTHING,
+    *,
     branch: str | None = None,
-) -> Flow[Committed]:  # fmt: skip
+) -> Flow[Committed]:
     """The operation behind `commit_move`."""
     working.refuse_inside_edit()
     check_cause(cause)
@@ -65,10 +75,17 @@ def committing_move(
     parent: Commit = yield partial(reader.peek, target)
     riders = replace(riders, trims=(yield partial(reader.kept, target)))
     draft = chain.Draft(
-        working.name, reader.incarnation, branch or working.branch, (target,), parent.schema_id,
-        parent.schema_version, working.context.executor, working.epoch or 0, cause,
+        working.name,
+        reader.incarnation,
+        branch or working.branch,
+        (target,),
+        parent.schema_id,
+        parent.schema_version,
+        working.context.executor,
+        working.epoch or 0,
+        cause,
         chain.pack_payload((), riders.records),
-    )  # fmt: skip
+    )
     proposal = working.propose(draft, None if branch else head, riders)
     if parent.cause.kind in ("fork", *MOVES):
         proposal.snapshot = yield partial(_snapshot, working, target)

@@ -17,16 +17,18 @@ def not_created(agent: str) -> NotFound:
 
 def no_first_branch(agent: str, branch: str) -> NotFound:
     return NotFound(
-        "has no commits yet", target=f"agent {agent!r}, branch {branch!r}",
+        "has no commits yet",
+        target=f"agent {agent!r}, branch {branch!r}",
         hint="its first commit makes the branch 'main'; fork from there",
-    )  # fmt: skip
+    )
 
 
 def no_branch(agent: str, branch: str) -> NotFound:
     return NotFound(
-        f"{branch!r} is a checkpoint, not a branch", target=f"agent {agent!r}",
+        f"{branch!r} is a checkpoint, not a branch",
+        target=f"agent {agent!r}",
         hint="agent.at(name) shows its state, agent.fork(new, at=name) works from it",
-    )  # fmt: skip
+    )
 
 
 def deleted(agent: str, branch: str) -> NotFound:
@@ -37,7 +39,8 @@ def deleted(agent: str, branch: str) -> NotFound:
 
 def other_schema(agent: str, stored: str, own: Schema[Any]) -> SchemaError:
     return SchemaError(
-        f"its state was written under schema {stored!r}, not {own.id!r}", target=f"agent {agent!r}",
+        f"its state was written under schema {stored!r}, not {own.id!r}",
+        target=f"agent {agent!r}",
         hint=f"open it with that type; or, where that was renamed, say so: "
         f"perdure.Schema({class_label(own.type)}, id={stored!r})",
-    )  # fmt: skip
+    )

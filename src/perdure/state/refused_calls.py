@@ -7,13 +7,15 @@ from perdure.errors import Conflict
 
 def inside_edit(agent: str) -> Conflict:
     return Conflict(
-        "not inside an open edit", target=f"agent {agent!r}",
+        "not inside an open edit",
+        target=f"agent {agent!r}",
         hint="end the block first, or use another handle: store.agent(…)",
-    )  # fmt: skip
+    )
 
 
 def stores_own(agent: str, branch: str) -> Conflict:
     return Conflict(
         f"the branch {branch!r} is the store's own, and only read",
-        target=f"agent {agent!r}", hint="fork it, or write to a branch of your own",
-    )  # fmt: skip
+        target=f"agent {agent!r}",
+        hint="fork it, or write to a branch of your own",
+    )

@@ -24,7 +24,7 @@ def refuse_awaitable(result: object, fn: Callable[..., object], agent: str) -> N
 
 def refuse_new_state(
     result: object, fn: Callable[..., object], block: Block[Any], agent: str
-) -> None:  # fmt: skip
+) -> None:
     """Raise TypeError for another state than the draft, where that was not changed: reducers of
     other libraries return the next one."""
     if not block.untouched or not _is_next(result, block.state):

@@ -153,9 +153,12 @@ class ViewedCopy(WorkingCopy[T]):
 def copy_at(working: WorkingCopy[T], seq: int, live: Any = MISSING) -> WorkingCopy[T]:
     """Another copy of the branch, at an earlier commit, with this live object."""
     copy: WorkingCopy[T] = WorkingCopy(
-        working.context, working.name, working.schema, working.branch,
+        working.context,
+        working.name,
+        working.schema,
+        working.branch,
         incarnation=working.reader.incarnation,
-    )  # fmt: skip
+    )
     copy._adopt(working.reader.fold(seq))
     copy._live.value = live
     return copy

@@ -61,9 +61,14 @@ class SinceSnapshot:
         policy = context.snapshots
         ages = self._at and policy.every_seconds is not None
         return policy.due(
-            self._weight, self._wrote, self._holds, self._commits,
-            (context.backend.now() - self._at) / 1e6 if ages else 0.0, cause.kind, cause.what,
-        )  # fmt: skip
+            self._weight,
+            self._wrote,
+            self._holds,
+            self._commits,
+            (context.backend.now() - self._at) / 1e6 if ages else 0.0,
+            cause.kind,
+            cause.what,
+        )
 
     def write(
         self, state: Plain, agent: str, incarnation: int, parent: int

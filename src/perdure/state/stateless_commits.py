@@ -26,7 +26,15 @@ def note(
     """
     check_cause(cause)
     draft = chain.Draft(
-        reader.name, reader.incarnation, branch, (head.seq,), head.schema_id, head.schema_version,
-        context.executor, 0, cause, chain.pack_payload([], riders.records),
-    )  # fmt: skip
+        reader.name,
+        reader.incarnation,
+        branch,
+        (head.seq,),
+        head.schema_id,
+        head.schema_version,
+        context.executor,
+        0,
+        cause,
+        chain.pack_payload([], riders.records),
+    )
     return context.submit(Proposal(draft, reader.no, head.seq, riders))

@@ -55,9 +55,10 @@ def refuse_undo(reader: LogReader, branch: str, seq: int, path: Iterable[Commit]
     back = shell.perdure("rollback", reader.name, str(before), **_on(branch))
     raise Conflict(
         f"cannot undo commit {seq}: a LangGraph thread goes back as a whole, with what its tasks "
-        "wait for and wrote", target=_target(reader.name, branch),
+        "wait for and wrote",
+        target=_target(reader.name, branch),
         hint=f"`{back}` goes back to before it",
-    )  # fmt: skip
+    )
 
 
 def refuse_redo(reader: LogReader, branch: str, path: Iterable[Commit]) -> None:
@@ -75,9 +76,10 @@ def refuse_redo(reader: LogReader, branch: str, path: Iterable[Commit]) -> None:
     raise Conflict(
         "cannot redo: a LangGraph thread goes back, and forward again, as a whole",
         target=_target(reader.name, branch),
-        hint=f"`{back}` goes forward to before the rollback" if move else
-        f"`{back}` goes to any commit that `{log}` shows",
-    )  # fmt: skip
+        hint=f"`{back}` goes forward to before the rollback"
+        if move
+        else f"`{back}` goes to any commit that `{log}` shows",
+    )
 
 
 def refuse_inner(reader: LogReader, branch: str) -> None:
@@ -86,9 +88,10 @@ def refuse_inner(reader: LogReader, branch: str) -> None:
         return
     back = shell.perdure("rollback", reader.name, "SEQ")
     raise Conflict(
-        "a subgraph's line does not go back alone", target=_target(reader.name, branch),
+        "a subgraph's line does not go back alone",
+        target=_target(reader.name, branch),
         hint=f"`{back}` moves the thread back to a commit, with all its lines",
-    )  # fmt: skip
+    )
 
 
 def refuse_thinned(reader: LogReader, branch: str, seq: int) -> None:
@@ -108,7 +111,7 @@ def refuse_thinned(reader: LogReader, branch: str, seq: int) -> None:
         target=_target(reader.name, branch),
         hint=f"it goes back to commit {said.before} and those behind it, and to checkpoints; a copy"
         " of the store, or an export, from before that has it",
-    )  # fmt: skip
+    )
 
 
 def _is_named(commit: Commit) -> bool:

@@ -50,9 +50,12 @@ class BranchMove(Struct, frozen=True):
 
 
 def moving(
-    working: WorkingCopy[Any], target: Callable[[], int], cause: Callable[[int], Cause], *,
+    working: WorkingCopy[Any],
+    target: Callable[[], int],
+    cause: Callable[[int], Cause],
+    *,
     cancel_run: bool,
-) -> Flow[BranchMove]:  # fmt: skip
+) -> Flow[BranchMove]:
     """Make the state of `target` the branch's, as a new commit."""
     flag(cancel_run, "cancel_run=")
 
@@ -64,9 +67,10 @@ def moving(
         refuse_thinned(reader, branch, seq)
         cancelled = _cancelled(working, cancel_run)
         left = [
-            commit for commit in _left_behind(reader, head, seq)
+            commit
+            for commit in _left_behind(reader, head, seq)
             if commit.trimmed or commit.damaged or commit.records
-        ]  # fmt: skip
+        ]
         return head, seq, _riders(working, cancelled), left
 
     while True:
@@ -127,8 +131,9 @@ def _going_back(
         except OpError as error:  # e.g. a log whose undo says that it took back what it did not
             raise Corrupt(
                 f"what its log says of undos does not fit its state: {error}",
-                target=_target(working), hint=chain.HINT,
-            ) from error  # fmt: skip
+                target=_target(working),
+                hint=chain.HINT,
+            ) from error
         _tell(working, riders)
         return BranchMove(made.read(), calls)
 
@@ -205,14 +210,15 @@ def _riders(working: WorkingCopy[Any], cancelled: Sequence[RunInfo]) -> Riders:
         records=[one.noted_in({"t": "run-cancelled", "run": one.run}) for one in unused],
         runs=cancelled,
         sends=[
-            message for run, one in zip(cancelled, unused, strict=True)
+            message
+            for run, one in zip(cancelled, unused, strict=True)
             for message in to_family(
                 working.context.backend, run, working.reader, one.asked, cancelled
             )
         ],
         consumed=[message.no for one in unused for message in (*one.asked, *one.cancels)],
         read_to={run: no for one in unused for run, no in one.read_to.items()},
-    )  # fmt: skip
+    )
 
 
 def _tell(working: WorkingCopy[Any], riders: Riders) -> None:

@@ -19,19 +19,22 @@ def hindrance(working: WorkingCopy[Any], kind: str, plan: Plan) -> PerdureError 
         which = "it" if plan.elder.seq == latest else f"commit {plan.elder.seq}, of the same group,"
         return Conflict(
             f"cannot {kind} commit {latest}: {which} {_of_another_version(working, plan.elder)}",
-            target=target, hint=_way_back(working, plan.elder),
-        )  # fmt: skip
+            target=target,
+            hint=_way_back(working, plan.elder),
+        )
     if plan.lacks:
         return NotFound(
-            f"cannot {kind} commit {latest}: {_lacking(plan)}", target=target,
+            f"cannot {kind} commit {latest}: {_lacking(plan)}",
+            target=target,
             hint=working.reader.trimmed(plan.lacks).hint,
-        )  # fmt: skip
+        )
     if plan.blocked_by:
         where = ", ".join(f"{path} (commit {seq})" for seq, path in plan.blocked_by[:5])
         return Conflict(
-            f"cannot {kind} commit {plan.seqs[0]}: later commits touched {where}", target=target,
+            f"cannot {kind} commit {plan.seqs[0]}: later commits touched {where}",
+            target=target,
             hint="roll back to before them, or make the change by hand in an edit",
-        )  # fmt: skip
+        )
     return None
 
 

@@ -178,9 +178,18 @@ class Refused(Struct, frozen=True):
     """
 
     why: Literal[
-        "stale", "moved", "exists", "held", "fenced", "gone", "key", "consumed", "unread",
-        "trimmed", "leaves",
-    ]  # fmt: skip
+        "stale",
+        "moved",
+        "exists",
+        "held",
+        "fenced",
+        "gone",
+        "key",
+        "consumed",
+        "unread",
+        "trimmed",
+        "leaves",
+    ]
     ref: Ref | None = None
     seq: int = 0
     asked: bytes = b""

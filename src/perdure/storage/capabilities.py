@@ -125,10 +125,16 @@ class Inbox(Protocol):
         ...
 
     def inbox(
-        self, run: str | None = None, *, agent: str | None = None, kind: MessageKind | None = None,
-        name: str | None = None, limit: int | None = None, newest_first: bool = False,
+        self,
+        run: str | None = None,
+        *,
+        agent: str | None = None,
+        kind: MessageKind | None = None,
+        name: str | None = None,
+        limit: int | None = None,
+        newest_first: bool = False,
         after: int = 0,
-    ) -> list[Message]:  # fmt: skip
+    ) -> list[Message]:
         """Messages that no commit took out yet, of one run, of one agent or of all, in the order
         they came; each condition narrows. Costs what it returns, and what `name` passes over.
 
@@ -152,8 +158,15 @@ INBOX = Capability[Inbox]("inbox")
 class Leases(Protocol):
     """One owner at a time of a branch (I4)."""
 
-    def lease(self, no: int, branch: str, executor: str | None, *,
-              over: int | None = None, release: int | None = None) -> Lease | Ref:  # fmt: skip
+    def lease(
+        self,
+        no: int,
+        branch: str,
+        executor: str | None,
+        *,
+        over: int | None = None,
+        release: int | None = None,
+    ) -> Lease | Ref:
         """Take or give back the lease of a branch, durably, in a transaction of its own (I4).
 
         Taken for `executor`, with the next epoch, if none is held or the one held is `over`.
@@ -342,8 +355,9 @@ REMOVAL = Capability[Removal]("removal")
 class Upkeep(Protocol):
     """Housekeeping of what the backend keeps its bytes in."""
 
-    def maintain(self, what: Literal["sizes", "check", "clean", "shrink", "flush"], *,
-                 no: int | None = None) -> Sizes:  # fmt: skip
+    def maintain(
+        self, what: Literal["sizes", "check", "clean", "shrink", "flush"], *, no: int | None = None
+    ) -> Sizes:
         """Housekeeping: count bytes; read every page and check it; tidy the files; give the room
         that is free in them back to the system, which may keep all writers waiting; make all that
         was acknowledged durable.

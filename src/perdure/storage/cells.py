@@ -33,6 +33,7 @@ def value_of(cell: bytes, agent: str) -> Plain:
         return codec.decode(cell)
     except UndecodableError as error:
         raise Corrupt(
-            f"a value of a run or a message cannot be read ({error})", target=f"agent {agent!r}",
+            f"a value of a run or a message cannot be read ({error})",
+            target=f"agent {agent!r}",
             hint=chain.HINT,
-        ) from error  # fmt: skip
+        ) from error

@@ -11,10 +11,11 @@ NUMBER_DIGITS = 19
 def foreign_cursor(url: str) -> NotFound:
     """For a cursor that does not lead to a place in this store's feed."""
     return NotFound(
-        "that is no place in this store's feed", target=f"store {url}",
+        "that is no place in this store's feed",
+        target=f"store {url}",
         hint="a cursor serves only the store that gave it, and not one that was restored from an "
         "older copy; begin with an empty one: what was had already comes again",
-    )  # fmt: skip
+    )
 
 
 def number_of(cursor: str) -> int:

@@ -35,9 +35,12 @@ STORE_MARK = b"Prdu"
 
 
 def locate(
-    url: str | os.PathLike[str], *, durability: Durability = "sync", create: bool = True,
+    url: str | os.PathLike[str],
+    *,
+    durability: Durability = "sync",
+    create: bool = True,
     clock: Clock = wall_clock,
-) -> Backend:  # fmt: skip
+) -> Backend:
     """Open the backend of a URL.
 
     Args:
@@ -89,9 +92,7 @@ def url_text(url: str | os.PathLike[str]) -> str:
     return text
 
 
-def rebuild_checksums(
-    url: str | os.PathLike[str], asks: Asks, *, take_incomplete: bool
-) -> str:  # fmt: skip
+def rebuild_checksums(url: str | os.PathLike[str], asks: Asks, *, take_incomplete: bool) -> str:
     """See `perdure.storage.sqlite.repair`; other backends keep no page checksums of their own."""
     from perdure.storage.sqlite.repair import rebuild_checksums as rebuild
 

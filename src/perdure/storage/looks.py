@@ -28,8 +28,15 @@ class Reads(Protocol):
     def ref(self, no: int, name: str) -> Ref | None: ...
     def refs(self, no: int) -> list[Ref]: ...
     def snapshot(self, no: int, seq: int) -> StoredSnapshot | None: ...
-    def read(self, no: int, first: int, last: int, *, newest_first: bool = False,
-             limit: int | None = None) -> list[StoredCommit]: ...  # fmt: skip
+    def read(
+        self,
+        no: int,
+        first: int,
+        last: int,
+        *,
+        newest_first: bool = False,
+        limit: int | None = None,
+    ) -> list[StoredCommit]: ...
     def runs(self, query: RunQuery) -> list[RunInfo]: ...
 
 
@@ -154,9 +161,14 @@ class Look:
         return [message for message in self._seen.messages if kind in (None, message.kind)]
 
     def read(
-        self, no: int, first: int, last: int, *, newest_first: bool = False,
+        self,
+        no: int,
+        first: int,
+        last: int,
+        *,
+        newest_first: bool = False,
         limit: int | None = None,
-    ) -> list[StoredCommit]:  # fmt: skip
+    ) -> list[StoredCommit]:
         """As `Backend.read`."""
         known = self._commits if self._seen and self._seen.agent else []
         here = self._seen and self._seen.agent and self._seen.agent.no == no

@@ -77,8 +77,15 @@ class LogStorage(Protocol):
         """Agents that are not deleted, by name, after `after`."""
         ...
 
-    def read(self, no: int, first: int, last: int, *, newest_first: bool = False,
-             limit: int | None = None) -> list[StoredCommit]:  # fmt: skip
+    def read(
+        self,
+        no: int,
+        first: int,
+        last: int,
+        *,
+        newest_first: bool = False,
+        limit: int | None = None,
+    ) -> list[StoredCommit]:
         """The commits with first ≤ seq ≤ last, all from one moment."""
         ...
 

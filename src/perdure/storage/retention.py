@@ -73,10 +73,13 @@ class Trim(Struct, frozen=True):
     def record(self) -> dict[str, Any]:
         """As `read` takes it."""
         return {
-            "t": TRIMMED, "seen": self.seen, "previous": self.previous, "before": self.before,
+            "t": TRIMMED,
+            "seen": self.seen,
+            "previous": self.previous,
+            "before": self.before,
             "removed": [list(one) for one in self.removed],
             "bases": [[seq, digest] for seq, digest in sorted(self.bases.items())],
-        }  # fmt: skip
+        }
 
     def stands(self, between: Iterable[Commit]) -> bool:
         """Whether nothing needs what is to go. `between`: the commits behind `seen` and before
@@ -113,13 +116,18 @@ def trim_of(commit: Commit) -> Trim:
     for record in commit.typed:
         if isinstance(record, Trimmed):
             return Trim(
-                commit.seq, record.seen, record.previous, record.before, tuple(record.removed),
+                commit.seq,
+                record.seen,
+                record.previous,
+                record.before,
+                tuple(record.removed),
                 dict(record.bases),
-            )  # fmt: skip
+            )
     raise Corrupt(
         "does not say what was removed",
-        target=f"agent {commit.agent!r}, commit {commit.seq}", hint=chain.HINT,
-    )  # fmt: skip
+        target=f"agent {commit.agent!r}, commit {commit.seq}",
+        hint=chain.HINT,
+    )
 
 
 def last_standing(
@@ -141,7 +149,8 @@ def last_standing(
         if trim.previous >= word:  # such words would be followed for ever
             raise Corrupt(
                 f"names commit {trim.previous} as the word before it",
-                target=f"commit {word} of the branch {RETENTION}", hint=chain.HINT,
-            )  # fmt: skip
+                target=f"commit {word} of the branch {RETENTION}",
+                hint=chain.HINT,
+            )
         word = trim.previous
     return None

@@ -59,8 +59,9 @@ LOOKS = Capability[Looks]("looks")
 class FarLeases(Protocol):
     """Of one that is far away: a lease along with a look, and who tries for which."""
 
-    def take(self, no: int, branch: str, executor: str, over: int | None, agent: str,
-             run: str) -> tuple[Lease | Ref, Seen | None]:  # fmt: skip
+    def take(
+        self, no: int, branch: str, executor: str, over: int | None, agent: str, run: str
+    ) -> tuple[Lease | Ref, Seen | None]:
         """As `Backend.lease`, for `executor`; and what there is under the lease, with `COMMITS`
         commits; None where it was not given."""
         ...

@@ -119,9 +119,10 @@ def check_after(found: Standing | None, wanted: Standing | None, url: str) -> No
     """
     if wanted is not None and found != wanted:
         raise OvertakenError(
-            "somebody else ships into it, or has ended that", target=f"store {url}",
+            "somebody else ships into it, or has ended that",
+            target=f"store {url}",
             hint="nothing was written; one follower is enough, and takes turns with others",
-        )  # fmt: skip
+        )
 
 
 def not_linked(item: Append, outcome: Outcome) -> Exception:
@@ -139,17 +140,19 @@ def not_linked(item: Append, outcome: Outcome) -> Exception:
 def number_taken(message: Message) -> Conflict:
     """For a shipped message whose number another one has."""
     return Conflict(
-        f"the number {message.no} is another message's", target=f"inbox of run {message.run}",
+        f"the number {message.no} is another message's",
+        target=f"inbox of run {message.run}",
         hint="nothing was written; messages of two stores cannot be shipped into one",
-    )  # fmt: skip
+    )
 
 
 def no_such_agent(name: str, incarnation: int) -> Conflict:
     """For a shipped commit whose log does not begin here."""
     return Conflict(
-        "its log does not begin here", target=f"agent {name!r}, incarnation {incarnation}",
+        "its log does not begin here",
+        target=f"agent {name!r}, incarnation {incarnation}",
         hint="nothing was written; ship it from its first commit on",
-    )  # fmt: skip
+    )
 
 
 _WORDS = {
@@ -170,6 +173,6 @@ _WORDS = {
         "is being restored from {url}",
         "it can be written to once that is done; if it was ended, run it again",
     ),
-}  # fmt: skip
+}
 for _kind in ("promoted", "here", "unknown"):
     _WORDS[_kind] = ("takes no writes", "a newer perdure closed it: look with that one")

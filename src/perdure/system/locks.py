@@ -55,9 +55,11 @@ class Lock:
             self._contend(frame, None)
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None,
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
         trace: TracebackType | None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._holder.pop(None, None)
         if self._waiting:
             self._wake()
@@ -134,7 +136,7 @@ class Lock:
             f"called from within itself, in {name_of(holder)}",
             hint="a signal's handler must not use the store that its program uses; let it set a "
             "mark, or raise",
-        )  # fmt: skip
+        )
 
     def _wait(self, frame: Holder, seconds: float) -> bool:
         """Wait to be woken; whether it was had then."""
@@ -174,9 +176,11 @@ class ReentrantLock(Lock):
     __slots__ = ()
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None,
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
         trace: TracebackType | None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         # The call that took it gives it back; those inside of it leave it alone.
         if self._holder.get(None) is _getframe(1):
             self._holder.pop(None, None)

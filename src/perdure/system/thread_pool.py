@@ -188,9 +188,11 @@ class Pool:
         if self._closed or len(self._made) >= self._threads_max + len(self._lent):
             return
         thread = threading.Thread(
-            target=_serve, args=(self._jobs, self._idle, self._living, self._made, self._surplus),
-            daemon=True, name=f"{self._name}_{len(self._made)}",
-        )  # fmt: skip
+            target=_serve,
+            args=(self._jobs, self._idle, self._living, self._made, self._surplus),
+            daemon=True,
+            name=f"{self._name}_{len(self._made)}",
+        )
         self._made[thread] = now_s
         try:
             begin(thread)
@@ -217,9 +219,12 @@ class Pool:
 
 
 def _serve(
-    jobs: _Jobs, idle: deque[None], living: dict[threading.Thread, Flag],
-    made: dict[threading.Thread, float], surplus: deque[None],
-) -> None:  # fmt: skip
+    jobs: _Jobs,
+    idle: deque[None],
+    living: dict[threading.Thread, Flag],
+    made: dict[threading.Thread, float],
+    surplus: deque[None],
+) -> None:
     """A thread's: it holds no pool while it waits."""
     thread = threading.current_thread()
     over = living[thread] = Flag()

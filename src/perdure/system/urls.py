@@ -32,10 +32,20 @@ def shown(words: str) -> str:
 
 
 TRUSTED = (
-    "hostaddr", "sslmode", "sslrootcert", "sslcrl", "sslcrldir", "sslcert", "sslkey",
-    "sslnegotiation", "ssl_min_protocol_version", "channel_binding", "require_auth", "gssencmode",
+    "hostaddr",
+    "sslmode",
+    "sslrootcert",
+    "sslcrl",
+    "sslcrldir",
+    "sslcert",
+    "sslkey",
+    "sslnegotiation",
+    "ssl_min_protocol_version",
+    "channel_binding",
+    "require_auth",
+    "gssencmode",
     "krbsrvname",
-)  # fmt: skip
+)
 """Options by which libpq knows that it talks to the right server, and is not overheard. They are no
 secrets, and go where the URL goes: without them whoever answers there would be believed."""
 

@@ -43,13 +43,24 @@ __all__ = [
 ]
 
 _WHERE = {
-    "BackendContract": "contract.backend", "Clock": "clock", "Difference": "replaying",
-    "Ending": "boundaries", "PhysicalCall": "mortal", "Played": "playing", "PlayedCall": "playing",
-    "Replayed": "replaying", "RunEnding": "kills", "boundary": "boundaries",
-    "kill_at_every_boundary": "kills", "kill_program_at_every_boundary": "boundaries",
-    "play": "playing", "recorded_runs": "replaying", "replay": "replaying",
-    "run_until_waiting": "driving", "run_with_kills": "boundaries",
-}  # fmt: skip
+    "BackendContract": "contract.backend",
+    "Clock": "clock",
+    "Difference": "replaying",
+    "Ending": "boundaries",
+    "PhysicalCall": "mortal",
+    "Played": "playing",
+    "PlayedCall": "playing",
+    "Replayed": "replaying",
+    "RunEnding": "kills",
+    "boundary": "boundaries",
+    "kill_at_every_boundary": "kills",
+    "kill_program_at_every_boundary": "boundaries",
+    "play": "playing",
+    "recorded_runs": "replaying",
+    "replay": "replaying",
+    "run_until_waiting": "driving",
+    "run_with_kills": "boundaries",
+}
 
 
 def __getattr__(name: str) -> Any:

@@ -97,9 +97,13 @@ class Clock:
         self.advance(timedelta(microseconds=max(micros - self._micros, 0)))
 
     def open(
-        self, url: str | os.PathLike[str], *, durability: Durability = "os",
-        snapshots: SnapshotPolicy | None = None, lease_ttl: timedelta = LEASE_TTL,
-    ) -> Store:  # fmt: skip
+        self,
+        url: str | os.PathLike[str],
+        *,
+        durability: Durability = "os",
+        snapshots: SnapshotPolicy | None = None,
+        lease_ttl: timedelta = LEASE_TTL,
+    ) -> Store:
         """As `perdure.open`, by this clock; without an fsync, as a test's machine does not lose
         power.
 
@@ -116,9 +120,11 @@ class Clock:
         return Opening(lambda: self.open(url, **more))
 
     def store_on(
-        self, backend: Backend, snapshots: SnapshotPolicy | None = None,
+        self,
+        backend: Backend,
+        snapshots: SnapshotPolicy | None = None,
         lease_ttl: timedelta = LEASE_TTL,
-    ) -> Store:  # fmt: skip
+    ) -> Store:
         """A store on a backend that goes by this clock."""
         store = Store(backend, snapshots, check_settings(snapshots, lease_ttl))
         store.runner.wakeups.in_place_s = 0.0  # or a short sleep would wait for a clock that stands

@@ -113,9 +113,11 @@ class Mortal:
 
     def _gone(self) -> StoreUnavailable:
         return StoreUnavailable(
-            f"this process has ended {self._life.ended_at}", target=self._backend.url,
-            hint="it was killed by kill_at_every_boundary", outcome="unknown",
-        )  # fmt: skip
+            f"this process has ended {self._life.ended_at}",
+            target=self._backend.url,
+            hint="it was killed by kill_at_every_boundary",
+            outcome="unknown",
+        )
 
 
 class PhysicalCall(Struct, frozen=True):

@@ -33,14 +33,32 @@ class Pen:
         head = more.pop("expected", self.heads.get(branch))
         payload = chain.pack_payload([ops.Set((), value)], ())
         draft = chain.Draft(
-            self.agent, self.incarnation, branch, (head,) if head else (), "dict", (1, 0), "x",
-            more.get("epoch") or 0, Cause("edit"), payload,
-        )  # fmt: skip
+            self.agent,
+            self.incarnation,
+            branch,
+            (head,) if head else (),
+            "dict",
+            (1, 0),
+            "x",
+            more.get("epoch") or 0,
+            Cause("edit"),
+            payload,
+        )
         header, tail = chain.link(draft, self.tail, self.backend.now())
         append = Append(
-            self.agent, self.no, self.incarnation, tail.seq, header, payload.data, branch, head,
-            riders=Riders(**beside), prev=self.tail.id, before=self.tail.header, **more,
-        )  # fmt: skip
+            self.agent,
+            self.no,
+            self.incarnation,
+            tail.seq,
+            header,
+            payload.data,
+            branch,
+            head,
+            riders=Riders(**beside),
+            prev=self.tail.id,
+            before=self.tail.header,
+            **more,
+        )
         return append, tail
 
     def write(self, branch: str = "main", value: Any = 0, **more: Any) -> Append:

@@ -62,23 +62,39 @@ class Played(Struct, Generic[T, R], frozen=True):
 
 @overload
 def play(
-    function: Callable[Concatenate[AsyncRun[T], P], Coroutine[Any, Any, R]], /, *args: Any,
-    state: T | Any = ..., answers: Sequence[Any] = ...,
-    signals: Mapping[str, Sequence[Any]] | None = ..., tools: Fakes | None = ...,
-    clock: Clock | None = ..., **kwargs: Any,
-) -> Played[T, R]: ...  # fmt: skip
+    function: Callable[Concatenate[AsyncRun[T], P], Coroutine[Any, Any, R]],
+    /,
+    *args: Any,
+    state: T | Any = ...,
+    answers: Sequence[Any] = ...,
+    signals: Mapping[str, Sequence[Any]] | None = ...,
+    tools: Fakes | None = ...,
+    clock: Clock | None = ...,
+    **kwargs: Any,
+) -> Played[T, R]: ...
 @overload
 def play(
-    function: Callable[Concatenate[Run[T], P], R], /, *args: Any,
-    state: T | Any = ..., answers: Sequence[Any] = ...,
-    signals: Mapping[str, Sequence[Any]] | None = ..., tools: Fakes | None = ...,
-    clock: Clock | None = ..., **kwargs: Any,
-) -> Played[T, R]: ...  # fmt: skip
+    function: Callable[Concatenate[Run[T], P], R],
+    /,
+    *args: Any,
+    state: T | Any = ...,
+    answers: Sequence[Any] = ...,
+    signals: Mapping[str, Sequence[Any]] | None = ...,
+    tools: Fakes | None = ...,
+    clock: Clock | None = ...,
+    **kwargs: Any,
+) -> Played[T, R]: ...
 def play(
-    function: Callable[..., Any], /, *args: Any, state: Any = MISSING, answers: Sequence[Any] = (),
-    signals: Mapping[str, Sequence[Any]] | None = None, tools: Fakes | None = None,
-    clock: Clock | None = None, **kwargs: Any,
-) -> Played[Any, Any]:  # fmt: skip
+    function: Callable[..., Any],
+    /,
+    *args: Any,
+    state: Any = MISSING,
+    answers: Sequence[Any] = (),
+    signals: Mapping[str, Sequence[Any]] | None = None,
+    tools: Fakes | None = None,
+    clock: Clock | None = None,
+    **kwargs: Any,
+) -> Played[Any, Any]:
     """Run an agent function once, on an agent of its own, with the real engine over memory.
 
     Nothing waits: what is given comes at once, and where nothing is given that a wait waits for,
@@ -110,10 +126,12 @@ def play(
     sent = mapping({} if signals is None else signals, "signals= has lists of values by name")
     given = Given(
         [take_any(answer, "answers") for answer in iterable(answers, "answers=")],
-        {name: [take_any(one, "signals") for one in iterable(values, f"signals={name!r:.60}")]
-         for name, values in sent.items()},
+        {
+            name: [take_any(one, "signals") for one in iterable(values, f"signals={name!r:.60}")]
+            for name, values in sent.items()
+        },
         clock.advance_to,
-    )  # fmt: skip
+    )
     tools = mapping({} if tools is None else tools, "tools= has stand-ins by function")
     for stand_in in tools.values():
         check_function(stand_in, "a stand-in in tools=")

@@ -38,23 +38,31 @@ class Arriving:
     """
 
     def __init__(
-        self, source: Backend, target: Backend, messages: Sequence[Message],
-        commits: Sequence[Commit], ended: Collection[str], deleted: Collection[str],
+        self,
+        source: Backend,
+        target: Backend,
+        messages: Sequence[Message],
+        commits: Sequence[Commit],
+        ended: Collection[str],
+        deleted: Collection[str],
         until: int = 0,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._target = target
         self._runs: dict[str, list[Message]] = {}
         fresh = _still_there(source, set(ended), set(deleted))
         by_number = {
-            message.no: message if message.agent not in deleted and message.run not in ended
+            message.no: message
+            if message.agent not in deleted and message.run not in ended
             else replace(message, value=MISSING)
-            for message in messages if message.agent not in deleted or message.no in fresh
-        }  # fmt: skip
+            for message in messages
+            if message.agent not in deleted or message.no in fresh
+        }
         by_number |= fresh
         self.messages = [
-            _storable(by_number[no]) for no in sorted(by_number)
+            _storable(by_number[no])
+            for no in sorted(by_number)
             if not until or (by_number[no].at <= until and by_number[no].value is not MISSING)
-        ]  # fmt: skip
+        ]
         self._arriving: dict[str, list[Message]] = {}
         for message in self.messages:
             if message.value is not MISSING:

@@ -55,12 +55,13 @@ def diverged(found: tuple[Divergence, ...], url: str) -> DivergedError:
     also = f"; so did {names}" if names else ""
     what = "goes on beyond what is" if first.behind else "went on differently from what is"
     return DivergedError(
-        f"{what} in {url}{also}", target=f"agent {first.agent!r}, commit {first.seq}",
+        f"{what} in {url}{also}",
+        target=f"agent {first.agent!r}, commit {first.seq}",
         hint="one of the two took commits on its own, e.g. an old primary after the other was "
         "promoted. Decide which is right; `perdure export` keeps what the other one has; then "
         "replicate into a new store",
         found=found,
-    )  # fmt: skip
+    )
 
 
 def compare(source: Backend, copy: Backend) -> Iterator[Divergence]:

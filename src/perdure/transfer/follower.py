@@ -67,11 +67,12 @@ def incomplete(found: Iterable[Aside], done: str) -> IncompleteError:
     also = f"; so are {names}" if names else ""
     target = f"agent {first.agent[:NAME_MAX]!r}" if first.agent else "the source's feed"
     return IncompleteError(
-        f"is incomplete, from commit {first.seq} on: {first.problem}{also}", target=target,
+        f"is incomplete, from commit {first.seq} on: {first.problem}{also}",
+        target=target,
         hint=f"{done}; mend them at the source and call this again, or go on without what cannot "
         "be taken: take_incomplete=True (--take-incomplete)",
         found=all_of_them,
-    )  # fmt: skip
+    )
 
 
 def unfit(found: Iterable[Aside]) -> IncompleteError:
@@ -87,7 +88,7 @@ def unfit(found: Iterable[Aside]) -> IncompleteError:
         hint="nothing was moved; mend it, or go on with as much of it as can be taken: "
         "take_incomplete=True (--take-incomplete)",
         found=all_of_them,
-    )  # fmt: skip
+    )
 
 
 class Lag(Struct, frozen=True):
@@ -169,15 +170,17 @@ class Follower:
             self._refuse_promoted()
         if before is not None and not resync:
             raise Conflict(
-                standing_words(before), target=f"store {self.target.url}",
+                standing_words(before),
+                target=f"store {self.target.url}",
                 hint=self._way_on(before),
-            )  # fmt: skip
+            )
         empty = not self.target.feed("", limit=1).entries
         if not (empty or resync):
             raise Conflict(
-                "has agents of its own", target=f"store {self.target.url}",
+                "has agents of its own",
+                target=f"store {self.target.url}",
                 hint=self._way_on(None),
-            )  # fmt: skip
+            )
         self.target.stand(self.why.standing())  # from here on nobody else writes
         self._go_on(self.why.standing(), self.why)
         if found := tuple(compare(self.target, self.source)):
@@ -247,7 +250,7 @@ class Follower:
             target=f"store {self.target.url}",
             hint="it has all that the source has; replicate from it, into the source "
             "(`--resync`) or into a new store",
-        )  # fmt: skip
+        )
 
     def _go_on(self, standing: Standing | None, why: Why) -> None:
         self.why = why
@@ -340,9 +343,10 @@ class Follower:
         now = read_why(standing)
         if now is None or not self._goes_on(now):
             raise Conflict(
-                "does not follow this source any more", target=f"store {self.target.url}",
+                "does not follow this source any more",
+                target=f"store {self.target.url}",
                 hint="it was promoted, or made to follow another one, meanwhile",
-            )  # fmt: skip
+            )
         self._go_on(standing, now)
 
     def drain(self) -> tuple[int, int]:

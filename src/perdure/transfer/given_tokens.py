@@ -63,5 +63,6 @@ def epochs_of(
     more = 0 if there is not None else EPOCHS_APART
     return [
         (info.name, info.incarnation, ref.name, ref.epoch + more)
-        for ref in refs if ref.kind == "branch" and not ref.deleted
-    ]  # fmt: skip
+        for ref in refs
+        if ref.kind == "branch" and not ref.deleted
+    ]

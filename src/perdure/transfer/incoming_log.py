@@ -24,9 +24,11 @@ class Line:
     """See the module. `last` is the last commit that went in, None at the log's begin."""
 
     def __init__(
-        self, last: Commit | None = None, heads: dict[str, int] | None = None,
+        self,
+        last: Commit | None = None,
+        heads: dict[str, int] | None = None,
         find_row: FindRow | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.last = last
         self.heads = heads if heads is not None else {}
         self.runs = RunRows(find_row)
@@ -59,10 +61,18 @@ class Line:
         for record in commit.typed:
             riders = _with(record, commit, riders)
         item = Append(
-            commit.agent, None, commit.incarnation, commit.seq, header, payload,
-            commit.branch, self.heads.get(commit.branch),
-            riders=riders, epoch_min=commit.epoch, prev=commit.prev,
-        )  # fmt: skip
+            commit.agent,
+            None,
+            commit.incarnation,
+            commit.seq,
+            header,
+            payload,
+            commit.branch,
+            self.heads.get(commit.branch),
+            riders=riders,
+            epoch_min=commit.epoch,
+            prev=commit.prev,
+        )
         self.heads[commit.branch] = commit.seq
         self.lacks = self.lacks or commit.trimmed
         self.last = commit

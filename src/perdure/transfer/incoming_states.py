@@ -89,12 +89,14 @@ def check_gone(
     trim = last_standing(word, commit, lambda first, last: map(commit, range(first, last + 1)))
     for seq in trimmed:
         if trim is None or not trim.has_removed(seq):
-            raise _gone(commit(seq), "its payload is gone, and the log does not say that it was "
-                        "removed")  # fmt: skip
+            raise _gone(
+                commit(seq), "its payload is gone, and the log does not say that it was removed"
+            )
     for seq in seqs:
         if trim is None or trim.keeps_state(seq):
-            raise _gone(commit(seq), "what its state was made of is gone, and the log says that it "
-                        "was kept")  # fmt: skip
+            raise _gone(
+                commit(seq), "what its state was made of is gone, and the log says that it was kept"
+            )
 
 
 def _gone(commit: Commit, problem: str) -> Corrupt:

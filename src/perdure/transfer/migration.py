@@ -63,13 +63,15 @@ class Migration(Follower):
             if there.kind != "moved" or not same_store(there.url, self.target.url):
                 raise Conflict(
                     f"its agents are not here to be moved ({there.kind} {there.url})",
-                    target=f"store {self.source.url}", hint="name the store that they are in",
-                )  # fmt: skip
+                    target=f"store {self.source.url}",
+                    hint="name the store that they are in",
+                )
             if self.target.standing() is None:
                 raise (DoneBeforeError if self._all_there() else Conflict)(
-                    "was moved there already", target=f"store {self.source.url}",
+                    "was moved there already",
+                    target=f"store {self.source.url}",
                     hint=f"its agents go on at {self.target.url}",
-                )  # fmt: skip
+                )
         super().begin()
         # Above all that the source gave, and will have given before this is over.
         self.target.ship(Shipment(number_min=last_number(self.source) + NUMBERS_APART))
@@ -118,9 +120,10 @@ class Migration(Follower):
         return Moved(info.name, info.incarnation, time.monotonic() - began)
 
     def run(
-        self, on_moved: Callable[[Moved], None] = lambda moved: None,
+        self,
+        on_moved: Callable[[Moved], None] = lambda moved: None,
         on_step: Callable[[int], None] = lambda commits: None,
-    ) -> list[Moved]:  # fmt: skip
+    ) -> list[Moved]:
         """All of it: copies while the agents run, moves one after the other, then closes the
         source for good and opens the target. May be killed at any moment, and called again.
 
@@ -167,9 +170,10 @@ class Migration(Follower):
     def _between(self) -> list[AgentInfo]:
         """Agents that neither store takes commits of, since this was ended: they come first."""
         return [
-            info for info in living(self.source)
+            info
+            for info in living(self.source)
             if info.name not in self._arrived and self.source.standing(info.no) is not None
-        ]  # fmt: skip
+        ]
 
     def _bring(self, info: AgentInfo, on_step: Callable[[int], None]) -> None:
         """What one agent has committed by now, so that little is left for its pause. A look at the

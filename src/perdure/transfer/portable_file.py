@@ -41,9 +41,10 @@ def read_file(stream: BinaryIO, name: str) -> Portable:
         raise Corrupt("is no export of an agent's history", target=target, hint=_hint(head))
     if head["perdure_export"] != PORTABLE_VERSION:
         raise UnsupportedFormat(
-            f"export version {head['perdure_export']!r:.20}", target=target,
+            f"export version {head['perdure_export']!r:.20}",
+            target=target,
             hint="read it with a newer perdure",
-        )  # fmt: skip
+        )
     entries: list[LogEntry] = []
     for number, data in enumerate(lines, 2):
         sum_before = digest.hexdigest()
@@ -94,7 +95,8 @@ def _check_footer(footer: dict[str, Any], found: int, digest: str, target: str) 
     if footer.get("commits") != found:
         raise Corrupt(
             f"has {found} commits, its footer says {footer.get('commits')!r:.20}",
-            target=target, hint=HINT,
-        )  # fmt: skip
+            target=target,
+            hint=HINT,
+        )
     if footer.get("sha256") != digest:
         raise Corrupt("was changed: its SHA-256 is another one", target=target, hint=HINT)

@@ -18,7 +18,7 @@ from perdure.core.arguments.bounds import (
     RUN_ID_BYTES_MAX,
     SUFFIX_BYTES_MAX,
     message_key,
-)  # fmt: skip
+)
 from perdure.errors import Conflict
 from perdure.model import AgentInfo, Message
 from perdure.storage.capabilities import (

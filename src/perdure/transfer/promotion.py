@@ -55,18 +55,20 @@ def promote(target: Backend, source: Backend | None, *, take_incomplete: bool = 
         words = standing_words(why) if why is not None else "follows nobody"
         done = why is not None and why.kind == "promoted"
         raise (DoneBeforeError if done else Conflict)(
-            words, target=f"store {target.url}",
+            words,
+            target=f"store {target.url}",
             hint="only a follower, made by `perdure replicate`, is promoted",
-        )  # fmt: skip
+        )
     commits = messages = 0
     aside = why.aside
     if source is not None:
         follower = Follower(source, target)
         if not same_store(follower.why.url, why.url):
             raise Conflict(
-                f"follows {why.url}, not {source.url}", target=f"store {target.url}",
+                f"follows {why.url}, not {source.url}",
+                target=f"store {target.url}",
                 hint="name the store that it follows",
-            )  # fmt: skip
+            )
         follower.begin()
         if not take_incomplete:
             commits, messages = follower.catch_up()

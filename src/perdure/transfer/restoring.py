@@ -121,20 +121,38 @@ def _word(target: Backend, reader: LogReader, said: Trim, tail: chain.Tail) -> A
     """The commit that says of a restored log what its source says."""
     first, previous = reader.commit(1), reader.last_word()
     word = Trim(
-        0, tail.seq, previous, said.before,
+        0,
+        tail.seq,
+        previous,
+        said.before,
         stretches(seq for seq in said.seqs() if seq <= tail.seq),
         {seq: digest for seq, digest in said.bases.items() if seq <= tail.seq},
-    )  # fmt: skip
+    )
     cause = Cause("trim", f"what was before commit {said.before} removed", refers=(said.before,))
     draft = chain.Draft(
-        reader.name, reader.incarnation, RETENTION, (1,), first.schema_id, first.schema_version,
-        WHO, 0, cause, chain.pack_payload((), [word.record()]),
-    )  # fmt: skip
+        reader.name,
+        reader.incarnation,
+        RETENTION,
+        (1,),
+        first.schema_id,
+        first.schema_version,
+        WHO,
+        0,
+        cause,
+        chain.pack_payload((), [word.record()]),
+    )
     header, end = chain.link(draft, tail, target.now())
     return Append(
-        reader.name, None, reader.incarnation, end.seq, header, draft.payload.data, RETENTION,
-        previous or None, prev=tail.id,
-    )  # fmt: skip
+        reader.name,
+        None,
+        reader.incarnation,
+        end.seq,
+        header,
+        draft.payload.data,
+        RETENTION,
+        previous or None,
+        prev=tail.id,
+    )
 
 
 def _trimmed_since(source: Backend, info: AgentInfo, until: int) -> Trim | None:
@@ -187,10 +205,11 @@ def _refuse_purged(source: Backend, info: AgentInfo, until: int, later: int | No
 
 def _removed(source: Backend, info: AgentInfo, until: int, what: str) -> Conflict:
     return Conflict(
-        f"retention removed {what}", target=f"agent {info.name!r} of {source.url}",
+        f"retention removed {what}",
+        target=f"agent {info.name!r} of {source.url}",
         hint=f"restore a moment from then on, {from_micros(until).isoformat()} is before; or leave "
         "such agents out: take_incomplete=True (--take-incomplete)",
-    )  # fmt: skip
+    )
 
 
 def _needed(reader: LogReader, last: int) -> Iterator[tuple[int, str]]:

@@ -77,8 +77,9 @@ class Ties:
                 case records.WaitBegan():
                     self._by_place[place] = [
                         branch.name.removeprefix(CHILD)
-                        for branch in record.branches if branch.kind == "child"
-                    ]  # fmt: skip
+                        for branch in record.branches
+                        if branch.kind == "child"
+                    ]
                 case records.WaitEnded(t="wait-ended"):
                     self._by_place.pop(place, None)
                 case records.RunCancelled():
@@ -152,7 +153,7 @@ def _untold(source: Backend, target: Backend, until: int) -> Iterator[Message]:
 
 def _order_untold(
     source: Backend, target: Backend, run: str, start: Started, until: int
-) -> Iterator[Message]:  # fmt: skip
+) -> Iterator[Message]:
     """What asks for a run that another had asked for by then, and that began later: that its
     source says of its begin."""
     if _row(target, {}, run) is not None or target.inbox(run, kind="start", limit=1):
@@ -189,7 +190,7 @@ def _is_to_end(backend: Backend, rows: Mapping[str, RunInfo], ties: Ties, run: s
 
 def _cancel_untold(
     backend: Backend, rows: Mapping[str, RunInfo], ties: Ties, run: str, by: str
-) -> Iterator[Message]:  # fmt: skip
+) -> Iterator[Message]:
     """What asks a run to end along with the one that started it; not one that did, and was gone on
     with since.
 
@@ -212,7 +213,7 @@ def _cancel_untold(
 
 def untold_by(
     backend: Backend, rows: Mapping[str, RunInfo], ties: Ties, orders: Mapping[str, Plain]
-) -> Iterator[Message]:  # fmt: skip
+) -> Iterator[Message]:
     """What its runs and those that are there already are to hear of each other.
 
     Args:
@@ -252,9 +253,7 @@ def begun_by(backend: Backend, rows: Mapping[str, RunInfo]) -> list[int]:
     return [one.no for run in rows for one in backend.inbox(run, kind="start")]
 
 
-def ends_for(
-    backend: Backend, rows: Mapping[str, RunInfo], ties: Ties
-) -> Iterator[Message]:  # fmt: skip
+def ends_for(backend: Backend, rows: Mapping[str, RunInfo], ties: Ties) -> Iterator[Message]:
     """What tells runs that wait of ends that they have not heard of.
 
     Args:
@@ -266,9 +265,7 @@ def ends_for(
             yield from _unless_told(backend, rows, ended, run)
 
 
-def ends_of(
-    backend: Backend, rows: Mapping[str, RunInfo], ties: Ties
-) -> Iterator[Message]:  # fmt: skip
+def ends_of(backend: Backend, rows: Mapping[str, RunInfo], ties: Ties) -> Iterator[Message]:
     """What tells runs that are there already of the ends of these, whose log is taken in."""
     for row in rows.values():
         if not row.parent or row.status not in FINISHED:
@@ -279,7 +276,7 @@ def ends_of(
 
 def _unless_told(
     backend: Backend, rows: Mapping[str, RunInfo], ended: RunInfo, run: str
-) -> Iterable[Message]:  # fmt: skip
+) -> Iterable[Message]:
     waiting = _row(backend, rows, run)
     if waiting is None or waiting.status != "waiting":
         return []  # one that is gone on with sees it by itself

@@ -80,10 +80,13 @@ class Shipper:
         self._lines.clear()
 
     def ship(
-        self, entries: Iterable[Fed], messages: Sequence[Message] = (),
-        why: Why | None = None, epochs: Sequence[tuple[str, int, str, int]] = (),
+        self,
+        entries: Iterable[Fed],
+        messages: Sequence[Message] = (),
+        why: Why | None = None,
+        epochs: Sequence[tuple[str, int, str, int]] = (),
         of: AgentInfo | None = None,
-    ) -> int:  # fmt: skip
+    ) -> int:
         """Ship what the target does not have yet, in a few transactions; how many commits.
 
         Args:
@@ -269,8 +272,9 @@ class Shipper:
         if commit.incarnation != fed.incarnation:
             raise Corrupt(
                 "belongs to another incarnation",
-                target=f"agent {fed.agent!r}, commit {row.seq}", hint=chain.HINT,
-            )  # fmt: skip
+                target=f"agent {fed.agent!r}, commit {row.seq}",
+                hint=chain.HINT,
+            )
         if line.last is not None and commit.prev != line.last.id and commit.seq == line.seq + 1:
             self._refuse(fed)
         key = commit.cause.key
@@ -289,10 +293,13 @@ class Shipper:
     def _check_same(self, fed: Fed, load: Load) -> None:
         """Of a commit that comes once more."""
         pending = next(
-            (a.header for a in reversed(load.appends)
-             if (a.agent, a.incarnation, a.seq) == (fed.agent, fed.incarnation, fed.commit.seq)),
+            (
+                a.header
+                for a in reversed(load.appends)
+                if (a.agent, a.incarnation, a.seq) == (fed.agent, fed.incarnation, fed.commit.seq)
+            ),
             None,
-        )  # fmt: skip
+        )
         info = self.target.agent(fed.agent, fed.incarnation)
         rows: list[StoredCommit] = []
         if pending is None and info is not None:
@@ -314,9 +321,10 @@ class Shipper:
         if isinstance(found, Divergence) and not found.behind:
             raise diverged((found,), self.target.url)
         raise Corrupt(
-            "does not follow the one before it", hint=chain.HINT,
+            "does not follow the one before it",
+            hint=chain.HINT,
             target=f"agent {fed.agent!r}, commit {fed.commit.seq} of {self.source.url}",
-        )  # fmt: skip
+        )
 
     def _line(self, agent: str, incarnation: int) -> Line:
         """Where the target's log of an agent goes on."""
@@ -345,9 +353,12 @@ class Shipper:
     # -- all of a shipment -----------------------------------------------------------------------
 
     def _send(
-        self, load: Load, messages: Sequence[Message], why: Why | None = None,
+        self,
+        load: Load,
+        messages: Sequence[Message],
+        why: Why | None = None,
         epochs: Sequence[tuple[str, int, str, int]] = (),
-    ) -> int:  # fmt: skip
+    ) -> int:
         *before, load = load.in_order()
         shipped = 0
         for part in before:
@@ -356,9 +367,12 @@ class Shipper:
         return shipped + self._send_part(load, messages, why, epochs)
 
     def _send_part(
-        self, load: Load, messages: Sequence[Message], why: Why | None = None,
+        self,
+        load: Load,
+        messages: Sequence[Message],
+        why: Why | None = None,
         epochs: Sequence[tuple[str, int, str, int]] = (),
-    ) -> int:  # fmt: skip
+    ) -> int:
         try:
             return self._send_whole(load, messages, why, epochs)
         except (OvertakenError, ClosedError, MemoryError):
@@ -391,9 +405,12 @@ class Shipper:
         return shipped
 
     def _send_whole(
-        self, load: Load, messages: Sequence[Message], why: Why | None = None,
+        self,
+        load: Load,
+        messages: Sequence[Message],
+        why: Why | None = None,
         epochs: Sequence[tuple[str, int, str, int]] = (),
-    ) -> int:  # fmt: skip
+    ) -> int:
         for no, item in load.snapshots.values():
             item.snapshot = self._snapshot(no, item)
         ended = [run for _, run in load.ended]
@@ -407,10 +424,16 @@ class Shipper:
         standing = said.standing() if said is not None and said != self._said else None
         self.target.ship(
             Shipment(
-                load.appends, mail.messages, 0, epochs, standing, load.graves, mail.taken,
+                load.appends,
+                mail.messages,
+                0,
+                epochs,
+                standing,
+                load.graves,
+                mail.taken,
                 self._standing,
             )
-        )  # fmt: skip
+        )
         self._said = said
         if standing is not None:
             self._standing = standing

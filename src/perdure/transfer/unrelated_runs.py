@@ -74,6 +74,7 @@ def _another(run: str, parent: str) -> Conflict:
 
 def _refused(run: str, problem: str) -> Conflict:
     return Conflict(
-        problem, target=f"run {visible(run)}",
+        problem,
+        target=f"run {visible(run)}",
         hint="nothing was written; import into a store that has no run of that id",
-    )  # fmt: skip
+    )

@@ -79,9 +79,7 @@ class LogEntry(Struct, frozen=True):
 HINT = "the file was damaged on its way: export again"
 
 
-def export_log(
-    backend: Backend, reader: LogReader, until: int | None = None
-) -> Iterator[LogEntry]:  # fmt: skip
+def export_log(backend: Backend, reader: LogReader, until: int | None = None) -> Iterator[LogEntry]:
     """The log as it is now, oldest first, each link checked; later commits are not in it.
 
     Args:
@@ -112,9 +110,16 @@ def export_log(
 
 
 _ORDER: Mapping[str, type] = {
-    "function": str, "key": str, "args": dict, "preview": str, "version": str, "queue": str,
-    "digests": int, "deadline": int, "input": list,
-}  # fmt: skip
+    "function": str,
+    "key": str,
+    "args": dict,
+    "preview": str,
+    "version": str,
+    "queue": str,
+    "digests": int,
+    "deadline": int,
+    "input": list,
+}
 """The kinds of what an order holds."""
 
 
@@ -143,8 +148,9 @@ def _read_orders(entry: LogEntry, commit: Commit) -> dict[str, Plain]:
         pass
     raise Corrupt(
         "the orders beside it are none of its own",
-        target=f"agent {commit.agent!r}, commit {commit.seq}", hint=HINT,
-    )  # fmt: skip
+        target=f"agent {commit.agent!r}, commit {commit.seq}",
+        hint=HINT,
+    )
 
 
 def _fits(order: Any, record: Record) -> bool:
@@ -176,13 +182,17 @@ def _refuse_trimmed_since(reader: LogReader, last: int) -> None:
             f"retention removed since what was before commit {said.before}",
             target=reader.target(last),
             hint=f"commit {said.at} says so: what is until there, or all of it, can be exported",
-        )  # fmt: skip
+        )
 
 
 def import_log(
-    context: Context, entries: Iterable[LogEntry], *, root: str | None = None,
-    progress: Progress | None = None, total: int = 0,
-) -> Verified:  # fmt: skip
+    context: Context,
+    entries: Iterable[LogEntry],
+    *,
+    root: str | None = None,
+    progress: Progress | None = None,
+    total: int = 0,
+) -> Verified:
     """Write a log that was exported, in one transaction: all of it, or nothing.
 
     Every link, digest and state, on every branch, is checked before anything is written. The log is
@@ -207,8 +217,9 @@ def import_log(
     if root is not None and id_text(last.id) != root:
         raise Corrupt(
             f"its last commit is {id_text(last.id)}, and should be {root}",
-            target=f"agent {last.agent!r}", hint=HINT,
-        )  # fmt: skip
+            target=f"agent {last.agent!r}",
+            hint=HINT,
+        )
     _refuse_existing(context.backend, last)
     plan.check_states()
     refuse_strangers(context.backend, plan.rows, plan.ties, plan.find_id)
@@ -257,9 +268,12 @@ def _tell_of_others(context: Context, plan: _Plan) -> None:
     for message in untold_by(backend, rows, plan.ties, plan.orders):
         context.send(message)
     begun = [
-        one.no for run in plan.orders if backend.runs(RunQuery(run_id=run))
-        for one in backend.inbox(run, kind="start") if one.value == plan.orders[run]
-    ]  # fmt: skip
+        one.no
+        for run in plan.orders
+        if backend.runs(RunQuery(run_id=run))
+        for one in backend.inbox(run, kind="start")
+        if one.value == plan.orders[run]
+    ]
     if begun:
         backend.ship(Shipment(taken=begun))
 
@@ -309,12 +323,14 @@ class _Plan:
         commit, last = entry.commit, self.last
         chain.check_link(commit, last)
         if last is not None and (commit.agent, commit.incarnation) != (
-            last.agent, last.incarnation
-        ):  # fmt: skip
+            last.agent,
+            last.incarnation,
+        ):
             raise Corrupt(
-                "belongs to another agent", target=f"agent {commit.agent!r}, commit {commit.seq}",
+                "belongs to another agent",
+                target=f"agent {commit.agent!r}, commit {commit.seq}",
                 hint=HINT,
-            )  # fmt: skip
+            )
         self.appends.append(self._line.append(commit, entry.header, entry.payload, entry.asked))
         self.parents.append(commit.parent)
         self.ties.note(commit)
@@ -372,14 +388,25 @@ class _Whole(Proposal, eq=False):
         first, *rest = plan.appends
         payload = chain.Payload(first.payload, b"", b"")
         draft = chain.Draft(
-            first.agent, first.incarnation, first.branch, (), last.schema_id,
-            last.schema_version, "", 0, Cause("import"), payload,
-        )  # fmt: skip
+            first.agent,
+            first.incarnation,
+            first.branch,
+            (),
+            last.schema_id,
+            last.schema_version,
+            "",
+            0,
+            Cause("import"),
+            payload,
+        )
         durable = replace(first.riders, sync=True)
         return cls(
-            draft, None, None, whole=replace(first, then=rest, riders=durable),
+            draft,
+            None,
+            None,
+            whole=replace(first, then=rest, riders=durable),
             last=chain.Tail(last.seq, last.id, last.at_micros),
-        )  # fmt: skip
+        )
 
     def link(self, tail: chain.Tail, now: int) -> Append:
         assert self.whole is not None

@@ -51,9 +51,12 @@ class Findings:
         if self.lost:
             hints.insert(0, f"the states of commits {ranges(self.lost)} cannot be read")
         error = Corrupt(
-            first.problem, target=first.target, hint="\n  → ".join(filter(None, hints)),
-            seq=first.seq, before=told.before,
-        )  # fmt: skip
+            first.problem,
+            target=first.target,
+            hint="\n  → ".join(filter(None, hints)),
+            seq=first.seq,
+            before=told.before,
+        )
         error.damages = damages
         error.beside = tuple(told for told, beside in self._told.items() if beside)
         raise error from first

@@ -154,9 +154,12 @@ class Proof:
         if not rows or not self._may_hold(rows[0].header):
             return error
         return Corrupt(
-            f"{error.problem}, on a page that fails its checksum", target=error.target,
-            hint=error.hint, seq=error.seq, before=error.before,
-        )  # fmt: skip
+            f"{error.problem}, on a page that fails its checksum",
+            target=error.target,
+            hint=error.hint,
+            seq=error.seq,
+            before=error.before,
+        )
 
     def _incomplete(
         self, reader: LogReader, info: AgentInfo, error: Corrupt | UnsupportedFormat
@@ -179,26 +182,34 @@ def _refuse_unproved(damages: list[str]) -> None:
     left = f"\n… and {len(damages) - TOLD_MAX} more" * (len(damages) > TOLD_MAX)
     error = Corrupt(
         "each log is whole; but of what is on pages that fail their checksums, nothing proves this:"
-        + "".join(lines) + left, hint=TAKE,
-    )  # fmt: skip
+        + "".join(lines)
+        + left,
+        hint=TAKE,
+    )
     error.damages = tuple(damages)
     raise error
 
 
 def _refusal(error: Corrupt) -> Corrupt:
     refused = Corrupt(
-        "; ".join(error.beside) or error.problem, target="" if error.beside else error.target,
-        hint=LEFT, seq=error.seq, before=error.before,
-    )  # fmt: skip
+        "; ".join(error.beside) or error.problem,
+        target="" if error.beside else error.target,
+        hint=LEFT,
+        seq=error.seq,
+        before=error.before,
+    )
     refused.damages, refused.beside = error.damages, error.beside
     return refused
 
 
 def _with_names_back(error: Corrupt) -> Corrupt:
     made = Corrupt(
-        error.problem, target=error.target, hint=f"{error.hint}. {PUT_BACK}", seq=error.seq,
+        error.problem,
+        target=error.target,
+        hint=f"{error.hint}. {PUT_BACK}",
+        seq=error.seq,
         before=error.before,
-    )  # fmt: skip
+    )
     made.damages, made.beside = error.damages, error.beside
     return made
 
@@ -223,15 +234,20 @@ def _check_listed(reader: LogReader, info: AgentInfo) -> None:
     if says is not info.deleted:
         raise Corrupt(
             "the list of agents may have it under another name, or as deleted or not: its log does "
-            "not say so", target=reader.target(), hint=LEFT,
-        )  # fmt: skip
+            "not say so",
+            target=reader.target(),
+            hint=LEFT,
+        )
 
 
 def _with_way_out(error: Corrupt) -> Corrupt:
     """The error with what makes its ways back work."""
     made = Corrupt(
-        error.problem, target=error.target, hint=f"{WAY_OUT}\n  → {error.hint}", seq=error.seq,
+        error.problem,
+        target=error.target,
+        hint=f"{WAY_OUT}\n  → {error.hint}",
+        seq=error.seq,
         before=error.before,
-    )  # fmt: skip
+    )
     made.damages = error.damages
     return made

@@ -14,9 +14,12 @@ _log = logs.logger("perdure.verify")
 
 
 def healing_log(
-    backend: Backend, reader: LogReader, *, anchor: str | None = None,
+    backend: Backend,
+    reader: LogReader,
+    *,
+    anchor: str | None = None,
     progress: Progress | None = None,
-) -> Verified:  # fmt: skip
+) -> Verified:
     """As `verify_log`; damaged snapshots whose states the log gives are removed, once all else is
     proved.
 

@@ -22,9 +22,17 @@ from tests.source_tree import ROOT
 FIXTURE = ROOT / "tests" / "compat" / "fixtures" / "format-2-dictionary.db"
 PAGE = 4096
 TABLES = (
-    "agents", "commits", "refs", "keys", "snapshots", "leaves", "runs", "inbox", "marks",
+    "agents",
+    "commits",
+    "refs",
+    "keys",
+    "snapshots",
+    "leaves",
+    "runs",
+    "inbox",
+    "marks",
     "executors",
-)  # fmt: skip
+)
 ENDS = ("", "-wal", "-shm", "-in-doubt")
 
 

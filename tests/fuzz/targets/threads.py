@@ -26,11 +26,32 @@ from tests.fuzz.targets.tokens import as_text
 
 NO_CELL = (msgspec.MsgspecError, ValueError, TypeError, OverflowError)
 COLUMNS = (
-    ("checkpoints", ("thread_id", "checkpoint_ns", "checkpoint_id", "parent_checkpoint_id", "type",
-                     "checkpoint", "metadata")),
-    ("writes", ("thread_id", "checkpoint_ns", "checkpoint_id", "task_id", "idx", "channel", "type",
-                "value")),
-)  # fmt: skip
+    (
+        "checkpoints",
+        (
+            "thread_id",
+            "checkpoint_ns",
+            "checkpoint_id",
+            "parent_checkpoint_id",
+            "type",
+            "checkpoint",
+            "metadata",
+        ),
+    ),
+    (
+        "writes",
+        (
+            "thread_id",
+            "checkpoint_ns",
+            "checkpoint_id",
+            "task_id",
+            "idx",
+            "channel",
+            "type",
+            "value",
+        ),
+    ),
+)
 
 
 def _theirs(parts: Parts, looks: Looks) -> None:

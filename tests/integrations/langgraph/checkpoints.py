@@ -22,23 +22,29 @@ def config(thread: Any = "t", checkpoint_id: str | None = None, ns: str = "") ->
 
 def checkpoint(values: Mapping[str, Any], version: int = 1, id: str | None = None) -> Checkpoint:
     return Checkpoint(
-        v=4, id=id or str(uuid6(clock_seq=version)), ts=datetime.now(UTC).isoformat(),
-        channel_values=dict(values), channel_versions=dict.fromkeys(values, version),
-        versions_seen={"node": dict.fromkeys(values, version)}, updated_channels=list(values),
-    )  # fmt: skip
+        v=4,
+        id=id or str(uuid6(clock_seq=version)),
+        ts=datetime.now(UTC).isoformat(),
+        channel_values=dict(values),
+        channel_versions=dict.fromkeys(values, version),
+        versions_seen={"node": dict.fromkeys(values, version)},
+        updated_channels=list(values),
+    )
 
 
 def put(
-    saver: PerdureSaver, values: Mapping[str, Any], at: RunnableConfig | None = None,
-    version: int = 1, id: str | None = None, **metadata: Any,
-) -> RunnableConfig:  # fmt: skip
+    saver: PerdureSaver,
+    values: Mapping[str, Any],
+    at: RunnableConfig | None = None,
+    version: int = 1,
+    id: str | None = None,
+    **metadata: Any,
+) -> RunnableConfig:
     made: Any = {"source": "loop", "step": version, "parents": {}, **metadata}
     return saver.put(at or config(), checkpoint(values, version, id), made, {})
 
 
-def line(
-    saver: PerdureSaver, count: int, at: RunnableConfig | None = None
-) -> list[RunnableConfig]:  # fmt: skip
+def line(saver: PerdureSaver, count: int, at: RunnableConfig | None = None) -> list[RunnableConfig]:
     """So many checkpoints, each the child of the one before; `n` counts."""
     made: list[RunnableConfig] = []
     for number in range(count):

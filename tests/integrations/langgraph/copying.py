@@ -59,11 +59,17 @@ class Copies:
     def act(self) -> None:
         act: Callable[[Known], None] = self._random.choices(
             [
-                self._go_on, self._write, self._put_again, self._copy, self._roll_back,
-                self._remove, self._reopen, self.compare,
+                self._go_on,
+                self._write,
+                self._put_again,
+                self._copy,
+                self._roll_back,
+                self._remove,
+                self._reopen,
+                self.compare,
             ],
             [10, 9, 2, 3, 2, 0.5, 1, 3],
-        )[0]  # fmt: skip
+        )[0]
         act(self._random.choice(self._known))
 
     # -- what is done ----------------------------------------------------------------------
@@ -102,8 +108,9 @@ class Copies:
         kinds: tuple[Any, ...] = (None, _DeltaSnapshot([self._number]), [self._number], "text")
         values: dict[str, Any] = {
             channel: self._random.choice(kinds)
-            for channel in CHANNELS if self._random.random() < 0.2
-        }  # fmt: skip
+            for channel in CHANNELS
+            if self._random.random() < 0.2
+        }
         made = checkpoint({"n": self._number, **values}, self._number, at)
         source = self._random.choice(SOURCES)
         metadata: Any = {"source": source, "step": self._number, "parents": {}}
@@ -117,7 +124,7 @@ class Copies:
 
     def _put_with_writes(
         self, mine: PerdureSaver, at: RunnableConfig, made: Any, metadata: Any
-    ) -> None:  # fmt: skip
+    ) -> None:
         """In one commit, where that can be."""
         task, writes = f"along {self._number}", [("ch", self._number), ("else", 0)]
         thread = mine._thread(at["configurable"]["thread_id"])
@@ -180,8 +187,9 @@ class Copies:
         saver = self._mine()
         kept = {
             (space, found.checkpoint["id"])
-            for space in SPACES if (found := saver.get_tuple(config(thread.name, ns=space)))
-        }  # fmt: skip
+            for space in SPACES
+            if (found := saver.get_tuple(config(thread.name, ns=space)))
+        }
         saver.prune([thread.name])
         rows = self._rows(thread.name)
         for table in rows:
@@ -266,9 +274,7 @@ class Copies:
             return saver.get_tuple(at)
         return self._loop.run(saver.aget_tuple(at))
 
-    def _list(
-        self, saver: PerdureSaver, at: RunnableConfig, **more: Any
-    ) -> list[CheckpointTuple]:  # fmt: skip
+    def _list(self, saver: PerdureSaver, at: RunnableConfig, **more: Any) -> list[CheckpointTuple]:
         if self._random.random() < 0.7:
             return list(saver.list(at, **more))
 
@@ -284,8 +290,10 @@ def plain(found: CheckpointTuple | None) -> Any:
         return None
     parent = found.parent_config
     return (
-        found.config["configurable"]["checkpoint_ns"], found.checkpoint["id"],
-        found.checkpoint["channel_values"], found.metadata,
+        found.config["configurable"]["checkpoint_ns"],
+        found.checkpoint["id"],
+        found.checkpoint["channel_values"],
+        found.metadata,
         None if parent is None else id_of(parent),
         found.pending_writes,
-    )  # fmt: skip
+    )

@@ -97,10 +97,13 @@ def plain(found: CheckpointTuple | None) -> Any:
     at = found.config["configurable"]
     parent = found.parent_config
     return (
-        at["checkpoint_ns"], at["checkpoint_id"], dict(found.checkpoint), dict(found.metadata),
+        at["checkpoint_ns"],
+        at["checkpoint_id"],
+        dict(found.checkpoint),
+        dict(found.metadata),
         None if parent is None else parent["configurable"]["checkpoint_id"],
         [(*one[:2], _listed(one[2])) for one in found.pending_writes or ()],
-    )  # fmt: skip
+    )
 
 
 class Both(SqliteSaver):
@@ -154,9 +157,7 @@ class Both(SqliteSaver):
 
     def places(self) -> set[tuple[str, str]]:
         """Namespaces and ids of all checkpoints that there ever were."""
-        return {
-            row[1:3] for copy in self._copies.values() for row in copy["checkpoints"]
-        }  # fmt: skip
+        return {row[1:3] for copy in self._copies.values() for row in copy["checkpoints"]}
 
     def moments(self) -> list[int]:
         return list(self._copies)

@@ -213,11 +213,18 @@ class TrimmedWalk(Walk):
     def act(self) -> None:
         act = self.chance.choices(
             [
-                self._ask, self._answer, self._update, self._again, self._roll_back, self._trim,
-                self._adopt, self._remove, self._copy,
+                self._ask,
+                self._answer,
+                self._update,
+                self._again,
+                self._roll_back,
+                self._trim,
+                self._adopt,
+                self._remove,
+                self._copy,
             ],
             [3, 8, 2, 2, 4, 3, 0.7, 0.7, 0.3],
-        )[0]  # fmt: skip
+        )[0]
         act()
         if self.both.moments():
             self.both.compare()

@@ -18,8 +18,20 @@ from perdure.integrations.langgraph import PerdureSaver
 from tests.integrations.langgraph.checkpoints import checkpoint, config
 
 SPACES = ("", "sub:1", "sub:2")
-CALLS = ("agent", "agents", "append", "key", "keys", "manifest", "read", "ref", "refs", "runs",
-         "snapshot", "trim")  # fmt: skip
+CALLS = (
+    "agent",
+    "agents",
+    "append",
+    "key",
+    "keys",
+    "manifest",
+    "read",
+    "ref",
+    "refs",
+    "runs",
+    "snapshot",
+    "trim",
+)
 """Of a backend, before which another may act."""
 
 Act = Callable[[PerdureSaver], object]
@@ -112,8 +124,12 @@ class History:
         chance, number, ids = self._chance, next(self._numbers), self.made[space]
         parent = (ids[-1] if on_the_line else chance.choice(ids)) if ids else None
         values = {"n": number, "log": [*range(number % 7)]}
-        said: Any = {"source": chance.choice(["loop", "update", "fork"]), "step": number,
-                     "parents": {}, "run_id": chance.choice("ab")}  # fmt: skip
+        said: Any = {
+            "source": chance.choice(["loop", "update", "fork"]),
+            "step": number,
+            "parents": {},
+            "run_id": chance.choice("ab"),
+        }
         made = checkpoint(values, number, f"1f000000-0000-6{number:03x}-8000-000000000000")
         if space and (outer := self.made[""]):
             said["parents"][""] = outer[-1]
@@ -184,7 +200,9 @@ def shown(saver: PerdureSaver) -> Shown:
         for one in saver.list({"configurable": {"thread_id": info.name}}):
             at = one.config["configurable"]
             found[info.name, at["checkpoint_ns"], at["checkpoint_id"]] = (
-                one.parent_config, one.metadata, one.checkpoint["channel_values"],
+                one.parent_config,
+                one.metadata,
+                one.checkpoint["channel_values"],
                 sorted(one.pending_writes or []),
-            )  # fmt: skip
+            )
     return found

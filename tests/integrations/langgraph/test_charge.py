@@ -26,10 +26,13 @@ THANKS = "Thank you, we have charged 4200 cents.\n"
 def start(folder: Path, slowness_s: int, *options: str) -> subprocess.Popen[str]:
     path = [str(ROOT / "src"), os.environ.get("PYTHONPATH", "")]
     return subprocess.Popen(
-        [sys.executable, str(EXAMPLE), "--slowness", str(slowness_s), *options], cwd=folder,
-        env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, path))}, text=True,
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-    )  # fmt: skip
+        [sys.executable, str(EXAMPLE), "--slowness", str(slowness_s), *options],
+        cwd=folder,
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, path))},
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
 
 
 def charge(folder: Path, *options: str) -> tuple[int, str, str]:

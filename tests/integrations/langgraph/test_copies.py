@@ -76,8 +76,9 @@ def test_the_history_of_a_copy_shows_nothing_of_what_its_source_did_next(
         app = graph.compile(checkpointer=reader)
         told = next(iter(app.get_state_history(COPY)))
         assert [(one.name, one.result, one.error) for one in told.tasks] == [
-            ("first", None, None), ("second", None, None)
-        ]  # fmt: skip
+            ("first", None, None),
+            ("second", None, None),
+        ]
 
 
 async def _listed(saver: PerdureSaver, limit: int | None) -> list[Any]:

@@ -67,8 +67,11 @@ def test_a_thread_goes_on_behind_a_rollback(tmp_path: Path, kind: str, behind: i
     last = met(path, kind, behind=max(behind, int(newest)))
     with perdure.open(path, durability="os") as store:
         graph = graph_of(PerdureSaver(store))
-        for look in (graph.get_state, lambda at: list(graph.get_state_history(at)),
-                     lambda at: graph.invoke({"words": ["more"]}, at)):  # fmt: skip
+        for look in (
+            graph.get_state,
+            lambda at: list(graph.get_state_history(at)),
+            lambda at: graph.invoke({"words": ["more"]}, at),
+        ):
             with pytest.raises((Corrupt, UnsupportedFormat)) as caught:
                 look(config("t"))
             error: Any = caught.value

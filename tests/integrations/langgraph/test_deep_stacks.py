@@ -37,13 +37,21 @@ class Pair(NamedTuple):
 
 
 WRAPS: dict[str, Callable[[Any], Any]] = {
-    "list": lambda v: [v], "dict": lambda v: {"a": v}, "tuple": lambda v: (v,),
-    "model": lambda v: Model(a=v), "root": Root, "dataclass": Data, "pair": lambda v: Pair(v, 1),
-    "ordered": lambda v: OrderedDict(a=v), "deque": lambda v: deque([v]),
-    "pairs": lambda v: {(1, 2): v}, "tag": lambda v: {"@": v}, "send": lambda v: Send("n", v),
+    "list": lambda v: [v],
+    "dict": lambda v: {"a": v},
+    "tuple": lambda v: (v,),
+    "model": lambda v: Model(a=v),
+    "root": Root,
+    "dataclass": Data,
+    "pair": lambda v: Pair(v, 1),
+    "ordered": lambda v: OrderedDict(a=v),
+    "deque": lambda v: deque([v]),
+    "pairs": lambda v: {(1, 2): v},
+    "tag": lambda v: {"@": v},
+    "send": lambda v: Send("n", v),
     "frozenset": lambda v: frozenset([Data(v)]),
     "message": lambda v: HumanMessage("x", additional_kwargs={"a": v}),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("wrap", WRAPS.values(), ids=WRAPS)

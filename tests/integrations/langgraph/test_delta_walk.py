@@ -51,7 +51,7 @@ class Pair:
         act = self._random.choices(
             [self._go_on, self._write, self._put_again, self._reopen, self._promise, self.compare],
             [8, 8, 4, 1, 3, 6],
-        )[0]  # fmt: skip
+        )[0]
         act()
 
     def _any(self) -> str | None:
@@ -67,8 +67,9 @@ class Pair:
         kinds: tuple[Any, ...] = (None, _DeltaSnapshot([self._number]), [self._number], "text")
         return {
             channel: self._random.choice(kinds)
-            for channel in CHANNELS if self._random.random() < 0.2
-        }  # fmt: skip
+            for channel in CHANNELS
+            if self._random.random() < 0.2
+        }
 
     def _put(self, checkpoint_id: str, parent: str | None) -> None:
         self._number += 1
@@ -81,9 +82,7 @@ class Pair:
             mine.put(config("t", parent), made, metadata, {})
         self._theirs.put(config("t", parent), made, metadata, {})
 
-    def _put_with_writes(
-        self, mine: PerdureSaver, made: Any, metadata: Any, parent: str
-    ) -> None:  # fmt: skip
+    def _put_with_writes(self, mine: PerdureSaver, made: Any, metadata: Any, parent: str) -> None:
         """In one commit."""
         at, task = config("t", parent), f"along {self._number}"
         writes = [("ch", self._number), ("else", 0)]

@@ -23,7 +23,7 @@ from tests.integrations.langgraph.checkpoints import (
     line,
     put,
     values_of,
-)  # fmt: skip
+)
 from tests.integrations.langgraph.conftest import Place
 
 
@@ -206,9 +206,11 @@ def test_a_kill_loses_nothing_that_was_acknowledged(tmp_path: Path) -> None:
     url = str(tmp_path / "threads.db")
     for least in (3, 25):
         process = subprocess.Popen(
-            [sys.executable, "-c", textwrap.dedent(PUTTER), url], stdout=subprocess.PIPE, text=True,
+            [sys.executable, "-c", textwrap.dedent(PUTTER), url],
+            stdout=subprocess.PIPE,
+            text=True,
             env={**os.environ, "PYTHONPATH": os.pathsep.join(["src", "."])},
-        )  # fmt: skip
+        )
         assert process.stdout is not None
         seen = 0
         for told in process.stdout:
@@ -254,8 +256,10 @@ def test_two_processes_on_one_thread_id(tmp_path: Path) -> None:
     assert [writer.exitcode for writer in writers] == [0, 0]
     with PerdureSaver.from_url(url) as saver:
         found = list(saver.list(config()))
-        told = {(one.checkpoint["channel_values"]["who"], one.checkpoint["channel_values"]["n"])
-                for one in found}  # fmt: skip
+        told = {
+            (one.checkpoint["channel_values"]["who"], one.checkpoint["channel_values"]["n"])
+            for one in found
+        }
         assert told == {(who, number) for who in range(2) for number in range(20)}
         for one in found:
             who = one.checkpoint["channel_values"]["who"]

@@ -48,8 +48,13 @@ def test_a_conversation_goes_on_in_another_process(place: Place) -> None:
         saver = place.open()  # as another process would
         found = chat_graph(saver).invoke(ask(f"question {number}"), THREAD)
     assert [one.content for one in found["messages"]] == [
-        "question 0", "answer to 1", "question 1", "answer to 3", "question 2", "answer to 5",
-    ]  # fmt: skip
+        "question 0",
+        "answer to 1",
+        "question 1",
+        "answer to 3",
+        "question 2",
+        "answer to 5",
+    ]
     state = chat_graph(place.open()).get_state(THREAD)
     assert state.values == found
     assert all(type(one) in (HumanMessage, AIMessage) for one in state.values["messages"])
@@ -118,10 +123,12 @@ def test_time_travel_replays_and_forks(place: Place) -> None:
     assert graph.invoke(None, forked) == {"log": ["a", "edited", "b", "c"]}
     assert graph.get_state(THREAD).values == {"log": ["a", "edited", "b", "c"]}
     children = [
-        one.values["log"] for one in graph.get_state_history(THREAD)
-        if one.parent_config and one.parent_config["configurable"]["checkpoint_id"]
+        one.values["log"]
+        for one in graph.get_state_history(THREAD)
+        if one.parent_config
+        and one.parent_config["configurable"]["checkpoint_id"]
         == after_a.config["configurable"]["checkpoint_id"]
-    ]  # fmt: skip
+    ]
     assert len(children) == 3
     agent = place.open().store.find("t")
     assert agent is not None
@@ -289,8 +296,10 @@ def test_what_a_node_changes_in_place_is_stored(place: Place) -> None:
     graph.compile(checkpointer=saver).invoke({"items": [], "notes": {}}, THREAD, durability="sync")
     history = [one.checkpoint["channel_values"] for one in place.open().list(THREAD)]
     assert [(len(one["items"]), one["notes"]) for one in history if "items" in one] == [
-        (2, {"count": 2}), (1, {"count": 1}), (0, {}),
-    ]  # fmt: skip
+        (2, {"count": 2}),
+        (1, {"count": 1}),
+        (0, {}),
+    ]
 
 
 def test_a_message_that_is_changed_in_place_is_stored(place: Place) -> None:

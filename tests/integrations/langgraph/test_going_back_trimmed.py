@@ -127,7 +127,7 @@ def test_trims_in_between_change_nothing_that_stands(place: Place, seed: int) ->
 
 def trim_as_another(
     monkeypatch: pytest.MonkeyPatch, saver: PerdureSaver, acts: Callable[[], object]
-) -> None:  # fmt: skip
+) -> None:
     """Trim, and have somebody act between the look and the word."""
     say = trimming._say
 

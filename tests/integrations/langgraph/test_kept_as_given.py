@@ -108,7 +108,7 @@ def test_a_message_that_is_replaced_by_an_equal_one_of_other_types_is_stored(
     found = values_of(saver)["messages"]
     assert [repr(one.additional_kwargs["n"]) for one in found] == [
         repr(one.additional_kwargs["n"]) for one in messages
-    ]  # fmt: skip
+    ]
 
 
 def test_one_replaced_message_of_many_is_one_small_change(saver: PerdureSaver) -> None:
@@ -211,9 +211,16 @@ STRANGE = datetime(2026, 1, 2, tzinfo=OwnZone())
 
 @pytest.mark.parametrize(
     "value",
-    [{STRANGE}, frozenset({STRANGE}), {STRANGE: 1}, {(STRANGE,)}, {None: 1, STRANGE: 2},
-     {STRANGE.timetz()}, {frozenset({STRANGE}): 1}],
-)  # fmt: skip
+    [
+        {STRANGE},
+        frozenset({STRANGE}),
+        {STRANGE: 1},
+        {(STRANGE,)},
+        {None: 1, STRANGE: 2},
+        {STRANGE.timetz()},
+        {frozenset({STRANGE}): 1},
+    ],
+)
 def test_a_time_zone_that_cannot_be_rebuilt_is_refused_in_sets_and_keys(
     saver: PerdureSaver, value: Any
 ) -> None:

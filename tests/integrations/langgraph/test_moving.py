@@ -100,11 +100,14 @@ BERLIN = ZoneInfo("Europe/Berlin")
         (AIMessage("a", extra=1), AIMessage("a", extra=2), "state.v['@extra'].extra"),
         (Send("n", {"a": 1}), Send("n", {"a": True}), "state.v.arg.a"),
         (Interrupt(1, id="i"), Interrupt(True, id="i"), "state.v.value"),
-        (dt.datetime(2026, 7, 1, tzinfo=BERLIN),
-         dt.datetime(2026, 7, 1, tzinfo=dt.timezone(dt.timedelta(hours=2))), "state.v"),
+        (
+            dt.datetime(2026, 7, 1, tzinfo=BERLIN),
+            dt.datetime(2026, 7, 1, tzinfo=dt.timezone(dt.timedelta(hours=2))),
+            "state.v",
+        ),
         (b"a", bytearray(b"a"), "state.v"),
     ],
-)  # fmt: skip
+)
 def test_a_difference_is_found_and_named(one: Any, other: Any, where: str) -> None:
     found = Comparison().of(tuple_of(one), tuple_of(other))
     assert found is not None and found.startswith(f"{where}: "), found

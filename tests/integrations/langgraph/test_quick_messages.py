@@ -26,13 +26,19 @@ from perdure.integrations.langgraph.values.rich_values import Coder
 
 CODER = Coder(BUILT_IN)
 NEEDED: dict[str, Any] = {
-    "ToolMessage": {"tool_call_id": "call-1"}, "ChatMessage": {"role": "critic"},
-    "FunctionMessage": {"name": "look up"}, "RemoveMessage": {"id": "gone"},
-}  # fmt: skip
+    "ToolMessage": {"tool_call_id": "call-1"},
+    "ChatMessage": {"role": "critic"},
+    "FunctionMessage": {"name": "look up"},
+    "RemoveMessage": {"id": "gone"},
+}
 MORE: tuple[dict[str, Any], ...] = (
-    {}, {"id": "1"}, {"name": "ann", "id": "2"}, {"status": "error"}, {"artifact": 5},
+    {},
+    {"id": "1"},
+    {"name": "ann", "id": "2"},
+    {"status": "error"},
+    {"artifact": 5},
     {"chunk_position": "last"},
-)  # fmt: skip
+)
 
 
 def every_class() -> list[type[BaseMessage]]:
@@ -84,9 +90,12 @@ def validated(cls: type[BaseMessage], fields: dict[str, Any]) -> Any:
 def inside(message: Any) -> tuple[Any, ...]:
     """All that an instance holds, in its order."""
     return (
-        type(message), list(message.__dict__.items()), message.__pydantic_fields_set__,
-        message.__pydantic_extra__, message.__pydantic_private__,
-    )  # fmt: skip
+        type(message),
+        list(message.__dict__.items()),
+        message.__pydantic_fields_set__,
+        message.__pydantic_extra__,
+        message.__pydantic_private__,
+    )
 
 
 def test_all_classes_are_known() -> None:
@@ -111,11 +120,15 @@ def test_it_is_what_the_class_makes(cls: type[BaseMessage], fields: dict[str, An
 def test_its_copies_are_alike(cls: type[BaseMessage], fields: dict[str, Any]) -> None:
     one, other = quick(cls, fields), validated(cls, fields)
     for make in (
-        lambda m: pickle.loads(pickle.dumps(m)), copy.copy, copy.deepcopy,
-        lambda m: m.model_copy(), lambda m: m.model_copy(deep=True, update={"id": "new"}),
-        lambda m: cls.model_validate(m), lambda m: cls.model_validate(m.model_dump()),
+        lambda m: pickle.loads(pickle.dumps(m)),
+        copy.copy,
+        copy.deepcopy,
+        lambda m: m.model_copy(),
+        lambda m: m.model_copy(deep=True, update={"id": "new"}),
+        lambda m: cls.model_validate(m),
+        lambda m: cls.model_validate(m.model_dump()),
         lambda m: pickle.loads(pickle.dumps(m.model_copy(update={"strange": 1}))),
-    ):  # fmt: skip
+    ):
         assert inside(make(one)) == inside(make(other))
 
 

@@ -93,9 +93,11 @@ CHANGES = [_second_child, _subgraph, _prune, _roll_back, _name, _fork, _begin_an
 
 def _told(saver: PerdureSaver, made: list[RunnableConfig]) -> list[CheckpointTuple | None]:
     return [
-        saver.get_tuple(config()), saver.get_tuple(config(ns="inner")),
-        *(saver.get_tuple(one) for one in made), *saver.list(config()),
-    ]  # fmt: skip
+        saver.get_tuple(config()),
+        saver.get_tuple(config(ns="inner")),
+        *(saver.get_tuple(one) for one in made),
+        *saver.list(config()),
+    ]
 
 
 @pytest.mark.parametrize("change", CHANGES)
@@ -128,8 +130,9 @@ def test_who_was_too_late_looks_again(place: Place, count: int) -> None:
     theirs.put_writes(made[-1], [("n", 3)], "more of theirs")
     at = put(mine, {"n": count}, made[-1], count + 1)
     assert [one.parent_config for one in (get(mine, at), get(theirs, at))] == [
-        get(theirs, at).parent_config, made[-1],
-    ]  # fmt: skip
+        get(theirs, at).parent_config,
+        made[-1],
+    ]
     pending = get(theirs, made[-1]).pending_writes
     assert pending is not None
     assert sorted(value for _, _, value in pending) == [1, 2, 3]

@@ -191,13 +191,16 @@ def test_what_is_changed_inside_of_a_late_message_is_found() -> None:
     message: Any = HumanMessage("word", id="1", mood="calm")
     items: list[Any] = [message, spoken(2)]
     state, sources = advance(state_changes.nothing(), {}, items, 1)
-    for version, change in enumerate((
-        lambda: setattr(message, "mood", "cross"),
-        lambda: message.additional_kwargs.update(seen=True),
-        lambda: message.additional_kwargs.update(seen=False),
-        lambda: message.additional_kwargs.clear(),
-        lambda: setattr(message, "name", "Ann"),
-    ), 2):  # fmt: skip
+    for version, change in enumerate(
+        (
+            lambda: setattr(message, "mood", "cross"),
+            lambda: message.additional_kwargs.update(seen=True),
+            lambda: message.additional_kwargs.update(seen=False),
+            lambda: message.additional_kwargs.clear(),
+            lambda: setattr(message, "name", "Ann"),
+        ),
+        2,
+    ):
         change()
         items = list(items)
         state, sources = advance(state, sources, items, version)
@@ -241,9 +244,7 @@ def test_versions_in_any_order(seed: int) -> None:
         seen = shuffled(chance, seen, lambda: shuffled(chance, {}, lambda: chance.randrange(9)))
         seen = {node: one if isinstance(one, dict) else {} for node, one in seen.items()}
         values = shuffled(chance, {}, lambda: chance.choice([1, 1.0, True, None, "a", [1], ["b"]]))
-        given = {
-            "channel_values": values, "channel_versions": versions, "versions_seen": seen
-        }  # fmt: skip
+        given = {"channel_values": values, "channel_versions": versions, "versions_seen": seen}
         reached = copy.deepcopy(state)
         delta, state, sources = state_changes.advance(CODER, state, sources, given)
         for op in copy.deepcopy(delta):

@@ -99,9 +99,24 @@ def test_deleting_takes_the_namespace_along_and_deleting_nothing_writes_nothing(
 
 @pytest.mark.parametrize(
     "label",
-    ["a/b", "a%2Fb", "%", "~", "ключ", "日本語 😀", " ", "\n", "*", "'; DROP TABLE x;--", "\ud800",
-     "x" * 5000, "$", "__proto__", "main"],
-)  # fmt: skip
+    [
+        "a/b",
+        "a%2Fb",
+        "%",
+        "~",
+        "ключ",
+        "日本語 😀",
+        " ",
+        "\n",
+        "*",
+        "'; DROP TABLE x;--",
+        "\ud800",
+        "x" * 5000,
+        "$",
+        "__proto__",
+        "main",
+    ],
+)
 def test_any_label_and_key(store, base, label):
     store.put((label, label), label, {label: label})
     store.put((label,), label, {"n": 1})
@@ -120,8 +135,10 @@ def test_labels_are_not_mixed_up(store):
         store.put(space, "k", {"space": list(space)})
     assert store.list_namespaces() == sorted(spaces)
     assert {item.namespace for item in store.search(("a",))} == {
-        ("a", "b"), ("a", "b", "c"), ("a", "b/c")
-    }  # fmt: skip
+        ("a", "b"),
+        ("a", "b", "c"),
+        ("a", "b/c"),
+    }
     for space in spaces:
         assert store.get(space, "k").value == {"space": list(space)}
         assert space_of(space_text(space)) == space
@@ -165,8 +182,9 @@ def test_a_batch_reads_before_it_writes_and_of_two_puts_the_last_counts(store):
 def test_puts_of_a_batch_are_one_commit(store, base):
     store.batch([PutOp(("users", str(n)), "k", {"n": n}) for n in range(50)])
     assert [commit.cause.kind for commit in base.agent_of(base.find("store:users")).log()] == [
-        "create", "edit"
-    ]  # fmt: skip
+        "create",
+        "edit",
+    ]
 
 
 # Filters and conditions.
@@ -217,12 +235,18 @@ def test_filters_that_nothing_could_answer(store, wanted, problem):
 
 
 def test_conditions_on_namespaces(store):
-    for space in [("a", "b", "c"), ("a", "b", "d", "e"), ("a", "b", "d", "i"), ("a", "x", "c"),
-                  ("z", "c")]:  # fmt: skip
+    for space in [
+        ("a", "b", "c"),
+        ("a", "b", "d", "e"),
+        ("a", "b", "d", "i"),
+        ("a", "x", "c"),
+        ("z", "c"),
+    ]:
         store.put(space, "k", {})
     assert store.list_namespaces(prefix=("a", "b"), max_depth=3) == [
-        ("a", "b", "c"), ("a", "b", "d")
-    ]  # fmt: skip
+        ("a", "b", "c"),
+        ("a", "b", "d"),
+    ]
     assert store.list_namespaces(suffix=("c",)) == [("a", "b", "c"), ("a", "x", "c"), ("z", "c")]
     assert store.list_namespaces(prefix=("*", "b"), suffix=("i",)) == [("a", "b", "d", "i")]
     assert store.list_namespaces(suffix=("*", "c"), limit=1, offset=1) == [("a", "x", "c")]
@@ -363,9 +387,12 @@ def test_the_log_says_what_was_done(store, base):
     store.delete(USERS, "prefs")
     agent = base.agent_of(base.find("store:users"))
     assert [commit.cause.what for commit in agent.log()] == [
-        "", "put users/17 prefs", "put users/17 prefs", "put users/a%2Fb x and 2 more",
+        "",
+        "put users/17 prefs",
+        "put users/17 prefs",
+        "put users/a%2Fb x and 2 more",
         "delete users/17 prefs",
-    ]  # fmt: skip
+    ]
     assert "state['users/17'].prefs.value.theme" in {change.path for change in agent.diff(2, 3)}
     assert agent.verify().commits == 5
 
@@ -374,8 +401,16 @@ def test_the_command_line_shows_them(tmp_path):
     with PerdureStore.from_url(tmp_path / "agents.db") as store:
         store.put(USERS, "prefs", {"theme": "dark"})
     for command in (["log"], ["state"], ["diff", "1", "2"], ["verify"]):
-        line = [sys.executable, "-m", "perdure", "--store", str(tmp_path / "agents.db"),
-                command[0], "store:users", *command[1:]]  # fmt: skip
+        line = [
+            sys.executable,
+            "-m",
+            "perdure",
+            "--store",
+            str(tmp_path / "agents.db"),
+            command[0],
+            "store:users",
+            *command[1:],
+        ]
         done = subprocess.run(line, capture_output=True, text=True, timeout=60)
         assert done.returncode == 0, done.stderr
         assert command == ["verify"] or "users/17" in done.stdout

@@ -62,11 +62,15 @@ def test_a_graph_remembers_over_processes(tmp_path):
     assert ask("cat cat", "ann").startswith("my cat")
     with PerdureStore.from_url(tmp_path / "agents.db") as store:
         assert store.list_namespaces() == [("memories", "ann"), ("memories", "bob")]
-        causes = [commit.cause.what for commit in
-                  store.store.agent_of(store.store.find("store:memories")).log()]  # fmt: skip
+        causes = [
+            commit.cause.what
+            for commit in store.store.agent_of(store.store.find("store:memories")).log()
+        ]
         assert causes[1:] == [
-            "put memories/ann my cat", "put memories/bob a fish", "put memories/ann cat cat"
-        ]  # fmt: skip
+            "put memories/ann my cat",
+            "put memories/bob a fish",
+            "put memories/ann cat cat",
+        ]
 
 
 def test_async_nodes_side_by_side(tmp_path):

@@ -19,10 +19,18 @@ from perdure.integrations.langgraph.store.memory_store import PerdureStore
 SPACE = ("docs",)
 AT = dt.datetime(2026, 5, 1, tzinfo=dt.UTC)
 VALUE = {
-    "at": AT, "day": AT.date(), "time": dt.time(1, 2), "span": dt.timedelta(1), "raw": b"x",
-    "id": uuid.UUID(int=7), "sum": decimal.Decimal("1.10"), "pair": (1, ("a", [2])),
-    "set": {1, 2}, "frozen": frozenset({"a"}), "big": 2**70,
-}  # fmt: skip
+    "at": AT,
+    "day": AT.date(),
+    "time": dt.time(1, 2),
+    "span": dt.timedelta(1),
+    "raw": b"x",
+    "id": uuid.UUID(int=7),
+    "sum": decimal.Decimal("1.10"),
+    "pair": (1, ("a", [2])),
+    "set": {1, 2},
+    "frozen": frozenset({"a"}),
+    "big": 2**70,
+}
 
 
 @pytest.fixture(params=["memory", "sqlite"])
@@ -124,7 +132,8 @@ def test_distances(url, without_numpy, monkeypatch):
             store.put(SPACE, "without", {"x": 1})
             found = store.search(SPACE, query="a")
             assert {one.key: one.score for one in found} == {
-                "without": None, **{key: pytest.approx(score) for key, score in wanted.items()}
-            }  # fmt: skip
+                "without": None,
+                **{key: pytest.approx(score) for key, score in wanted.items()},
+            }
             scores = [one.score for one in found[:-1]]
             assert scores == sorted(scores, reverse=True)

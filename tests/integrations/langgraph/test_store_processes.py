@@ -28,8 +28,10 @@ with PerdureStore.from_url(url) as store:
 def start(url, name, count):
     return subprocess.Popen(
         [sys.executable, "-c", WRITER, str(url), name, str(count)],
-        stdout=subprocess.PIPE, text=True, env=os.environ | {"PYTHONUNBUFFERED": "1"},
-    )  # fmt: skip
+        stdout=subprocess.PIPE,
+        text=True,
+        env=os.environ | {"PYTHONUNBUFFERED": "1"},
+    )
 
 
 def test_two_processes_lose_nothing(tmp_path):

@@ -114,10 +114,12 @@ def test_only_the_last_put_of_a_batch_is_embedded(base):
     store = PerdureStore(base, index=config(embed, fields=["t"]))
     store.batch(
         [
-            PutOp(DOCS, "k", {"t": "a"}), PutOp(DOCS, "k", {"t": "b"}),
-            PutOp(DOCS, "l", {"t": "c"}), PutOp(DOCS, "l", None),
+            PutOp(DOCS, "k", {"t": "a"}),
+            PutOp(DOCS, "k", {"t": "b"}),
+            PutOp(DOCS, "l", {"t": "c"}),
+            PutOp(DOCS, "l", None),
         ]
-    )  # fmt: skip
+    )
     assert embed.asked == ["b"]
 
 

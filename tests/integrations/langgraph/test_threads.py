@@ -17,7 +17,7 @@ from tests.integrations.langgraph.checkpoints import (
     line,
     put,
     values_of,
-)  # fmt: skip
+)
 from tests.integrations.langgraph.conftest import Place
 
 
@@ -126,8 +126,9 @@ def test_listing_all_threads_is_by_descending_id(saver: PerdureSaver) -> None:
     saver.store.agent("no thread").save({"a": 1}, "an agent of somebody else")
     for number in range(6):
         put(saver, {"n": number}, config(f"t{number % 2}"), id=f"{number}")
-    found = [(one.config["configurable"]["thread_id"], one.checkpoint["id"])
-             for one in saver.list(None)]  # fmt: skip
+    found = [
+        (one.config["configurable"]["thread_id"], one.checkpoint["id"]) for one in saver.list(None)
+    ]
     assert found == [(f"t{number % 2}", str(number)) for number in (5, 4, 3, 2, 1, 0)]
 
 
@@ -158,9 +159,11 @@ def test_the_first_of_a_tasks_writes_counts_and_of_special_ones_the_last(
     saver.put_writes(at, [("__error__", "first")], "task-1", "~1")
     saver.put_writes(at, [("__error__", "second")], "task-1", "~1")
     assert get(saver).pending_writes == [
-        ("task-1", "__error__", "second"), ("task-2", "a", 1), ("task-2", "b", 2),
+        ("task-1", "__error__", "second"),
+        ("task-2", "a", 1),
+        ("task-2", "b", 2),
         ("task-2", "c", 3),
-    ]  # fmt: skip
+    ]
 
 
 def test_pruning_keeps_the_latest_of_each_namespace(place: Place) -> None:
@@ -225,8 +228,9 @@ def test_a_copy_and_its_origin_go_on_apart(place: Place) -> None:
     saver.delete_thread("t")
     other = place.open()
     assert [one["n"] for one in (values_of(other, mine), values_of(other, older))] == [
-        "copy", "older",
-    ]  # fmt: skip
+        "copy",
+        "older",
+    ]
     assert get(other, mine).pending_writes == [("task", "out", "copy")]
     assert len(ids(other, at=config("copy"))) == 5
     assert values_of(other, config("again"))["n"] == 2

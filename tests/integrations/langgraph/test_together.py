@@ -29,14 +29,17 @@ from tests.integrations.langgraph.checkpoints import (
     id_of,
     put,
     values_of,
-)  # fmt: skip
+)
 from tests.integrations.langgraph.conftest import Place
 
 
 def put_with_writes(
-    saver: PerdureSaver, values: dict[str, Any], at: RunnableConfig, version: int,
+    saver: PerdureSaver,
+    values: dict[str, Any],
+    at: RunnableConfig,
+    version: int,
     id: str | None = None,
-) -> RunnableConfig:  # fmt: skip
+) -> RunnableConfig:
     """As LangGraph does it: the writes are under way as their step's checkpoint comes."""
     thread = saver._thread("t")
     with thread.lock:
@@ -98,8 +101,10 @@ def test_writes_before_with_and_after_a_child_are_told_in_that_order(place: Plac
     view = place.open()._thread("t").views()[0]
     written, commits = view.writes("", id_of(root))
     assert [(one.task, one.writes[0][2]) for one in written] == [
-        ("a", "before"), ("task", 2), ("b", "after")
-    ]  # fmt: skip
+        ("a", "before"),
+        ("task", 2),
+        ("b", "after"),
+    ]
     assert commits == 2
 
 
@@ -548,10 +553,19 @@ def test_writes_that_are_cancelled_in_a_commit_are_done_before_the_cancellation_
 # -- small records -----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("more", [
-    {"v": 1}, {"v": True}, {"updated_channels": None}, {"updated_channels": ["b", "a"]},
-    {"updated_channels": []}, {"pending_sends": [1]}, {"ts": "yesterday"}, {"r": 1, "u": 2},
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"v": 1},
+        {"v": True},
+        {"updated_channels": None},
+        {"updated_channels": ["b", "a"]},
+        {"updated_channels": []},
+        {"pending_sends": [1]},
+        {"ts": "yesterday"},
+        {"r": 1, "u": 2},
+    ],
+)
 def test_what_a_checkpoint_says_comes_back_as_it_was(place: Place, more: dict[str, Any]) -> None:
     saver = place.open()
     root = put(saver, {"a": 1, "b": 2})
@@ -564,21 +578,37 @@ def test_what_a_checkpoint_says_comes_back_as_it_was(place: Place, more: dict[st
     assert get(place.open(), at).checkpoint == made
 
 
-@pytest.mark.parametrize("metadata", [
-    {}, {"source": "loop"}, {"source": "loop", "step": 3}, {"parents": {}},
-    {"source": "loop", "step": 3, "parents": {"": "x"}}, {"source": None, "step": None,
-    "parents": {}}, {"source": "loop", "step": 3, "parents": {}, "run_id": "r", "x": {"y": [1]}},
-    {"source": "loop", "step": 3, "parents": {}, "@": 1},
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "metadata",
+    [
+        {},
+        {"source": "loop"},
+        {"source": "loop", "step": 3},
+        {"parents": {}},
+        {"source": "loop", "step": 3, "parents": {"": "x"}},
+        {"source": None, "step": None, "parents": {}},
+        {"source": "loop", "step": 3, "parents": {}, "run_id": "r", "x": {"y": [1]}},
+        {"source": "loop", "step": 3, "parents": {}, "@": 1},
+    ],
+)
 def test_metadata_come_back_as_they_were(place: Place, metadata: Any) -> None:
     at = place.open().put(config(), checkpoint({"n": 1}), metadata, {})
     assert get(place.open(), at).metadata == metadata
 
 
-@pytest.mark.parametrize("id", [
-    "1f1e5c6a-5b12-68ef-8000-106f33b819b6", "1F1E5C6A-5b12-68ef-8000-106f33b819b6", "a", "a:b",
-    "1f1e5c6a-5b12-68ef-8000-106f33b819b6\n", "=", "é", "0" * 36,
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "id",
+    [
+        "1f1e5c6a-5b12-68ef-8000-106f33b819b6",
+        "1F1E5C6A-5b12-68ef-8000-106f33b819b6",
+        "a",
+        "a:b",
+        "1f1e5c6a-5b12-68ef-8000-106f33b819b6\n",
+        "=",
+        "é",
+        "0" * 36,
+    ],
+)
 def test_keys_give_back_namespace_and_id(id: str) -> None:
     for namespace in ("", "a:b|c/d", "é\n"):
         for number in (1, 2, 30):

@@ -54,20 +54,43 @@ def round_trip(value: Any, coder: Coder = Lenient) -> Any:
 # -- subclasses of plain types ---------------------------------------------------------------
 
 BASES: tuple[type, ...] = (
-    str, int, float, bytes, bytearray, dict, list, tuple, set, frozenset, collections.deque,
-    dt.datetime, dt.date, dt.time, dt.timedelta, decimal.Decimal, uuid.UUID,
-)  # fmt: skip
+    str,
+    int,
+    float,
+    bytes,
+    bytearray,
+    dict,
+    list,
+    tuple,
+    set,
+    frozenset,
+    collections.deque,
+    dt.datetime,
+    dt.date,
+    dt.time,
+    dt.timedelta,
+    decimal.Decimal,
+    uuid.UUID,
+)
 LIES = {
     name: lambda self, *_: 1 / 0 for name in ("__iter__", "__str__", "__len__", "items", "keys")
 }
 SUBCLASSES = {base: (type("Sub", (base,), {}), type("Lies", (base,), dict(LIES))) for base in BASES}
 PLAIN: dict[type, st.SearchStrategy] = {
-    str: st.text(), int: st.integers(), float: st.floats(allow_nan=False), bytes: st.binary(),
-    dict: st.dictionaries(st.text(), st.integers()), list: st.lists(st.integers()),
-    tuple: st.lists(st.integers()), set: st.sets(st.integers()), frozenset: st.sets(st.integers()),
-    bytearray: st.binary(), collections.deque: st.lists(st.integers()),
-    dt.timedelta: st.integers(0, 9999), decimal.Decimal: st.integers(),
-}  # fmt: skip
+    str: st.text(),
+    int: st.integers(),
+    float: st.floats(allow_nan=False),
+    bytes: st.binary(),
+    dict: st.dictionaries(st.text(), st.integers()),
+    list: st.lists(st.integers()),
+    tuple: st.lists(st.integers()),
+    set: st.sets(st.integers()),
+    frozenset: st.sets(st.integers()),
+    bytearray: st.binary(),
+    collections.deque: st.lists(st.integers()),
+    dt.timedelta: st.integers(0, 9999),
+    decimal.Decimal: st.integers(),
+}
 
 
 @given(st.data())
@@ -86,9 +109,10 @@ def test_a_subclass_of_a_plain_type_is_kept_as_the_plain_value(data: Any) -> Non
 def test_subclasses_of_times_and_ids() -> None:
     day, at = dt.date(2026, 5, 1), dt.datetime(2026, 5, 1, 2, 3, 4, 5, dt.UTC, fold=1)
     for plain, arguments in (
-        (day, (2026, 5, 1)), (dt.time(1, 2, tzinfo=dt.UTC), (1, 2, 0, 0, dt.UTC)),
+        (day, (2026, 5, 1)),
+        (dt.time(1, 2, tzinfo=dt.UTC), (1, 2, 0, 0, dt.UTC)),
         (uuid.UUID(int=7), ("00000000-0000-0000-0000-000000000007",)),
-    ):  # fmt: skip
+    ):
         found = round_trip(SUBCLASSES[type(plain)][0](*arguments))
         assert (type(found), found) == (type(plain), plain)
     moment = SUBCLASSES[dt.datetime][0](2026, 5, 1, 2, 3, 4, 5, dt.UTC, fold=1)
@@ -101,10 +125,16 @@ def test_as_langgraph_keeps_them() -> None:
     theirs = JsonPlusSerializer(allowed_msgpack_modules=None)
     text = AIMessage("said").text
     for value in (
-        text, collections.defaultdict(list, a=[text]), collections.OrderedDict(b=1, a=2),
-        SUBCLASSES[str][0]("x"), SUBCLASSES[int][0](3), SUBCLASSES[dict][0](a=1),
-        SUBCLASSES[list][0]([1]), {SUBCLASSES[str][0]("key"): 1}, {SUBCLASSES[int][0](1): 2},
-    ):  # fmt: skip
+        text,
+        collections.defaultdict(list, a=[text]),
+        collections.OrderedDict(b=1, a=2),
+        SUBCLASSES[str][0]("x"),
+        SUBCLASSES[int][0](3),
+        SUBCLASSES[dict][0](a=1),
+        SUBCLASSES[list][0]([1]),
+        {SUBCLASSES[str][0]("key"): 1},
+        {SUBCLASSES[int][0](1): 2},
+    ):
         assert round_trip(value) == theirs.loads_typed(theirs.dumps_typed(value))
     assert type(round_trip(text)) is str
     assert list(map(type, round_trip({SUBCLASSES[str][0]("key"): 1}))) == [str]
@@ -117,9 +147,14 @@ def test_nodes_and_channels_called_by_members_of_an_enum(place: Place) -> None:
     saver = place.open()
     one = {Name.WORK: 1}
     made = {
-        "v": 4, "id": "1", "ts": "t", "channel_values": one, "updated_channels": list(one),
-        "channel_versions": one, "versions_seen": {Name.WORK: one},
-    }  # fmt: skip
+        "v": 4,
+        "id": "1",
+        "ts": "t",
+        "channel_values": one,
+        "updated_channels": list(one),
+        "channel_versions": one,
+        "versions_seen": {Name.WORK: one},
+    }
     at = saver.put(config(), made, {"source": "loop", "step": 0, "parents": {}}, {})  # type: ignore[arg-type]
     saver.put_writes(at, [(Name.WORK, 2)], "task")
     found = get(place.open())
@@ -164,10 +199,16 @@ class Root(RootModel[list[Invoice]]):
 
 
 OBJECTS = [
-    Invoice(number="R-1"), Line("a", ["t"]), Color.RED, Size.BIG, Pair(1, Line("b")), Outer.Inner(),
+    Invoice(number="R-1"),
+    Line("a", ["t"]),
+    Color.RED,
+    Size.BIG,
+    Pair(1, Line("b")),
+    Outer.Inner(),
     Root([Invoice(number="R-3")]),
-    {Color.RED: [Invoice(number="R-2", cents=2)]}, {Size.BIG},
-]  # fmt: skip
+    {Color.RED: [Invoice(number="R-2", cents=2)]},
+    {Size.BIG},
+]
 
 
 def test_classes_come_back_without_any_setting(
@@ -296,9 +337,18 @@ def test_no_module_is_asked_for_what_it_would_import(place: Place) -> None:
     module.alias = Invoice
     sys.modules["perdure_test_lazy"] = module
     try:
-        for tag in ("perdure_test_lazy.Gone", "perdure_test_lazy.instance.text",
-                    "perdure_test_lazy.alias", "perdure_test_lazy.instance", ".", "", "os.system",
-                    "builtins.eval", "perdure_test_lazy.", "subprocess.Popen"):  # fmt: skip
+        for tag in (
+            "perdure_test_lazy.Gone",
+            "perdure_test_lazy.instance.text",
+            "perdure_test_lazy.alias",
+            "perdure_test_lazy.instance",
+            ".",
+            "",
+            "os.system",
+            "builtins.eval",
+            "perdure_test_lazy.",
+            "subprocess.Popen",
+        ):
             found = Lenient.decode({"@": tag, "number": "1"})
             assert found == {"number": "1"}, tag
     finally:
@@ -315,10 +365,14 @@ def test_another_process_finds_the_graphs_classes(tmp_path: Path) -> None:
         "saver = PerdureSaver.from_url('threads.db')\n"
         "at = {'configurable': {'thread_id': 't', 'checkpoint_ns': ''}}\n"
     )
-    write = "import shop\n" + body + (
-        "saver.put(at, {'v': 4, 'id': '1', 'ts': 't', 'channel_values': {'o': shop.Order(7)},"
-        "'channel_versions': {'o': 1}, 'versions_seen': {}}, {}, {})\n"
-    )  # fmt: skip
+    write = (
+        "import shop\n"
+        + body
+        + (
+            "saver.put(at, {'v': 4, 'id': '1', 'ts': 't', 'channel_values': {'o': shop.Order(7)},"
+            "'channel_versions': {'o': 1}, 'versions_seen': {}}, {}, {})\n"
+        )
+    )
     read = body + "print(saver.get_tuple(at).checkpoint['channel_values'])\n"
     print_modules = "import sys; assert 'shop' not in sys.modules\n"
 
@@ -437,11 +491,14 @@ def test_setup_may_be_called_and_awaited(place: Place) -> None:
 def test_a_thread_id_that_cannot_be_is_named(saver: PerdureSaver, bad: str) -> None:
     """The error spoke of the name of an agent."""
     for call in (
-        lambda: put(saver, {"n": 1}, config(bad)), lambda: saver.get_tuple(config(bad)),
-        lambda: list(saver.list(config(bad))), lambda: saver.delete_thread(bad),
+        lambda: put(saver, {"n": 1}, config(bad)),
+        lambda: saver.get_tuple(config(bad)),
+        lambda: list(saver.list(config(bad))),
+        lambda: saver.delete_thread(bad),
         lambda: saver.put_writes(config(bad, "1"), [("a", 1)], "t"),
-        lambda: saver.copy_thread("t", bad), lambda: saver.prune([bad]),
-    ):  # fmt: skip
+        lambda: saver.copy_thread("t", bad),
+        lambda: saver.prune([bad]),
+    ):
         with pytest.raises(ValueError, match="thread_id: the name of a thread has 1 to 200"):
             call()
 

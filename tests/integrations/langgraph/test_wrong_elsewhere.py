@@ -24,7 +24,7 @@ from tests.integrations.langgraph.checkpoints import (
     line,
     put,
     values_of,
-)  # fmt: skip
+)
 from tests.integrations.langgraph.conftest import Place
 
 
@@ -217,18 +217,32 @@ def test_secrets_are_not_stored_and_the_rest_of_configurable_is(place: Place) ->
     saver = place.open(keep=["user_id"], secrets=["badge"])
     at = config()
     at["configurable"] |= {
-        "openai_api_key": "sk-1", "user_id": "u-1", "model": "m", "temp": "x9",
-        "openai": "sk-ant-1", "db": "postgresql://me:pw-1@host/db", "blob": "x" * 1000,
-        "client": object(), "author": "ann", "oauth": "o-1",
+        "openai_api_key": "sk-1",
+        "user_id": "u-1",
+        "model": "m",
+        "temp": "x9",
+        "openai": "sk-ant-1",
+        "db": "postgresql://me:pw-1@host/db",
+        "blob": "x" * 1000,
+        "client": object(),
+        "author": "ann",
+        "oauth": "o-1",
         "__pregel_x": "internal",
-    }  # fmt: skip
+    }
     at["metadata"] = {"tenant": "acme", "temp": "x9", "Auth-Token": "tk-1", "Badge": "b-1"}
     made = {"source": "loop", "step": 1, "parents": {}, "password": "pw-1", "total_tokens": 17}
     saver.put(at, checkpoint({"n": 1}), made, {})  # type: ignore[arg-type]
     assert get(saver).metadata == {
-        "source": "loop", "step": 1, "parents": {}, "tenant": "acme", "user_id": "u-1",
-        "total_tokens": 17, "model": "m", "temp": "x9", "author": "ann",
-    }  # fmt: skip
+        "source": "loop",
+        "step": 1,
+        "parents": {},
+        "tenant": "acme",
+        "user_id": "u-1",
+        "total_tokens": 17,
+        "model": "m",
+        "temp": "x9",
+        "author": "ann",
+    }
     assert [one.config for one in saver.list(None, filter={"user_id": "u-1"})]
     assert not list(saver.list(None, filter={"user_id": "u-2"}))
     if place.url.endswith(".db"):

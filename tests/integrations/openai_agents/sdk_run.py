@@ -20,9 +20,18 @@ ROOT = Path(__file__).parents[3]
 FOLDER = ROOT / ".venv-compat-agents"
 PYTHON = FOLDER / "bin" / "python"
 NEEDS = (
-    "pytest", "pytest-asyncio", "pytest-mock", "pytest-timeout", "pytest-xdist",
-    "inline-snapshot", "aiosqlite", "greenlet", "sqlalchemy", "cryptography", "httpx",
-)  # fmt: skip
+    "pytest",
+    "pytest-asyncio",
+    "pytest-mock",
+    "pytest-timeout",
+    "pytest-xdist",
+    "inline-snapshot",
+    "aiosqlite",
+    "greenlet",
+    "sqlalchemy",
+    "cryptography",
+    "httpx",
+)
 NAMED = re.compile(r"\bSQLiteSession\b")
 OTHERS = ("test_advanced_sqlite_session.py", "test_async_sqlite_session.py", "test_import_")
 """Tests of other classes, and of when modules are imported."""
@@ -61,11 +70,23 @@ def run(folder: Path, *, ours: bool, workers: str) -> int:
         plugin = ["-p", "perdure_sdk_suite"] if ours else []
         return subprocess.run(
             [
-                PYTHON, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-n", workers, "-rs",
-                "--timeout=120", "--tb=short", *plugin, *files,
+                PYTHON,
+                "-m",
+                "pytest",
+                "-q",
+                "-p",
+                "no:cacheprovider",
+                "-n",
+                workers,
+                "-rs",
+                "--timeout=120",
+                "--tb=short",
+                *plugin,
+                *files,
             ],
-            cwd=folder, env={**os.environ, "PYTHONPATH": beside},
-        ).returncode  # fmt: skip
+            cwd=folder,
+            env={**os.environ, "PYTHONPATH": beside},
+        ).returncode
 
 
 def main() -> int:

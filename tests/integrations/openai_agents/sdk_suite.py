@@ -21,9 +21,14 @@ import pytest
 from perdure.integrations.openai_agents import PerdureSession
 
 INSIDE = (
-    "_locked_connection", "_connections", "_file_lock", "_lock is ", "sqlite3.",
-    "_sqlite_write_lock", "SQLiteSession is closed",
-)  # fmt: skip
+    "_locked_connection",
+    "_connections",
+    "_file_lock",
+    "_lock is ",
+    "sqlite3.",
+    "_sqlite_write_lock",
+    "SQLiteSession is closed",
+)
 """What a test says that looks into the file, or asks for an error by SQLiteSession's own words."""
 
 REASONS = {
@@ -52,9 +57,13 @@ class InItsPlace(PerdureSession):
     """With the arguments of a `SQLiteSession`, whose `close` is no coroutine."""
 
     def __init__(
-        self, session_id: str, db_path: str | os.PathLike[str] = ":memory:",
-        sessions_table: str = "", messages_table: str = "", session_settings: Any = None,
-    ) -> None:  # fmt: skip
+        self,
+        session_id: str,
+        db_path: str | os.PathLike[str] = ":memory:",
+        sessions_table: str = "",
+        messages_table: str = "",
+        session_settings: Any = None,
+    ) -> None:
         url = f"memory://suite-{next(_numbers)}" if str(db_path) == ":memory:" else db_path
         super().__init__(session_id, url, session_settings=session_settings)
 

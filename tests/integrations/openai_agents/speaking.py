@@ -67,9 +67,15 @@ class Scripted(Model):
     async def stream_response(self, *args: Any, **kwargs: Any) -> AsyncIterator[Any]:
         whole = await self.get_response(*args, **kwargs)
         said = Response(
-            id="resp-1", created_at=0, model="scripted", object="response", output=whole.output,
-            tool_choice="auto", tools=[], parallel_tool_calls=True,
-        )  # fmt: skip
+            id="resp-1",
+            created_at=0,
+            model="scripted",
+            object="response",
+            output=whole.output,
+            tool_choice="auto",
+            tools=[],
+            parallel_tool_calls=True,
+        )
         yield ResponseCompletedEvent(type="response.completed", sequence_number=0, response=said)
 
 

@@ -93,10 +93,12 @@ class Compacting:
 
 def compacting(session: PerdureSession, **more: Any) -> OpenAIResponsesCompactionSession:
     return OpenAIResponsesCompactionSession(
-        session.session_id, session, client=Compacting(**more),  # type: ignore[arg-type]
+        session.session_id,
+        session,
+        client=Compacting(**more),  # type: ignore[arg-type]
         should_trigger_compaction=lambda context: len(context["session_items"]) >= 4,
         compaction_mode="input",
-    )  # fmt: skip
+    )
 
 
 def test_the_sdks_compaction_is_one_commit(make):

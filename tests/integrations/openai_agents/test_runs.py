@@ -63,9 +63,10 @@ def test_a_run_that_died_goes_on(tmp_path, crash, streamed):
     async def support(run: perdure.AsyncRun[Conversation], text: str) -> str:
         session = RunSession(run)
         assistant = Agent(
-            "support", model=RecordedModel(run, model),
+            "support",
+            model=RecordedModel(run, model),
             tools=[function_tool(pay), function_tool(tell)],
-        )  # fmt: skip
+        )
         if streamed:
             stream = Runner.run_streamed(assistant, text, session=session, run_config=QUIET)
             async for _ in stream.stream_events():
@@ -89,9 +90,14 @@ def test_a_run_that_died_goes_on(tmp_path, crash, streamed):
     assert len(model.heard) == 3
     kinds = [item.get("type", item.get("role")) for item in seen[-1]]
     assert kinds == [
-        "user", "reasoning", "function_call", "function_call_output", "function_call",
-        "function_call_output", "message",
-    ]  # fmt: skip
+        "user",
+        "reasoning",
+        "function_call",
+        "function_call_output",
+        "function_call",
+        "function_call_output",
+        "message",
+    ]
 
     async def look() -> None:
         async with perdure.open_async(tmp_path / "agents.db") as store:

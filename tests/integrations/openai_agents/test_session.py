@@ -202,8 +202,10 @@ def test_a_conversation_goes_on_in_a_later_run(make):
             assert len(await session.get_items()) == 4
         heard = model.heard[1]
         assert [heard[0]["content"], heard[1]["role"], heard[2]["content"]] == [
-            "Capital of France?", "assistant", "Its language?",
-        ]  # fmt: skip
+            "Capital of France?",
+            "assistant",
+            "Its language?",
+        ]
 
     asyncio.run(main())
 

@@ -100,9 +100,13 @@ def test_after_close_it_says_so(url):
         await session.close()
         await session.close()
         for use in (
-            session.get_items, session.pop_item, session.clear_session, session.agent,
-            lambda: session.add_items([]), lambda: session.add_items([user("more")]),
-        ):  # fmt: skip
+            session.get_items,
+            session.pop_item,
+            session.clear_session,
+            session.agent,
+            lambda: session.add_items([]),
+            lambda: session.add_items([user("more")]),
+        ):
             with pytest.raises(perdure.StoreUnavailable, match="make a new one"):
                 await use()
         states = PerdureRunStates(url)

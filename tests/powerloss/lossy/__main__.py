@@ -95,9 +95,12 @@ class Process:
     def _lose(self, kept: float) -> None:
         lost = self._disk.lose_power(kept)
         say(
-            files=lost.files, pages=lost.pages, names=lost.names, changes=self._changes,
+            files=lost.files,
+            pages=lost.pages,
+            names=lost.names,
+            changes=self._changes,
             syncs=self._syncs,
-        )  # fmt: skip
+        )
 
 
 def say(**words: object) -> None:

@@ -90,9 +90,12 @@ class Disk:
             raise RuntimeError(f"{name!r}: this disk has folders and files, and nothing else")
         if status.st_ino not in self._found_files:  # else it is another name of the same file
             os.link(
-                name, str(self._count), src_dir_fd=folder.descriptor, dst_dir_fd=self._shelf,
+                name,
+                str(self._count),
+                src_dir_fd=folder.descriptor,
+                dst_dir_fd=self._shelf,
                 follow_symlinks=False,
-            )  # fmt: skip
+            )
             file = self._found_files[status.st_ino] = File(self._count, self._shelf)
             file.links = status.st_nlink
         return self._found_files[status.st_ino]
@@ -196,9 +199,12 @@ class Disk:
 
     def _settle_link(self, file: File, folder: Folder, name: bytes) -> None:
         os.link(
-            str(file.number), name, src_dir_fd=self._shelf, dst_dir_fd=folder.descriptor,
+            str(file.number),
+            name,
+            src_dir_fd=self._shelf,
+            dst_dir_fd=folder.descriptor,
             follow_symlinks=False,
-        )  # fmt: skip
+        )
 
     # -- the power -------------------------------------------------------------------------------
 

@@ -39,8 +39,14 @@ class LossyFolder:
 
     def __init__(self, folder: Path, shelf: Path, names: Names, seed: str) -> None:
         command = [
-            sys.executable, "-m", "tests.powerloss.lossy", str(folder), str(shelf), names, seed,
-        ]  # fmt: skip
+            sys.executable,
+            "-m",
+            "tests.powerloss.lossy",
+            str(folder),
+            str(shelf),
+            names,
+            seed,
+        ]
         self._process = subprocess.Popen(
             command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0
         )

@@ -67,9 +67,18 @@ class Call(IntEnum):
 
 UNANSWERED = (Call.FORGET, Call.BATCH_FORGET)
 CHANGES = (
-    Call.SETATTR, Call.MKDIR, Call.UNLINK, Call.RMDIR, Call.RENAME, Call.LINK, Call.WRITE,
-    Call.FSYNC, Call.FSYNCDIR, Call.CREATE, Call.RENAME2,
-)  # fmt: skip
+    Call.SETATTR,
+    Call.MKDIR,
+    Call.UNLINK,
+    Call.RMDIR,
+    Call.RENAME,
+    Call.LINK,
+    Call.WRITE,
+    Call.FSYNC,
+    Call.FSYNCDIR,
+    Call.CREATE,
+    Call.RENAME2,
+)
 """What matters to a disk."""
 
 
@@ -152,9 +161,23 @@ class Attributes(Struct, frozen=True):
     def pack(self) -> bytes:
         seconds, nanos = divmod(self.changed_ns, 10**9)
         return _ATTRIBUTES.pack(
-            self.number, self.size, -(-self.size // 512), seconds, seconds, seconds, nanos, nanos,
-            nanos, self.mode, self.links, self.user, self.group, 0, 4096, 0,
-        )  # fmt: skip
+            self.number,
+            self.size,
+            -(-self.size // 512),
+            seconds,
+            seconds,
+            seconds,
+            nanos,
+            nanos,
+            nanos,
+            self.mode,
+            self.links,
+            self.user,
+            self.group,
+            0,
+            4096,
+            0,
+        )
 
 
 def entry(attributes: Attributes) -> bytes:

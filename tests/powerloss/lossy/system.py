@@ -22,16 +22,30 @@ class System:
         self._known: dict[int, int] = {}
         self._lists: dict[int, list[tuple[bytes, Node]]] = {}
         self._calls: dict[int, Callable[[Request], bytes]] = {
-            Call.INIT: kernel.hello, Call.LOOKUP: self._look_up, Call.GETATTR: self._tell,
-            Call.SETATTR: self._set, Call.MKDIR: self._make_folder, Call.UNLINK: self._remove,
-            Call.RMDIR: self._remove_folder, Call.RENAME: self._rename_plainly,
-            Call.RENAME2: self._rename, Call.LINK: self._link, Call.OPEN: self._open,
-            Call.READ: self._read, Call.WRITE: self._write, Call.STATFS: lambda _: kernel.room(),
-            Call.RELEASE: self._release, Call.FSYNC: self._sync, Call.FSYNCDIR: self._sync,
-            Call.OPENDIR: self._open_folder, Call.READDIR: self._list,
-            Call.RELEASEDIR: self._close_folder, Call.CREATE: self._create,
-            Call.FORGET: self._forget, Call.BATCH_FORGET: self._forget_many,
-        }  # fmt: skip
+            Call.INIT: kernel.hello,
+            Call.LOOKUP: self._look_up,
+            Call.GETATTR: self._tell,
+            Call.SETATTR: self._set,
+            Call.MKDIR: self._make_folder,
+            Call.UNLINK: self._remove,
+            Call.RMDIR: self._remove_folder,
+            Call.RENAME: self._rename_plainly,
+            Call.RENAME2: self._rename,
+            Call.LINK: self._link,
+            Call.OPEN: self._open,
+            Call.READ: self._read,
+            Call.WRITE: self._write,
+            Call.STATFS: lambda _: kernel.room(),
+            Call.RELEASE: self._release,
+            Call.FSYNC: self._sync,
+            Call.FSYNCDIR: self._sync,
+            Call.OPENDIR: self._open_folder,
+            Call.READDIR: self._list,
+            Call.RELEASEDIR: self._close_folder,
+            Call.CREATE: self._create,
+            Call.FORGET: self._forget,
+            Call.BATCH_FORGET: self._forget_many,
+        }
 
     def do(self, request: Request) -> bytes:
         """The answer's body.
@@ -98,9 +112,10 @@ class System:
             file.truncate(size)
             self._disk.wrote(file)
         node.change(
-            mode if valid & SET_MODE else None, user if valid & SET_USER else None,
+            mode if valid & SET_MODE else None,
+            user if valid & SET_USER else None,
             group if valid & SET_GROUP else None,
-        )  # fmt: skip
+        )
         return self._tell(request)
 
     # -- names -----------------------------------------------------------------------------------

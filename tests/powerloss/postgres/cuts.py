@@ -146,9 +146,13 @@ class Cuts:
 
     def _hire(self) -> subprocess.Popen[bytes]:
         command = [
-            sys.executable, "-m", "tests.powerloss.postgres.clients", self._url,
-            str(self._folder), self._way.durability,
-        ]  # fmt: skip
+            sys.executable,
+            "-m",
+            "tests.powerloss.postgres.clients",
+            self._url,
+            str(self._folder),
+            self._way.durability,
+        ]
         with open(self._folder / "errors", "ab") as errors:
             return subprocess.Popen(command, stderr=errors, cwd=ROOT)
 
@@ -180,9 +184,8 @@ class Cuts:
     def _come_back(self) -> None:
         """Start from what is left, maybe at the second or third attempt, and look."""
         acknowledged = [
-            one for one in self._notes.all()
-            if not self._way.control or one.at_ns < self._frozen_ns
-        ]  # fmt: skip
+            one for one in self._notes.all() if not self._way.control or one.at_ns < self._frozen_ns
+        ]
         while self._dice.random() < 0.25:
             if self._machine.boot(self._dice.randint(0, RECOVERY_CHANGES)):
                 self._machine.disk.cut_after(10**9)

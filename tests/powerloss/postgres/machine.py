@@ -20,14 +20,21 @@ from tests.powerloss.lossy.disk import Names
 from tests.powerloss.lossy.folder import LossyFolder
 
 DURABLE = {
-    "fsync": "on", "full_page_writes": "on", "synchronous_commit": "on",
+    "fsync": "on",
+    "full_page_writes": "on",
+    "synchronous_commit": "on",
     # Small, so that much comes to the disk in a short time: evictions, checkpoints, new segments.
-    "shared_buffers": "1MB", "max_wal_size": "4MB", "min_wal_size": "2MB", "wal_buffers": "64kB",
-    "checkpoint_timeout": "30s", "bgwriter_delay": "10ms", "autovacuum_naptime": "1s",
+    "shared_buffers": "1MB",
+    "max_wal_size": "4MB",
+    "min_wal_size": "2MB",
+    "wal_buffers": "64kB",
+    "checkpoint_timeout": "30s",
+    "bgwriter_delay": "10ms",
+    "autovacuum_naptime": "1s",
     "max_connections": "40",
     # After a power loss nothing unsynced is left that would have to be synced first, file by file.
     "recovery_init_sync_method": "syncfs",
-}  # fmt: skip
+}
 IPC_RMID = 0  # of shmctl(2)
 READY = "ready to accept connections"
 

@@ -141,9 +141,14 @@ def check_key(key: str, of: str = "an idempotency key") -> str:
 
 
 def cause_of(
-    kind: str, what: str, key: str | None, tags: Iterable[str], *, group: str | None = None,
+    kind: str,
+    what: str,
+    key: str | None,
+    tags: Iterable[str],
+    *,
+    group: str | None = None,
     trace: str | None = None,
-) -> Cause:  # fmt: skip
+) -> Cause:
     """A caller's words for a commit.
 
     Raises:

@@ -164,8 +164,12 @@ class DraftDict(Proxy, MutableMapping[Any, Any]):
     def popitem(self) -> tuple[Any, Any]:
         place = place_of(self)
         place.session.begin(place)
-        key = next(reversed(list(self)) if isinstance(place.node, ObjectNode) else iter(
-            [next(reversed(place.plain))] if place.plain else []), MISSING)  # fmt: skip
+        key = next(
+            reversed(list(self))
+            if isinstance(place.node, ObjectNode)
+            else iter([next(reversed(place.plain))] if place.plain else []),
+            MISSING,
+        )
         if key is MISSING:
             raise KeyError("popitem(): dictionary is empty")
         if isinstance(place.node, DictNode):

@@ -112,9 +112,10 @@ class Recording(Session):
         """
         if self.torn:
             raise Conflict(
-                "a change of this draft was interrupted in the middle", target=self.root_name,
+                "a change of this draft was interrupted in the middle",
+                target=self.root_name,
                 hint="let the block end with the exception, and make the edit again",
-            )  # fmt: skip
+            )
         self.check_handed_out()
 
     def check_handed_out(self) -> None:

@@ -15,10 +15,20 @@ from perdure.core.types.nodes import Node, Walker
 from perdure.core.values.plain_values import Path, Plain, format_path, same
 from perdure.errors import Drifted
 
-_FIXED = frozenset({
-    "builtins", "datetime", "decimal", "enum", "fractions", "ipaddress", "pathlib", "re", "uuid",
-    "zoneinfo",
-})  # fmt: skip
+_FIXED = frozenset(
+    {
+        "builtins",
+        "datetime",
+        "decimal",
+        "enum",
+        "fractions",
+        "ipaddress",
+        "pathlib",
+        "re",
+        "uuid",
+        "zoneinfo",
+    }
+)
 """Modules of whose classes no instance changes, but for the containers among Python's own."""
 _CHANGE = frozenset({list, dict, set, bytearray})
 
@@ -47,8 +57,9 @@ class HandedOut(Struct):
         if not same(self.node.plain(self.value, self.path, Walker(root=root)), self.plain):
             raise Drifted(
                 "it was changed in place, which a draft does not see: its type is taken as a whole",
-                target=format_path(self.path, root), hint="assign a new value",
-            )  # fmt: skip
+                target=format_path(self.path, root),
+                hint="assign a new value",
+            )
 
     def _item(self) -> Any:
         try:

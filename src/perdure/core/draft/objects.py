@@ -73,9 +73,10 @@ class DraftObject(Proxy, metaclass=_Looks):
         place.session.begin(place)
         if not is_field and (name.startswith("_") or name in face.derived):
             raise SchemaError(
-                "it is not a stored field", target=place.text(name),
+                "it is not a stored field",
+                target=place.text(name),
                 hint=f"declare it in {face.name}, as perdure.Ephemeral if it need not be stored",
-            )  # fmt: skip
+            )
         if place.is_own(value, name):
             return
         own = rearranged(place, value, name)
@@ -168,12 +169,25 @@ def _forward(name: str, from_library: bool) -> Any:
 _COMPARING = frozenset(f"__{one}__" for one in ("eq", "ne", "lt", "le", "gt", "ge", "hash", "str"))
 """They give out no part of the instance that they are asked of."""
 
-_OWN = frozenset((*vars(Proxy), *vars(DraftObject), *(
-    f"__{one}__" for one in (
-        "init", "del", "getattribute", "getstate", "setstate", "reduce", "annotate",
-        "annotate_func",
+_OWN = frozenset(
+    (
+        *vars(Proxy),
+        *vars(DraftObject),
+        *(
+            f"__{one}__"
+            for one in (
+                "init",
+                "del",
+                "getattribute",
+                "getstate",
+                "setstate",
+                "reduce",
+                "annotate",
+                "annotate_func",
+            )
+        ),
     )
-)))  # fmt: skip
+)
 """What is the draft's own, whatever the user's class defines."""
 
 
@@ -181,9 +195,12 @@ _OWN = frozenset((*vars(Proxy), *vars(DraftObject), *(
 def _proxy_class(cls: type) -> type[DraftObject]:
     """Python looks special methods up on the type, so the proxy's type has those of the class."""
     body: dict[str, Any] = {
-        "__slots__": (), "__module__": cls.__module__, "__qualname__": cls.__qualname__,
-        "__doc__": cls.__doc__, "__perdure_kind__": cls,
-    }  # fmt: skip
+        "__slots__": (),
+        "__module__": cls.__module__,
+        "__qualname__": cls.__qualname__,
+        "__doc__": cls.__doc__,
+        "__perdure_kind__": cls,
+    }
     for owner in cls.__mro__[:-1]:
         for name, attribute in vars(owner).items():
             special = name.startswith("__") and name.endswith("__") and name not in _OWN

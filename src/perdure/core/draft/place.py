@@ -254,9 +254,10 @@ class Session:
         """Before a change: the path, and whether the change need not be recorded."""
         self.check_open()
         raise SchemaError(
-            "it can only be read here", target=place.text(),
+            "it can only be read here",
+            target=place.text(),
             hint="make the change inside agent.edit()",
-        )  # fmt: skip
+        )
 
     # Changes; a recording makes them
 
@@ -323,9 +324,10 @@ class Session:
             kind = found
         else:
             raise SchemaError(
-                f"a {type(plain).__name__} cannot be edited in place", target=self.root_name,
+                f"a {type(plain).__name__} cannot be edited in place",
+                target=self.root_name,
                 hint="use agent.save(value)",
-            )  # fmt: skip
+            )
         proxy: Proxy = object.__new__(kind)
         _set_place(proxy, place)
         known = _Known(proxy, self._forget)

@@ -205,8 +205,12 @@ def _cause_to_wire(cause: Cause) -> list[Any]:
         rest["s"] = cause.step
     if cause.key or cause.trace or cause.group or cause.tags or cause.refers:
         more = {
-            "k": cause.key, "t": cause.trace, "g": cause.group, "l": cause.tags, "x": cause.refers
-        }  # fmt: skip
+            "k": cause.key,
+            "t": cause.trace,
+            "g": cause.group,
+            "l": cause.tags,
+            "x": cause.refers,
+        }
         rest |= {short: value for short, value in more.items() if value}
     return [cause.kind, rest]
 
@@ -221,8 +225,13 @@ def read_header(header: bytes, target: str) -> list[Any]:
         fields = _decode(header)
         version = fields[0]
     except (
-        msgspec.MsgspecError, ValueError, TypeError, IndexError, KeyError, RecursionError
-    ) as error:  # fmt: skip
+        msgspec.MsgspecError,
+        ValueError,
+        TypeError,
+        IndexError,
+        KeyError,
+        RecursionError,
+    ) as error:
         stack_room.pass_on(error)
         raise Corrupt("its header is unreadable", target=target, hint=HINT) from error
     if version != HEADER_VERSION:
@@ -294,11 +303,25 @@ def _read_commit(agent: str, seq: int, header: bytes, payload: bytes | None) -> 
         payload = payload if trimmed else remains.payload_of(payload, "")
     delta, records, typed = ((), (), ()) if trimmed else read_payload(payload, read.payload_digest)
     return Commit(
-        agent, read.incarnation, seq, commit_id(header), read.prev, read.branch, parents, schema_id,
-        (major, minor), read.at, read.executor, read.epoch,
+        agent,
+        read.incarnation,
+        seq,
+        commit_id(header),
+        read.prev,
+        read.branch,
+        parents,
+        schema_id,
+        (major, minor),
+        read.at,
+        read.executor,
+        read.epoch,
         Cause(kind, said.w, said.r, said.s, said.k, said.t, said.g, said.l, said.x),
-        delta, records, size, trimmed, typed=typed,
-    )  # fmt: skip
+        delta,
+        records,
+        size,
+        trimmed,
+        typed=typed,
+    )
 
 
 def read_payload(

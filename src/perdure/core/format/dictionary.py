@@ -76,5 +76,6 @@ def check_installed() -> None:
 def _lacking(problem: str) -> StoreUnavailable:
     return StoreUnavailable(
         f"Perdure's own file {_PATH.name}, with which what is stored is packed, {problem}",
-        target=str(_PATH), hint="install perdure anew; nothing is wrong with the store",
-    )  # fmt: skip
+        target=str(_PATH),
+        hint="install perdure anew; nothing is wrong with the store",
+    )

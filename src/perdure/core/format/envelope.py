@@ -126,9 +126,10 @@ def _inflate(body: bytes, features: int, target: str) -> bytes:
             if not body.startswith(dictionary.ID):
                 number = body[: len(dictionary.ID)]
                 raise UnsupportedFormat(
-                    f"packed with dictionary {number.hex() or 'none'}", target=target,
+                    f"packed with dictionary {number.hex() or 'none'}",
+                    target=target,
                     hint="read it with a newer perdure",
-                )  # fmt: skip
+                )
             body, unpack = body[len(dictionary.ID) :], tools.unpack
         size = tools.size(body)  # below 0: it does not say it
         if not 0 <= size <= BODY_MAX or size > RATIO_MAX * len(body):

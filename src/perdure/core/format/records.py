@@ -295,17 +295,37 @@ class Named(Other, frozen=True, kw_only=True):
 
 
 _OF_RUNS: dict[str, type[Record]] = {
-    "run-started": Started, "run-turn": Turn, "run-waiting": Waiting, "run-finished": Finished,
-    "run-resumed": Record, "run-pending": Record, "run-stopped": Stopped,
-    "run-cancelled": RunCancelled, "run-retried": SetBack, "run-progress": Noted,
-    "cancelled": Cancelled, "step": Outcome, "edit": Outcome, "outcome": Outcome,
-    "progress": Placed, "attempt-failed": Placed, "value": Valued, "patch": Valued,
-    "intent": Intent, "wait-began": WaitBegan, "wait-ended": WaitEnded,
-    "message-refused": WaitEnded, "timers": Fired, "agent-deleted": Deleted,
-}  # fmt: skip
+    "run-started": Started,
+    "run-turn": Turn,
+    "run-waiting": Waiting,
+    "run-finished": Finished,
+    "run-resumed": Record,
+    "run-pending": Record,
+    "run-stopped": Stopped,
+    "run-cancelled": RunCancelled,
+    "run-retried": SetBack,
+    "run-progress": Noted,
+    "cancelled": Cancelled,
+    "step": Outcome,
+    "edit": Outcome,
+    "outcome": Outcome,
+    "progress": Placed,
+    "attempt-failed": Placed,
+    "value": Valued,
+    "patch": Valued,
+    "intent": Intent,
+    "wait-began": WaitBegan,
+    "wait-ended": WaitEnded,
+    "message-refused": WaitEnded,
+    "timers": Fired,
+    "agent-deleted": Deleted,
+}
 _BESIDE: dict[str, type[Other]] = {
-    "checkpoint": Checkpoint, "branch-deleted": Named, "trimmed": Trimmed, "passed-over": Passed,
-}  # fmt: skip
+    "checkpoint": Checkpoint,
+    "branch-deleted": Named,
+    "trimmed": Trimmed,
+    "passed-over": Passed,
+}
 _OURS: dict[str, type[Record]] = {**_OF_RUNS, **_BESIDE}
 
 for _shape in (*_OURS.values(), Other, Error, WentBack, Child, Branch):

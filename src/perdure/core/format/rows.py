@@ -13,7 +13,7 @@ from perdure.core.arguments.bounds import (
     NAME_MAX,
     RUN_ID_BYTES_MAX,
     SUFFIX_BYTES_MAX,
-)  # fmt: skip
+)
 from perdure.core.arguments.names import is_text, shown
 from perdure.core.format.records import Started
 from perdure.errors import Unstorable
@@ -22,8 +22,17 @@ from perdure.model import FINISHED, MICROS_MAX, UNFINISHED, Message, RunInfo
 _STATUSES = frozenset((*UNFINISHED, *FINISHED))
 _KINDS = frozenset(("start", "signal", "answer", "cancel"))
 _TEXTS = (
-    "id", "agent", "branch", "function", "key", "args", "waits", "version", "queue", "parent",
-)  # fmt: skip
+    "id",
+    "agent",
+    "branch",
+    "function",
+    "key",
+    "args",
+    "waits",
+    "version",
+    "queue",
+    "parent",
+)
 _SEQS = ("agent_no", "started", "ended", "turn", "turn_at", "seen")
 _MOMENTS = ("wake_at", "started_at", "changed_at")
 _SEQ_MAX = 2**62

@@ -36,10 +36,25 @@ def salvage(
     was written all the same. What cannot be had is empty: parents, delta, records.
     """
     blank = Commit(
-        agent, incarnation, seq, chain.commit_id(header), b"", "", (), "", (1, 0), 0, "", 0,
-        UNKNOWN, (), (), len(header) + len(payload), damaged=problem or "it cannot be read",
+        agent,
+        incarnation,
+        seq,
+        chain.commit_id(header),
+        b"",
+        "",
+        (),
+        "",
+        (1, 0),
+        0,
+        "",
+        0,
+        UNKNOWN,
+        (),
+        (),
+        len(header) + len(payload),
+        damaged=problem or "it cannot be read",
         foldable=False,
-    )  # fmt: skip
+    )
     fields = _fields(header)
     if fields is None or fields[1] != agent or fields[3] != seq:
         return blank

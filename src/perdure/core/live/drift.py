@@ -105,9 +105,7 @@ def compare(
             yield drift(at, typed, plain, CHANGED)
 
 
-def _item(
-    node: Node, memory: Any, log: Any, at: Path, deep: bool, root: str
-) -> Iterator[Drift]:  # fmt: skip
+def _item(node: Node, memory: Any, log: Any, at: Path, deep: bool, root: str) -> Iterator[Drift]:
     if log is MISSING:
         yield Drift(format_path(at, root), memory, log, NOT_LOGGED)
     elif memory is MISSING:

@@ -31,7 +31,7 @@ from perdure.core.values.ops import (
     Splice,
     TextSplice,
     add,
-)  # fmt: skip
+)
 from perdure.core.values.plain_values import SCALARS, Path, Plain, look_up, same
 from perdure.errors import Drifted, SchemaError, Unstorable
 from perdure.model import MISSING
@@ -50,9 +50,12 @@ class TypedPlan:
     """
 
     def __init__(
-        self, root: Any, shadows: Sequence[Shadow | Appended], normalises: bool,
+        self,
+        root: Any,
+        shadows: Sequence[Shadow | Appended],
+        normalises: bool,
         turned: Sequence[Unstorable] = (),
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._root = root
         self._shadows = shadows
         self.normalises = normalises
@@ -366,9 +369,10 @@ class Planner(Ground):
         plain = look_up(self.plain, final)
         if self.value(shadow.node, plain, shadow.path)[1] is not plain:
             raise SchemaError(
-                "its validator makes another value of it", target=self.text(shadow.path),
+                "its validator makes another value of it",
+                target=self.text(shadow.path),
                 hint="assign a whole new value, which becomes what the validator makes of it",
-            )  # fmt: skip
+            )
 
     def _check_list(self, shadow: ListShadow) -> None:
         """Its length, and the last item in front of all changes, must be as the log says."""

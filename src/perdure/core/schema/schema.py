@@ -33,9 +33,15 @@ from perdure.system import shell
 from perdure.system.cached import cached
 
 __all__ = [
-    "ROOT", "Drift", "Ephemeral", "EphemeralMark", "Schema", "TypedPlan", "invariant",
+    "ROOT",
+    "Drift",
+    "Ephemeral",
+    "EphemeralMark",
+    "Schema",
+    "TypedPlan",
+    "invariant",
     "transitions",
-]  # fmt: skip
+]
 
 T = TypeVar("T")
 
@@ -184,14 +190,16 @@ class Schema(Generic[T]):
             return self.build(plain)
         except SchemaError as error:
             raise SchemaError(
-                error.problem, target=f"agent {agent!r}, commit {seq}, {error.target or 'state'}",
-                hint=error.hint or (
+                error.problem,
+                target=f"agent {agent!r}, commit {seq}, {error.target or 'state'}",
+                hint=error.hint
+                or (
                     f"it was stored so under an earlier {self.id!r}: let the type take it, "
                     "migrate it by the next major version of its schema, or `save` a whole value; "
                     f"`{shell.perdure('state', agent, at=seq)}`, or a handle with "
                     f"perdure.Schema(dict, id={self.id!r}), gives it as plain data"
                 ),
-            ) from error  # fmt: skip
+            ) from error
 
     def migrate(self, plain: Plain, stored: tuple[int, int]) -> Plain:
         """The state as this program's major version has it; `plain` is left as it is.

@@ -243,8 +243,12 @@ class _Walk:
 
 
 _CONTAINERS: Mapping[type, str] = {
-    list: "list", tuple: "tuple", dict: "dict", set: "set", frozenset: "frozenset",
-}  # fmt: skip
+    list: "list",
+    tuple: "tuple",
+    dict: "dict",
+    set: "set",
+    frozenset: "frozenset",
+}
 
 
 def _moment(value: dt.datetime | dt.time) -> Plain:
@@ -415,7 +419,11 @@ _BASES: tuple[tuple[type, Callable[[Any], Any]], ...] = (
         lambda value: dt.datetime.combine(
             dt.date(value.year, value.month, value.day),
             dt.time(
-                value.hour, value.minute, value.second, value.microsecond, value.tzinfo,
+                value.hour,
+                value.minute,
+                value.second,
+                value.microsecond,
+                value.tzinfo,
                 fold=value.fold,
             ),
         ),
@@ -424,14 +432,18 @@ _BASES: tuple[tuple[type, Callable[[Any], Any]], ...] = (
     (
         dt.time,
         lambda value: dt.time(
-            value.hour, value.minute, value.second, value.microsecond, value.tzinfo,
+            value.hour,
+            value.minute,
+            value.second,
+            value.microsecond,
+            value.tzinfo,
             fold=value.fold,
         ),
     ),
     (dt.timedelta, lambda value: dt.timedelta(value.days, value.seconds, value.microseconds)),
     (Decimal, lambda value: Decimal(value)),
     (UUID, lambda value: UUID(int=value.int)),
-)  # fmt: skip
+)
 """Plain kinds, with what gives a subclass's value without its own code. The first that fits."""
 
 _APART: tuple[tuple[type, Callable[[Any], Any]], ...] = (
@@ -450,6 +462,10 @@ _APART: tuple[tuple[type, Callable[[Any], Any]], ...] = (
 """Other kinds of the standard library, with what they are made of."""
 
 _SINGLE: tuple[Any, ...] = (
-    MISSING, Ellipsis, NotImplemented, msgspec.UNSET, msgspec.NODEFAULT,
-)  # fmt: skip
+    MISSING,
+    Ellipsis,
+    NotImplemented,
+    msgspec.UNSET,
+    msgspec.NODEFAULT,
+)
 """Values that are the only ones of their class."""

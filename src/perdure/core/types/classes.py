@@ -216,9 +216,10 @@ class DataclassFace(Face):
             if one.default is dataclasses.MISSING:
                 raise SchemaError(
                     f"{self.name}.{name} is an InitVar without a default: it is never stored, and "
-                    "without it no instance can be made again", target=self.name,
+                    "without it no instance can be made again",
+                    target=self.name,
                     hint="give it a default, or make it a field",
-                )  # fmt: skip
+                )
         made_by_class = set()
         for one in own:
             annotation = hints[one.name]
@@ -385,8 +386,9 @@ class PydanticFace(Face):
         if getattr(info, "init", None) is False and not live:
             raise SchemaError(
                 f"{self.name}.{name} has init=False, which pydantic does not restore",
-                target=self.name, hint="let the constructor take it, or mark it perdure.Ephemeral",
-            )  # fmt: skip
+                target=self.name,
+                hint="let the constructor take it, or mark it perdure.Ephemeral",
+            )
         has_own = bool({name, "*"} & validated) or is_judged(annotation)
         return Field(name, annotation, live, default, fixed, validated=has_own)
 
@@ -472,8 +474,9 @@ def face_of(annotation: Any) -> Face | None:
         if base is not None:
             raise SchemaError(
                 f"a {face.name} is a {base.__name__} too, whose content no field shows",
-                target=face.name, hint=f"declare a field for the {base.__name__}",
-            )  # fmt: skip
+                target=face.name,
+                hint=f"declare a field for the {base.__name__}",
+            )
     return face
 
 

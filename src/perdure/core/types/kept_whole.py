@@ -181,10 +181,11 @@ class _Comparison:
             if name not in made or not _as_good(item, made[name]):
                 raise Unstorable(
                     f"it is a private attribute of {face.name}, which is not stored, and differs "
-                    "from what a new instance has", target=format_path((*at, name), self.root),
+                    "from what a new instance has",
+                    target=format_path((*at, name), self.root),
                     hint="declare a field for it, or say that it lives in memory only: "
                     f"{name}: perdure.Ephemeral[…]",
-                )  # fmt: skip
+                )
 
     def _other(self, node: Node, given: Any, built: Any, at: Path) -> None:
         """An instance of no class with fields: an Enum's member, a NamedTuple, a Path."""

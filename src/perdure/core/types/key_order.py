@@ -40,18 +40,19 @@ def restore(node: Node, typed: Any, value: Any) -> None:
         get = node.face.get
         pairs = [
             (node.child(key), get(typed, key), item)
-            for key, item in value.items() if type(item) in _CONTAINERS
-        ]  # fmt: skip
+            for key, item in value.items()
+            if type(item) in _CONTAINERS
+        ]
     elif isinstance(node, DictNode) and type(typed) is dict and type(value) is dict:
         pairs = [
             (node.item, one, item)
             for one, item in zip(typed.values(), value.values(), strict=False)
-        ]  # fmt: skip
+        ]
     elif isinstance(node, ListNode | TupleNode) and isinstance(typed, list | tuple):
         pairs = [
             (node.child(index), one, item)
             for index, (one, item) in enumerate(zip(typed, value, strict=False))
-        ]  # fmt: skip
+        ]
     for child, one, item in pairs:
         if child is not None and one is not MISSING:
             restore(child, one, item)

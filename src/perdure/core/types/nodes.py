@@ -80,9 +80,7 @@ def isolate(value: Plain) -> Plain:
     """A deep copy that shares no mutable container, not even one inside a tuple."""
     kind = type(value)
     if kind is dict:
-        return {
-            key: item if type(item) is str else isolate(item) for key, item in value.items()
-        }  # fmt: skip
+        return {key: item if type(item) is str else isolate(item) for key, item in value.items()}
     if kind is list:
         return [item if type(item) is str else isolate(item) for item in value]
     if kind is set:
@@ -248,8 +246,9 @@ class LeafNode(Node):
             check_own(error, dumped)
             raise walker.lost(
                 f"a {type(value).__module__}.{type(value).__qualname__} has no plain form: {error}",
-                at, _LEAF_HINT,
-            ) from error  # fmt: skip
+                at,
+                _LEAF_HINT,
+            ) from error
         if not equal:
             raise walker.lost(f"a {type(value).__qualname__} would not come back", at, _LEAF_HINT)
         return plain

@@ -115,9 +115,10 @@ class ObjectNode(Node):
         if not face.is_instance(value):
             if face.derives(value) and not hasattr(type(value), "__perdure_place__"):
                 raise walker.lost(
-                    f"a {type(value).__qualname__} would come back as a {face.name}", at,
+                    f"a {type(value).__qualname__} would come back as a {face.name}",
+                    at,
                     "declare the field with that type, or with a union of both",
-                )  # fmt: skip
+                )
             return walker.take(value, at)
         walker.enter(value, at, frozen=face.frozen)
         taken: dict[str, Any] = dict([face.tag]) if face.tag else {}
@@ -133,9 +134,10 @@ class ObjectNode(Node):
         if strays:
             name = next(iter(strays))
             raise walker.lost(
-                f"{face.name} declares no such field", (*at, name),
+                f"{face.name} declares no such field",
+                (*at, name),
                 "declare it, as perdure.Ephemeral if it need not be stored",
-            )  # fmt: skip
+            )
         if face.has_private and face.private(value):
             walker.unsure = True
         walker.classes[at] = face.cls
@@ -164,9 +166,10 @@ class ObjectNode(Node):
                     taken[key] = walker.take(item, (*at, key))
                 else:
                     raise walker.lost(
-                        f"{face.name} declares no such field", (*at, key),
+                        f"{face.name} declares no such field",
+                        (*at, key),
                         "it would be lost; declare it or leave it out",
-                    )  # fmt: skip
+                    )
         except RuntimeError as error:
             raise changed(error, at, walker.root) from error
         walker.leave(value)

@@ -52,7 +52,8 @@ def takes_info(function: Any, *, wraps: bool) -> bool:
     except (TypeError, ValueError):
         return False
     needed = [
-        one for one in parameters
+        one
+        for one in parameters
         if one.kind <= one.POSITIONAL_OR_KEYWORD and one.default is one.empty
-    ]  # fmt: skip
+    ]
     return len(needed) > 1 + wraps

@@ -37,15 +37,24 @@ _DICTS = (dict, abc.Mapping, abc.MutableMapping)
 _SETS = (set, abc.Set, abc.MutableSet)
 _EITHER = (abc.Sequence, abc.Set)
 _REFUSED = (
-    collections.deque, collections.defaultdict, collections.OrderedDict, collections.Counter,
+    collections.deque,
+    collections.defaultdict,
+    collections.OrderedDict,
+    collections.Counter,
     bytearray,
-)  # fmt: skip
+)
 
 
 _VAGUE = (
-    abc.Collection, abc.Iterable, abc.Container, abc.Reversible, abc.Sized, abc.Hashable,
-    abc.Iterator, abc.Generator,
-)  # fmt: skip
+    abc.Collection,
+    abc.Iterable,
+    abc.Container,
+    abc.Reversible,
+    abc.Sized,
+    abc.Hashable,
+    abc.Iterator,
+    abc.Generator,
+)
 """What says too little of a value to know it again. Pydantic makes a list of some."""
 _JUDGED_BY_THE_CLOCK = {"FutureDate", "FutureDatetime"}
 _JUDGED_BY_THE_DISK = {
@@ -199,9 +208,10 @@ def _refuse_outside(kind: Any, bare: Bare) -> None:
     if by:
         raise SchemaError(
             f"{name} is judged by the {by} at each reading: what was right when it was committed "
-            "could not be read later", target=name,
+            "could not be read later",
+            target=name,
             hint="declare datetime, date or Path, and judge a value where it is set",
-        )  # fmt: skip
+        )
 
 
 def parts(annotation: Any, seen: dict[int, Any], faces: dict[Any, Face]) -> Iterator[Bare]:

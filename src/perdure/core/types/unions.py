@@ -19,7 +19,7 @@ from perdure.core.types.nodes import (
     TupleNode,
     Walker,
     isolate,
-)  # fmt: skip
+)
 from perdure.core.types.objects import ObjectNode
 from perdure.core.types.validation import Engine
 from perdure.core.values.plain_values import Path, Plain

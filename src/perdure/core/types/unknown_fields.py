@@ -93,10 +93,11 @@ def _kept(node: Node, old: Plain, new: Plain, at: Path, root: str, known: Known)
         return _keep_in_dict(picked, old, new, at, root, known)
     if isinstance(picked, TupleNode) and picked.rest is None:
         return tuple(
-            one if (child := picked.child(index)) is None
+            one
+            if (child := picked.child(index)) is None
             else keep(child, old[index], one, (*at, index), root, known)
             for index, one in enumerate(new)
-        )  # fmt: skip
+        )
     item = picked.child(0)
     if isinstance(picked, ListNode | TupleNode) and item is not None:
         return type(new)(_keep_in_items(item, old, new, at, root, known))

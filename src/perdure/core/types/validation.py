@@ -27,12 +27,16 @@ _BY_TEXT = {
     "builtins": ("complex",),
     "fractions": ("Fraction",),
     "ipaddress": (
-        "IPv4Address", "IPv6Address", "IPv4Network", "IPv6Network", "IPv4Interface",
+        "IPv4Address",
+        "IPv6Address",
+        "IPv4Network",
+        "IPv6Network",
+        "IPv4Interface",
         "IPv6Interface",
     ),
     "pathlib": ("PurePath",),
     "zoneinfo": ("ZoneInfo",),
-}  # fmt: skip
+}
 """Standard types that `str` writes and their constructor reads, by module."""
 
 _taking_apart = Lock()

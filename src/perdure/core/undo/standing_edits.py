@@ -42,9 +42,11 @@ def standing(wanted: Iterable[Commit], path: Sequence[Commit]) -> Standing:
         line.add(commit)
     seqs = sorted({line.by.get(seq, seq) for seq in line.wanted})
     across = {
-        seq for last, one in line.ended.items() for seq in one.seqs
+        seq
+        for last, one in line.ended.items()
+        for seq in one.seqs
         if bisect_left(seqs, one.since) != bisect_left(seqs, last)
-    }  # fmt: skip
+    }
     return Standing(
         [line.commits[seq] for seq in reversed(seqs)],
         [commit for commit in path if commit.seq >= seqs[0]],

@@ -79,9 +79,7 @@ def canonical(value: Plain) -> bytes:
     return encode(value, _sorting_encoder)
 
 
-def _encode_wired(
-    value: Any, encoder: msgspec.msgpack.Encoder, wire: Callable[..., Any]
-) -> bytes:  # fmt: skip
+def _encode_wired(value: Any, encoder: msgspec.msgpack.Encoder, wire: Callable[..., Any]) -> bytes:
     for as_is in _TRIES:
         try:
             return encoder.encode(wire(value, encoder, as_is))
@@ -123,7 +121,7 @@ def _wire(value: Any, encoder: msgspec.msgpack.Encoder, as_is: frozenset[type]) 
 
 def _wire_list(
     value: list[Any], encoder: msgspec.msgpack.Encoder, as_is: frozenset[type]
-) -> list[Any]:  # fmt: skip
+) -> list[Any]:
     items = iter(value)
     for item in items:  # without a number for each: mostly none is replaced
         if type(item) in as_is:
@@ -143,7 +141,7 @@ def _wire_list(
 
 def _wire_dict(
     value: dict[Any, Any], encoder: msgspec.msgpack.Encoder, as_is: frozenset[type]
-) -> Any:  # fmt: skip
+) -> Any:
     if as_is is _BUT_TEXTS and value:
         return _wire_pairs(value, encoder)
     changed: dict[str, Any] | None = None
@@ -175,7 +173,7 @@ def _wire_pairs(value: dict[Any, Any], encoder: msgspec.msgpack.Encoder) -> Any:
 
 def _wire_each(
     pairs: list[list[Any]], encoder: msgspec.msgpack.Encoder, as_is: frozenset[type]
-) -> list[list[Any]]:  # fmt: skip
+) -> list[list[Any]]:
     """As `_wire`, with few calls for each level: nesting is bounded by the stack."""
     return [[_wire(key, encoder, as_is), _wire(item, encoder, as_is)] for key, item in pairs]
 
@@ -314,8 +312,14 @@ def decode(data: bytes) -> Plain:
 
 
 _STRANGE = (
-    msgspec.MsgspecError, ValueError, TypeError, ArithmeticError, LookupError, OSError, struct.error
-)  # fmt: skip
+    msgspec.MsgspecError,
+    ValueError,
+    TypeError,
+    ArithmeticError,
+    LookupError,
+    OSError,
+    struct.error,
+)
 
 
 def _decode_afresh(data: bytes) -> Plain:

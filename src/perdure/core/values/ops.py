@@ -92,8 +92,16 @@ class Move(Struct):
 Op = Set | Delete | Append | Splice | TextSplice | Increment | SetAdd | SetRemove | Move
 
 _KINDS: tuple[type[Any], ...] = (
-    Set, Delete, Append, Splice, TextSplice, Increment, SetAdd, SetRemove, Move,
-)  # fmt: skip
+    Set,
+    Delete,
+    Append,
+    Splice,
+    TextSplice,
+    Increment,
+    SetAdd,
+    SetRemove,
+    Move,
+)
 """An op's code on the wire is its place here. Part of the format: only add at the end."""
 
 _CODES = {kind: code for code, kind in enumerate(_KINDS)}
@@ -155,8 +163,13 @@ def apply(root: Plain, op: Op) -> Plain:
     try:
         return _APPLIED[type(op)](root, op)
     except (
-        LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError
-    ) as error:  # fmt: skip
+        LookupError,
+        TypeError,
+        ValueError,
+        AttributeError,
+        ArithmeticError,
+        RecursionError,
+    ) as error:
         stack_room.pass_on(error)
         where = format_path(op.path)
         raise OpError(f"{type(op).__name__} at {where} does not fit: {error}") from error
@@ -210,9 +223,16 @@ def _move(root: Plain, op: Move) -> Plain:
 
 
 _APPLIED: dict[type, Callable[[Plain, Any], Plain]] = {
-    Set: _set, Delete: _delete, Append: _append, Splice: _splice, TextSplice: _text_splice,
-    Increment: _increment, SetAdd: _set_add, SetRemove: _set_remove, Move: _move,
-}  # fmt: skip
+    Set: _set,
+    Delete: _delete,
+    Append: _append,
+    Splice: _splice,
+    TextSplice: _text_splice,
+    Increment: _increment,
+    SetAdd: _set_add,
+    SetRemove: _set_remove,
+    Move: _move,
+}
 """By kind: who rehydrates a state applies thousands, and a `match` tries one kind after another."""
 
 

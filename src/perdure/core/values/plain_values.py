@@ -24,10 +24,20 @@ Path = tuple[Any, ...]
 
 SCALARS = frozenset(
     {
-        type(None), bool, int, float, str, bytes,
-        dt.datetime, dt.date, dt.time, dt.timedelta, Decimal, UUID,
+        type(None),
+        bool,
+        int,
+        float,
+        str,
+        bytes,
+        dt.datetime,
+        dt.date,
+        dt.time,
+        dt.timedelta,
+        Decimal,
+        UUID,
     }
-)  # fmt: skip
+)
 
 STEADY = SCALARS - {dt.datetime, dt.time}
 """Scalars that are plain whatever they hold; of the others it is asked whether their zone is."""

@@ -55,13 +55,31 @@ def fork_run(
     began = _started(reader, info)
     began.pop("origin", None)
     record = {
-        **began, "run": new, "key": key, "parent": "", "pending": True, "turn": info.turn,
-        "turn_at": info.turn_at, "again": back.record,
-    }  # fmt: skip
+        **began,
+        "run": new,
+        "key": key,
+        "parent": "",
+        "pending": True,
+        "turn": info.turn,
+        "turn_at": info.turn_at,
+        "again": back.record,
+    }
     row = replace(
-        info, id=new, key=key, branch=branch, status="pending", started=HERE, ended=0,
-        result=None, problem=None, wake_at=0, waits="", started_at=HERE, seen=0, parent="",
-    )  # fmt: skip
+        info,
+        id=new,
+        key=key,
+        branch=branch,
+        status="pending",
+        started=HERE,
+        ended=0,
+        result=None,
+        problem=None,
+        wake_at=0,
+        waits="",
+        started_at=HERE,
+        seen=0,
+        parent="",
+    )
     working = _working(context, reader, info.branch)
     with working.lock:
         head = find_head(working)
@@ -105,8 +123,9 @@ def _refuse_others(working: WorkingCopy[Any], info: RunInfo) -> None:
         if other.id != info.id:
             raise Conflict(
                 f"run {visible(other.id)} has the branch, and is not finished ({other.status})",
-                target=f"run {info.id}", hint="let that one finish, or cancel it; or fork this one",
-            )  # fmt: skip
+                target=f"run {info.id}",
+                hint="let that one finish, or cancel it; or fork this one",
+            )
 
 
 class _Back:
@@ -138,9 +157,10 @@ class _Back:
         if trim is not None and self._info.turn_at < trim.before:
             raise NotFound(
                 f"retention removed the history before commit {trim.before}, a part of its turn "
-                "with it", target=f"run {self._info.id}",
+                "with it",
+                target=f"run {self._info.id}",
                 hint="run the function anew, under another key",
-            )  # fmt: skip
+            )
 
     def _find(self) -> int:
         places: dict[str, int] = {}
@@ -156,14 +176,16 @@ class _Back:
         if self._path and self._path[-1].parent != self._info.turn_at:
             raise NotFound(
                 f"branch {self._info.branch!r} was moved to before its turn began, as where "
-                "another run was set back", target=f"run {self._info.id}",
+                "another run was set back",
+                target=f"run {self._info.id}",
                 hint="run the function anew, under another key",
-            )  # fmt: skip
+            )
         shown = ", ".join(map(visible, list(places)[:20])) + (" …" if len(places) > 20 else "")
         raise NotFound(
-            f"its current turn has not come to {self._step!r}", target=f"run {self._info.id}",
+            f"its current turn has not come to {self._step!r}",
+            target=f"run {self._info.id}",
             hint=f"it has: {shown or 'nothing yet'}",
-        )  # fmt: skip
+        )
 
     def _record(self, effects: Again) -> dict[str, Any]:
         """Whose history is left: that of the run, and of those that it was forked from."""
@@ -171,8 +193,11 @@ class _Back:
         return {
             "runs": [self._info.id, *began.get("runs", ())],
             "untils": [self._until, *began.get("untils", ())],
-            "at": self.at, "until": self._until, "step": self._step, "effects": effects,
-        }  # fmt: skip
+            "at": self.at,
+            "until": self._until,
+            "step": self._step,
+            "effects": effects,
+        }
 
     def signals(self, run: str) -> list[Message]:
         """Those that it took after the step, and those that it did not take, for the run that goes
@@ -190,8 +215,9 @@ class _Back:
             Message(
                 run, self._info.agent, "signal", name, renewed(key, self._until), one.value, one.who
             )
-            for (name, key), one in left.items() if not name.startswith(CHILD)
-        ]  # fmt: skip
+            for (name, key), one in left.items()
+            if not name.startswith(CHILD)
+        ]
 
 
 def _note_places(places: dict[str, int], commit: Commit, runs: Collection[str]) -> None:
@@ -226,9 +252,10 @@ def refuse_unfinished(info: RunInfo) -> None:
     refuse_not_begun(info)
     if info.status not in (*FINISHED, "needs_attention"):
         raise Conflict(
-            f"is {info.status}", target=f"run {info.id}",
+            f"is {info.status}",
+            target=f"run {info.id}",
             hint="cancel it first, or fork it",
-        )  # fmt: skip
+        )
 
 
 def _reader(context: Context, info: RunInfo) -> LogReader:

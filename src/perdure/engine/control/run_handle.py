@@ -35,7 +35,7 @@ from perdure.errors import (
     RunFailed,
     TimedOut,
     UnsupportedFormat,
-)  # fmt: skip
+)
 from perdure.model import MISSING, Cause, Commit, Message, RunInfo, RunStatus
 from perdure.state.context import Context
 from perdure.state.runs.family_messages import to_family
@@ -59,9 +59,13 @@ class RunHandle(Generic[R]):
     """One run, seen from outside the process that executes it."""
 
     def __init__(
-        self, context: Context, wakeups: Wakeups, run: str,
-        build: Callable[[Plain], Any] = lambda plain: plain, agent: str = "",
-    ) -> None:  # fmt: skip
+        self,
+        context: Context,
+        wakeups: Wakeups,
+        run: str,
+        build: Callable[[Plain], Any] = lambda plain: plain,
+        agent: str = "",
+    ) -> None:
         self._context = context
         self._wakeups = wakeups
         self._id = run
@@ -397,10 +401,12 @@ class RunHandle(Generic[R]):
         """Those that started it, or that it started, hear of it in the same commit."""
         unused = Unused.read(self._context.backend, self._id)
         return replace(
-            riders, sends=to_family(self._context.backend, row, reader, unused.asked),
+            riders,
+            sends=to_family(self._context.backend, row, reader, unused.asked),
             consumed=unused.consumed,
-            read_to=unused.read_to, records=[unused.noted_in(record) for record in riders.records],
-        )  # fmt: skip
+            read_to=unused.read_to,
+            records=[unused.noted_in(record) for record in riders.records],
+        )
 
     def _reader(self) -> LogReader:
         info = self.info

@@ -55,11 +55,15 @@ def report(
     with suppress(Corrupt, UnsupportedFormat):  # `why` says what cannot be read
         recorded = recorded_run(reader, info) if reader is not None else recorded
     return RunReport(
-        info, explain(backend, info, leaked), recorded.events, recorded.last, questions,
+        info,
+        explain(backend, info, leaked),
+        recorded.events,
+        recorded.last,
+        questions,
         recorded.notes,
         [message for message in backend.inbox(info.id) if message.kind != "start"],
         [one for run in dict.fromkeys(recorded.children) if (one := _child(backend, info, run))],
-    )  # fmt: skip
+    )
 
 
 def _child(backend: Backend, info: RunInfo, run: str) -> RunInfo | None:

@@ -52,25 +52,28 @@ def check_open(run: str, journal: Journal, call: str, *, ended: bool) -> None:
     if entry is None or not _is_call(entry):
         known = [effect.place for effect in effects_of(run, journal) if effect.open]
         raise NotFound(
-            f"has no tool call {call!r}", target=f"run {run}",
+            f"has no tool call {call!r}",
+            target=f"run {run}",
             hint=f"in doubt: {', '.join(known) or 'nothing'}",
-        )  # fmt: skip
+        )
     target = f"run {run}, call {call}"
     if entry.in_doubt:
         return
     if entry.outcome is None:
         raise Conflict(
-            "is not in doubt: it failed, and is to be tried again", target=target,
+            "is not in doubt: it failed, and is to be tried again",
+            target=target,
             hint="cancel the run if it must not be",
-        )  # fmt: skip
+        )
     if entry.outcome.by != "person" or ended:
         raise Conflict("is not in doubt: it is settled", target=target)
     later = (commit.typed for commit in journal.commits if commit.seq > entry.seq)
     if any(one.run == run and one.place for typed in later for one in typed):
         raise Conflict(
-            "is settled, and the run went on with that", target=target,
+            "is settled, and the run went on with that",
+            target=target,
             hint="what it did since rests on it: cancel the run if that must not stand",
-        )  # fmt: skip
+        )
 
 
 def left_open(left: Sequence[Journal], call: str) -> str | None:

@@ -18,9 +18,13 @@ from perdure.state.runs.run_rows import row_text
 
 
 def stop(
-    context: Context, wakeups: Wakeups, run: str, problem: str, *,
+    context: Context,
+    wakeups: Wakeups,
+    run: str,
+    problem: str,
+    *,
     among: Sequence[RunStatus] = ("pending", "running", "waiting"),
-) -> None:  # fmt: skip
+) -> None:
     """Note that a run needs a person. Writes; needs no state, so that it works behind damage, too.
 
     Args:

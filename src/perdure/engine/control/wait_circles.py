@@ -51,9 +51,12 @@ class Circle(Struct, frozen=True):
 
 
 def find_circle(
-    backend: Backend, run: str, children: Sequence[str] = (), *,
+    backend: Backend,
+    run: str,
+    children: Sequence[str] = (),
+    *,
     in_place: Mapping[str, str] | None = None,
-) -> Circle | None:  # fmt: skip
+) -> Circle | None:
     """The circle that a run is in, or that all it waits for is in. None: something can move yet.
 
     A run that waits, is queued, or waits in place goes on by itself only when one of the runs does
@@ -114,9 +117,7 @@ def ahead_of(backend: Backend, info: RunInfo) -> RunInfo | None:
     return _branch_taken(backend, info.agent, info.branch, info)
 
 
-def _branch_taken(
-    backend: Backend, name: str, branch: str, info: RunInfo | None
-) -> RunInfo | None:  # fmt: skip
+def _branch_taken(backend: Backend, name: str, branch: str, info: RunInfo | None) -> RunInfo | None:
     if info is not None and info.started:
         no = info.agent_no
     else:
@@ -161,9 +162,10 @@ def endless(run: str, circle: Circle) -> NeedsAttention:
         end, again = shell.perdure("cancel", others[0]), shell.perdure("resume", run)
         hint += f"; or another one, `{end}`, and then `{again}`"
     return NeedsAttention(
-        f"{IN_CIRCLE}: {circle}", target=f"run {run}",
+        f"{IN_CIRCLE}: {circle}",
+        target=f"run {run}",
         hint=f"{hint}; and start children on agents that no other run has",
-    )  # fmt: skip
+    )
 
 
 # -- in place --------------------------------------------------------------------------------
@@ -178,9 +180,7 @@ class WaitingInPlace:
         alone: the code that waits is on the caller's thread, and holds it up.
     """
 
-    def __init__(
-        self, context: Context, wakeups: Wakeups, run: str, *, alone: bool = True
-    ) -> None:  # fmt: skip
+    def __init__(self, context: Context, wakeups: Wakeups, run: str, *, alone: bool = True) -> None:
         self.run = run
         self.held: list[str] = []
         """Runs that cannot end before it: their functions are on this thread."""
@@ -202,14 +202,17 @@ class WaitingInPlace:
             return
         own = self._own[0]
         circle = find_circle(
-            self._backend, own, (self.run,),
+            self._backend,
+            own,
+            (self.run,),
             in_place=in_place(self._waits) | dict.fromkeys(self._own, self.run),
-        )  # fmt: skip
+        )
         if circle is not None:
             raise Conflict(
-                f"would wait for itself: {circle}", target=f"run {own}",
+                f"would wait for itself: {circle}",
+                target=f"run {own}",
                 hint="start that run on another agent, or do not wait for its end here",
-            )  # fmt: skip
+            )
 
     def __enter__(self) -> WaitingInPlace:
         if self.held:

@@ -110,10 +110,12 @@ class _Look:
             case _:
                 made = self._finished()
         return replace(
-            made, calls=tuple(self._recorded.open), workers=self._workers,
+            made,
+            calls=tuple(self._recorded.open),
+            workers=self._workers,
             last=self._recorded.past,
             asked_to_end=self._asked_to_end(),
-        )  # fmt: skip
+        )
 
     # -- what stands around it -----------------------------------------------------------------
 
@@ -403,8 +405,9 @@ class _Look:
             words += f" for {ahead.waits}"
         ways = [
             by("ask the same of that one", "why", ahead.id),
-            by("or end that one", "cancel", ahead.id), self._cancel(),
-        ]  # fmt: skip
+            by("or end that one", "cancel", ahead.id),
+            self._cancel(),
+        ]
         return replace(self._made("queued", before + words, run.changed_at, ways), behind=ahead.id)
 
     def _settle(self) -> list[WayOut]:

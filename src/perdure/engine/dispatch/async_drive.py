@@ -152,9 +152,11 @@ class AsyncDrive(Drive):
         return cancelled
 
     def _tell_of_end(
-        self, execution: Execution[Any], left: BaseException | None,
+        self,
+        execution: Execution[Any],
+        left: BaseException | None,
         cancelled: asyncio.CancelledError | None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """The function's own task has ended, with that: before its others are cancelled for it."""
         if left is not None and not isinstance(left, Exception):
             execution.leaving.left(left, "the function")
@@ -190,16 +192,15 @@ class AsyncDrive(Drive):
         if names:
             _log.warning(
                 "run %s: its function returned without awaiting %s: cancelled",
-                self.id, ", ".join(sorted(names)),
-            )  # fmt: skip
+                self.id,
+                ", ".join(sorted(names)),
+            )
 
     async def _end_tasks(self, execution: Execution[Any], tasks: RunTasks) -> None:
         await tasks.cancel()
         await execution.async_performer.close()
 
-    def _look(
-        self, execution: Execution[Any], root: asyncio.Task[Any], way_out: WayOut
-    ) -> None:  # fmt: skip
+    def _look(self, execution: Execution[Any], root: asyncio.Task[Any], way_out: WayOut) -> None:
         """There is news of the run: if it is to end, what it awaits is not awaited any more."""
         if root.done():
             return

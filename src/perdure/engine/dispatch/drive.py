@@ -94,9 +94,12 @@ class Drive:
         self.id = self.look.run = command.order.run_id(self.look)
         begun = self.find()
         self.working: WorkingCopy[Any] = self.working_type(
-            means.context, command.order.agent, command.spec.schema,
-            begun.branch if begun else MAIN, reads=self.look,
-        )  # fmt: skip
+            means.context,
+            command.order.agent,
+            command.spec.schema,
+            begun.branch if begun else MAIN,
+            reads=self.look,
+        )
         self.going: Callable[[Execution[Any]], None] = lambda _: None
         """Told of each execution before the function is called."""
         self.wanted: Callable[[RunInfo | None], bool] = lambda _: True
@@ -139,8 +142,9 @@ class Drive:
                     + (f", and waits for {visible(run.waits)}" if run.status == "waiting" else "")
                     + ("" if run.status == "waiting" else ", and nobody is running it"),
                     target=f"agent {self.working.name!r}",
-                    hint=run.problem or "run it again to finish it, or cancel it", run=run,
-                )  # fmt: skip
+                    hint=run.problem or "run it again to finish it, or cancel it",
+                    run=run,
+                )
 
     def recorded(self, info: RunInfo) -> Any:
         """The result of a run that is finished.
@@ -328,7 +332,7 @@ class Drive:
 
     def _concluded(
         self, execution: Execution[Any], result: Any, error: BaseException | None
-    ) -> End:  # fmt: skip
+    ) -> End:
         if isinstance(error, RunInterrupted):
             execution.interrupt(error.reason)
         if execution.interrupted is not None:  # whatever it caught, and raised or returned instead
@@ -374,10 +378,14 @@ class Drive:
         arguments = binding_of(self._function).bind(again.args, again.kwargs)
         given = parameters_of(self._function).take(again.args, again.kwargs)
         return {
-            "t": "run-turn", "run": self.id, "args": digests(arguments), "digests": FORM,
-            "preview": preview(arguments), "input": list(given),
+            "t": "run-turn",
+            "run": self.id,
+            "args": digests(arguments),
+            "digests": FORM,
+            "preview": preview(arguments),
+            "input": list(given),
             **({"deadline_at": self._deadline} if self._deadline else {}),
-        }  # fmt: skip
+        }
 
     def _turn(self, execution: Execution[Any], record: Mapping[str, Any]) -> None:
         row = replace(self._row, turn=self._row.turn + 1, turn_at=HERE)
@@ -406,13 +414,19 @@ class Drive:
         match reason:
             case Suspended():
                 record: dict[str, Any] = {
-                    "t": "run-waiting", "run": self.id, "waits": reason.waits,
-                    "wake_at": self._wake_at(reason.wake_at), "seen": execution.mail.seen,
-                }  # fmt: skip
+                    "t": "run-waiting",
+                    "run": self.id,
+                    "waits": reason.waits,
+                    "wake_at": self._wake_at(reason.wake_at),
+                    "seen": execution.mail.seen,
+                }
                 row = replace(
-                    self._row, status="waiting", waits=row_text(reason.waits),
-                    wake_at=record["wake_at"], seen=execution.mail.seen,
-                )  # fmt: skip
+                    self._row,
+                    status="waiting",
+                    waits=row_text(reason.waits),
+                    wake_at=record["wake_at"],
+                    seen=execution.mail.seen,
+                )
                 self._commit(execution, "run-waiting", record, row)
                 if reason.runs and not row.wake_at:  # I8
                     stop_in_circle(self._means.context, self._means.wakeups, self.id, reason.runs)
@@ -464,10 +478,12 @@ class Drive:
                 if unused.cancels and row.status != "cancelled":
                     kind, record, row = self._cancelled(str(unused.cancels[0].value or ""))
                 riders = replace(
-                    riders, records=[*records, unused.noted_in(record)], read_to=unused.read_to,
+                    riders,
+                    records=[*records, unused.noted_in(record)],
+                    read_to=unused.read_to,
                     consumed=[*taken, *unused.consumed],
                     sends=to_family(backend, row, self.working.reader, unused.asked),
-                )  # fmt: skip
+                )
             try:
                 self.working.commit_delta([], self._cause(kind), replace(riders, runs=[row]))
                 break

@@ -88,9 +88,10 @@ class Liveness:
         """An executor without a heartbeat would lose its leases in silence; in a forked child there
         is none."""
         return (
-            self._servants.any_lives and not self._stop.is_set()
+            self._servants.any_lives
+            and not self._stop.is_set()
             and self._executor == self._context.executor
-        )  # fmt: skip
+        )
 
     def _beat(self, executor: str, stop: Flag) -> None:
         while not stop.wait(self._ttl_ms / 3000):
@@ -206,10 +207,11 @@ class Liveness:
     def _claimed(self, agent: str, no: int, branch: str, epoch: int | None) -> bool:
         for one in self._claims:
             if (
-                one.epoch == epoch and one.branch == branch
+                one.epoch == epoch
+                and one.branch == branch
                 and (one.no == no if one.no is not None else one.agent == agent)
                 and not (one.is_left is not None and one.is_left())
-            ):  # fmt: skip
+            ):
                 return True
         return False
 

@@ -31,7 +31,7 @@ class WayOut:
 
     def __init__(
         self, execution: Execution[Any], tasks: RunTasks, function: asyncio.Task[Any]
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._execution = execution
         self._tasks = tasks
         self._function = function

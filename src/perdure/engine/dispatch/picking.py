@@ -81,9 +81,12 @@ class Picker:
     """
 
     def __init__(
-        self, runner: Runner, functions: Mapping[str, Callable[..., Any]],
-        queues: Collection[str], leave: Callable[[str, float], None],
-    ) -> None:  # fmt: skip
+        self,
+        runner: Runner,
+        functions: Mapping[str, Callable[..., Any]],
+        queues: Collection[str],
+        leave: Callable[[str, float], None],
+    ) -> None:
         self._runner = runner
         self._context = runner.context
         self._functions = functions
@@ -213,10 +216,11 @@ class Picker:
     def _must_queue(self, look: Look, branch: str, no: int, row: RunInfo | None) -> bool:
         """Whether another run of the branch is first."""
         return any(
-            other.branch == branch and other.agent_no == no
+            other.branch == branch
+            and other.agent_no == no
             and (row is None or (other.id != row.id and other.started < row.started))
             for other in look.unfinished()
-        )  # fmt: skip
+        )
 
     def still(self, look: Look, info: RunInfo | None) -> bool:
         """Whether there is still something to do for the run that is looked at."""
@@ -343,9 +347,10 @@ class Picker:
 
 def unknown(row: RunInfo) -> NeedsAttention:
     return NeedsAttention(
-        f"{UNKNOWN}{row.function!r}", target=f"run {row.id}",
+        f"{UNKNOWN}{row.function!r}",
+        target=f"run {row.id}",
         hint="start a worker that has it: the run goes on by itself then; or cancel the run",
-    )  # fmt: skip
+    )
 
 
 def _growing(fetch: Callable[[int], list[T]], name: Callable[[T], Hashable]) -> Iterator[T]:

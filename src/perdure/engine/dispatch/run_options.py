@@ -35,9 +35,13 @@ class Options:
         return self._runner
 
     def run(
-        self, function: Callable[Concatenate[Run[T], P], R], agent: str, /,
-        *args: P.args, **kwargs: P.kwargs,
-    ) -> R:  # fmt: skip
+        self,
+        function: Callable[Concatenate[Run[T], P], R],
+        agent: str,
+        /,
+        *args: P.args,
+        **kwargs: P.kwargs,
+    ) -> R:
         """As `Store.run`."""
         check_kind(function, is_async=False)
         order = self.order(function, agent, args, kwargs, storable=False)
@@ -45,15 +49,23 @@ class Options:
 
     @overload
     def start(
-        self, function: Callable[Concatenate[Any, P], Coroutine[Any, Any, R]], agent: str, /,
-        *args: P.args, **kwargs: P.kwargs,
-    ) -> RunHandle[R]: ...  # fmt: skip
+        self,
+        function: Callable[Concatenate[Any, P], Coroutine[Any, Any, R]],
+        agent: str,
+        /,
+        *args: P.args,
+        **kwargs: P.kwargs,
+    ) -> RunHandle[R]: ...
 
     @overload
     def start(
-        self, function: Callable[Concatenate[Any, P], R], agent: str, /,
-        *args: P.args, **kwargs: P.kwargs,
-    ) -> RunHandle[R]: ...  # fmt: skip
+        self,
+        function: Callable[Concatenate[Any, P], R],
+        agent: str,
+        /,
+        *args: P.args,
+        **kwargs: P.kwargs,
+    ) -> RunHandle[R]: ...
 
     def start(
         self, function: Callable[..., Any], agent: str, /, *args: Any, **kwargs: Any
@@ -64,11 +76,22 @@ class Options:
         return handle.typed(function)
 
     def order(
-        self, function: Callable[..., Any], agent: str, args: tuple[Any, ...],
-        kwargs: Mapping[str, Any], *, storable: bool,
-    ) -> Order:  # fmt: skip
+        self,
+        function: Callable[..., Any],
+        agent: str,
+        args: tuple[Any, ...],
+        kwargs: Mapping[str, Any],
+        *,
+        storable: bool,
+    ) -> Order:
         """For the faces: what these options and a call amount to."""
         return Order.of(
-            function, agent, self._key, args, kwargs, queue=self._queue, deadline=self._deadline,
+            function,
+            agent,
+            self._key,
+            args,
+            kwargs,
+            queue=self._queue,
+            deadline=self._deadline,
             storable=storable,
-        )  # fmt: skip
+        )

@@ -185,10 +185,11 @@ class Runner:
             return 0.0
         ref = drive.look.ref(reader.no, drive.working.branch)
         live = (
-            ref is not None and ref.holder is not None
+            ref is not None
+            and ref.holder is not None
             and not self._means.liveness.leaked(reader.name, reader.no, ref)
             and self._context.backend.alive(ref.holder)
-        )  # fmt: skip
+        )
         if live:
             return STANDBY_S
         try:

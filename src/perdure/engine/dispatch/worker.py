@@ -98,10 +98,14 @@ class Worker:
     """
 
     def __init__(
-        self, store: Store, functions: Iterable[Callable[..., Any]],
-        queues: Sequence[str] = ("default",), limit: int = 8, *,
+        self,
+        store: Store,
+        functions: Iterable[Callable[..., Any]],
+        queues: Sequence[str] = ("default",),
+        limit: int = 8,
+        *,
         on_event: Callable[[WorkerEvent], None] | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         runner = getattr(store, "runner", None)
         if not is_a(runner, Runner):
             raise TypeError(f"store is one from perdure.open, not {shown(store)}")
@@ -288,9 +292,9 @@ class Worker:
             self._picker.take_up_known()
             self._take_up_at = time.monotonic() + TAKE_UP_S
         ours = self._context.executor
-        self._others = [
-            row.id for row in backend.executors() if row.alive and row.id != ours
-        ][:OTHERS_MAX]  # fmt: skip
+        self._others = [row.id for row in backend.executors() if row.alive and row.id != ours][
+            :OTHERS_MAX
+        ]
         if not self._free():
             if time.monotonic() >= self._give_way_at:
                 give_way(self._jobs.values(), self._picker.picks(self._taken, self._free, False))
@@ -427,9 +431,12 @@ class Worker:
         self._shut = None
 
     def _tell_status(
-        self, run: str, seconds: float, before: RunInfo | None = None,
+        self,
+        run: str,
+        seconds: float,
+        before: RunInfo | None = None,
         error: BaseException | None = None,
-    ) -> bool:  # fmt: skip
+    ) -> bool:
         """Say what the run came to; False if it came to nothing.
 
         Args:
@@ -461,8 +468,9 @@ class Worker:
         if not store and (count := self._troubles.count(run)) >= TRIES:
             reason = NeedsAttention(
                 f"it ended {count} times without an outcome, with {problem}",
-                target=f"run {run}", hint="put that right and resume the run, or cancel it",
-            )  # fmt: skip
+                target=f"run {run}",
+                hint="put that right and resume the run, or cancel it",
+            )
             try:
                 self._picker.stop(run, reason)
             except PerdureError as refused:

@@ -39,10 +39,12 @@ def give_way(jobs: Iterable[Job], due: Iterable[Pick]) -> None:
     """Let as many runs be unloaded that wait for moments as others are due: a short time is waited
     for in place, and one that waits for one after the other would keep that for ever."""
     waiting = [
-        execution for job in sorted(jobs, key=lambda job: job.since)
+        execution
+        for job in sorted(jobs, key=lambda job: job.since)
         if (execution := job.execution) is not None
-        and execution.going.has_waited and not execution.going.gives_way
-    ]  # fmt: skip
+        and execution.going.has_waited
+        and not execution.going.gives_way
+    ]
     for execution, _ in zip(waiting, due, strict=False):  # so nobody looks where none waits
         execution.going.gives_way = True
         execution.wakeups.ring(execution.id)

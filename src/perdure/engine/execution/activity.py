@@ -72,9 +72,15 @@ class Going:
 
     @contextmanager
     def waiting(
-        self, who: Hashable, words: str, until: int, *, own: bool, deaf: bool = False,
+        self,
+        who: Hashable,
+        words: str,
+        until: int,
+        *,
+        own: bool,
+        deaf: bool = False,
         runs: Sequence[str] = (),
-    ) -> Iterator[None]:  # fmt: skip
+    ) -> Iterator[None]:
         """Around a wait for a message, or for a time (0: none).
 
         Args:
@@ -167,9 +173,7 @@ class Going:
         with self._lock:
             crew.limit += threads
 
-    def thread_ended(
-        self, crew: Crew, scope: Scope, *, begun: bool, lent: bool = False
-    ) -> None:  # fmt: skip
+    def thread_ended(self, crew: Crew, scope: Scope, *, begun: bool, lent: bool = False) -> None:
         """Ends the scope, too, at the same moment: who waits for it goes on from here."""
         with self._lock:
             crew.limit -= lent

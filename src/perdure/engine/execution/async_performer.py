@@ -464,7 +464,7 @@ class AsyncPerformer(Handing):
 
 def performer_of_loop(
     execution: Execution[Any], known: dict[int, AsyncPerformer]
-) -> AsyncPerformer:  # fmt: skip
+) -> AsyncPerformer:
     """The one for the loop that is running, of a synchronous function's own: it may run several,
     one after the other, and on several threads.
 

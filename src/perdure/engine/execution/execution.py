@@ -129,8 +129,9 @@ class Execution(Generic[T]):
             warnings.warn(
                 f"{visible(name)} is synchronous and holds up the event loop; in asynchronous code "
                 f"say `await run.call({visible(name)}, …)`, which calls it on a thread",
-                RuntimeWarning, stacklevel=3,
-            )  # fmt: skip
+                RuntimeWarning,
+                stacklevel=3,
+            )
 
     @property
     def state(self) -> T:

@@ -104,10 +104,13 @@ def _wrap(loop: Any) -> None:
         return float(tell() if timers is None else timers.clock.ask())
 
     def begin(
-        make: Callable[..., asyncio.TimerHandle], at: float,
-        times: Callable[[RunClock, float], tuple[float, float]], callback: Callable[..., Any],
-        args: tuple[Any, ...], context: contextvars.Context | None,
-    ) -> asyncio.TimerHandle:  # fmt: skip
+        make: Callable[..., asyncio.TimerHandle],
+        at: float,
+        times: Callable[[RunClock, float], tuple[float, float]],
+        callback: Callable[..., Any],
+        args: tuple[Any, ...],
+        context: contextvars.Context | None,
+    ) -> asyncio.TimerHandle:
         """`times`: when it is by the clock of its run, and what the loop's own call is given."""
         frame = _sets(callback, context)
         if frame is None:
@@ -121,15 +124,19 @@ def _wrap(loop: Any) -> None:
         return timers.began(timed)
 
     def call_at(
-        when: float, callback: Callable[..., Any], *args: Any,
+        when: float,
+        callback: Callable[..., Any],
+        *args: Any,
         context: contextvars.Context | None = None,
-    ) -> asyncio.TimerHandle:  # fmt: skip
+    ) -> asyncio.TimerHandle:
         return begin(make_at, when, _at, callback, args, context)
 
     def call_later(
-        delay: float, callback: Callable[..., Any], *args: Any,
+        delay: float,
+        callback: Callable[..., Any],
+        *args: Any,
         context: contextvars.Context | None = None,
-    ) -> asyncio.TimerHandle:  # fmt: skip
+    ) -> asyncio.TimerHandle:
         return begin(make_later, delay, _later, callback, args, context)
 
     call_at.noted = call_later.noted = noted  # type: ignore[attr-defined]
@@ -158,9 +165,14 @@ def _sets(callback: Callable[..., Any], context: contextvars.Context | None) -> 
 
 
 def _noted_timer(
-    make: Callable[..., asyncio.TimerHandle], noted: _Noted | None, run: Any, when: float,
-    callback: Callable[..., Any], args: tuple[Any, ...], context: contextvars.Context | None,
-) -> asyncio.TimerHandle:  # fmt: skip
+    make: Callable[..., asyncio.TimerHandle],
+    noted: _Noted | None,
+    run: Any,
+    when: float,
+    callback: Callable[..., Any],
+    args: tuple[Any, ...],
+    context: contextvars.Context | None,
+) -> asyncio.TimerHandle:
     if noted is None:
         return make(when, callback, *args, context=context)
     call = _Call(noted, callback, args)

@@ -40,9 +40,12 @@ class RunClock:
     """
 
     def __init__(
-        self, execution: Execution[object], pace: Pace, loop_time: Callable[[], float],
+        self,
+        execution: Execution[object],
+        pace: Pace,
+        loop_time: Callable[[], float],
         note: Callable[[tuple[int, int]], None],
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._execution, self._pace = execution, pace
         self._loop_time, self._note = loop_time, note
         self._began: int | None = None

@@ -74,10 +74,11 @@ class Edits:
         here = threading.get_ident()
         if self._owner == here or not self._lock.acquire(timeout=LOCK_MAX_S):
             raise Conflict(
-                "another task of the run has an edit open", target=f"run {self._execution.id}",
+                "another task of the run has an edit open",
+                target=f"run {self._execution.id}",
                 hint="await nothing inside the block, or make the function an async one: "
                 "its edits wait for each other",
-            )  # fmt: skip
+            )
         self._owner = here
 
     def release(self) -> None:
@@ -143,9 +144,12 @@ class Edits:
     ) -> Item | None:
         execution = self._execution
         record = {
-            "t": "edit", "run": execution.id, "place": place, "error": failure,
+            "t": "edit",
+            "run": execution.id,
+            "place": place,
+            "error": failure,
             "at": execution.working.seq,
-        }  # fmt: skip
+        }
         if heard is not None:
             record |= {"cancelled": True, **heard.record}
         return execution.soon(Cause("edit", run=execution.id, step=place), Riders((record,)))

@@ -239,7 +239,7 @@ class RunTasks:
             here = asyncio.current_task()
             return any(
                 task.done() or (task is not here and _goes_on(task)) for task in self._living
-            )  # fmt: skip
+            )
         return any(
             not handle.cancelled()
             and self._is_ours(getattr(handle, "_context", None))
@@ -263,10 +263,12 @@ class RunTasks:
             context = getattr(handle, "_context", None)
             frame = current_in(context) if context is not None else None
             if (
-                frame is not None and frame.run is self._execution
-                and frame.inside in ("function", "edit") and not handle.cancelled()
+                frame is not None
+                and frame.run is self._execution
+                and frame.inside in ("function", "edit")
+                and not handle.cancelled()
                 and not in_vain(getattr(handle, "_callback", None))
-            ):  # fmt: skip
+            ):
                 return True
         return False
 
@@ -314,7 +316,7 @@ class RunTasks:
 
 async def _through(
     coroutine: Coroutine[Any, Any, Any], execution: Execution[Any], tasks: RunTasks
-) -> Any:  # fmt: skip
+) -> Any:
     """What a task runs. That the program is to end goes from it to who awaits it as what ends the
     run, and from there to the run's caller. Raised in a task, it ends the event loop at once: a
     group, or whoever else heard of it, would raise it again while the loop's tasks are being ended,

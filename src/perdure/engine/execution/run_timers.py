@@ -49,14 +49,30 @@ class Timed:
     """
 
     __slots__ = (
-        "_args", "_callback", "context", "due", "entry", "handle", "offered", "over", "place",
-        "scope", "timers", "when",
-    )  # fmt: skip
+        "_args",
+        "_callback",
+        "context",
+        "due",
+        "entry",
+        "handle",
+        "offered",
+        "over",
+        "place",
+        "scope",
+        "timers",
+        "when",
+    )
 
     def __init__(
-        self, timers: Timers, scope: str, place: str, context: contextvars.Context,
-        callback: Callable[..., Any], args: tuple[Any, ...], when: float,
-    ) -> None:  # fmt: skip
+        self,
+        timers: Timers,
+        scope: str,
+        place: str,
+        context: contextvars.Context,
+        callback: Callable[..., Any],
+        args: tuple[Any, ...],
+        when: float,
+    ) -> None:
         self.timers, self.scope, self.place, self.context = timers, scope, place, context
         self.when = when
         self._callback, self._args = callback, args
@@ -111,9 +127,13 @@ class Timers:
     """
 
     def __init__(
-        self, execution: Execution[Any], pace: Pace, loop_time: Callable[[], float],
-        works: Callable[[], bool], has_before: Callable[[str], bool],
-    ) -> None:  # fmt: skip
+        self,
+        execution: Execution[Any],
+        pace: Pace,
+        loop_time: Callable[[], float],
+        works: Callable[[], bool],
+        has_before: Callable[[str], bool],
+    ) -> None:
         self._execution = execution
         self._pace = pace
         self.clock = RunClock(execution, pace, loop_time, self._note_time)
@@ -135,9 +155,13 @@ class Timers:
         """The function has: what is left of its timers is nobody's."""
 
     def make(
-        self, scope: Scope, context: contextvars.Context | None, callback: Callable[..., Any],
-        args: tuple[Any, ...], when: float,
-    ) -> Timed:  # fmt: skip
+        self,
+        scope: Scope,
+        context: contextvars.Context | None,
+        callback: Callable[..., Any],
+        args: tuple[Any, ...],
+        when: float,
+    ) -> Timed:
         """Of a timer that the function is about to set."""
         what = callback.func if isinstance(callback, functools.partial) else callback
         called = str(getattr(what, "__qualname__", type(what).__qualname__))

@@ -33,9 +33,12 @@ class RunWriter:
     """See the module. Whatever fails here fails the run: `on_failure` hears of it first."""
 
     def __init__(
-        self, working: WorkingCopy[Any], before: Callable[[], None],
-        on_failure: Callable[[BaseException], BaseException], lock: ReentrantLock,
-    ) -> None:  # fmt: skip
+        self,
+        working: WorkingCopy[Any],
+        before: Callable[[], None],
+        on_failure: Callable[[BaseException], BaseException],
+        lock: ReentrantLock,
+    ) -> None:
         self._working = working
         self._before = before
         self._on_failure = on_failure
@@ -462,7 +465,7 @@ class RunWriter:
 
     def _settle(
         self, items: Sequence[Item], error: BaseException | None, woken: Wakes | None = None
-    ) -> None:  # fmt: skip
+    ) -> None:
         for item in items:
             item.error = error
             item.settled = True

@@ -33,13 +33,27 @@ class Rest:
     """
 
     __slots__ = (
-        "_event", "_home", "_pace", "began", "paced", "patient", "stood", "turn", "waiter",
-    )  # fmt: skip
+        "_event",
+        "_home",
+        "_pace",
+        "began",
+        "paced",
+        "patient",
+        "stood",
+        "turn",
+        "waiter",
+    )
 
     def __init__(
-        self, scope: str, place: str = "", pace: Pace | None = None, shows: int = 0, *,
-        patient: bool, turn: asyncio.Future[None] | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        scope: str,
+        place: str = "",
+        pace: Pace | None = None,
+        shows: int = 0,
+        *,
+        patient: bool,
+        turn: asyncio.Future[None] | None = None,
+    ) -> None:
         self.turn = turn or asyncio.get_running_loop().create_future()
         self.began = time.monotonic()
         self.patient = patient
@@ -95,9 +109,13 @@ class Standstill:
     """
 
     def __init__(
-        self, order: release_order.Turns, tasks: RunTasks, all_rest: Callable[[], bool],
-        expects: Callable[[], bool], lets_go_on: Callable[[], bool],
-    ) -> None:  # fmt: skip
+        self,
+        order: release_order.Turns,
+        tasks: RunTasks,
+        all_rest: Callable[[], bool],
+        expects: Callable[[], bool],
+        lets_go_on: Callable[[], bool],
+    ) -> None:
         self._order = order
         self._tasks = tasks
         self._all_rest = all_rest

@@ -44,9 +44,11 @@ class RunFuture(Future[R]):
     """
 
     def __init__(
-        self, execution: Execution[Any], scope: Scope,
+        self,
+        execution: Execution[Any],
+        scope: Scope,
         ended: Callable[[BaseException | None, bool], None],
-    ) -> None:  # fmt: skip
+    ) -> None:
         super().__init__()
         self._execution, self._scope = execution, scope
         self._ended = [ended]

@@ -28,7 +28,7 @@ class AsyncMap:
 
     def __init__(
         self, execution: Execution[Any], call: Recorded, function: Callable[[Any], Any]
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._execution = execution
         self._performer = execution.async_performer
         self._call = call
@@ -119,7 +119,7 @@ class AsyncMap:
 
     async def _comes(
         self, cancelled: asyncio.CancelledError | None
-    ) -> asyncio.CancelledError | None:  # fmt: skip
+    ) -> asyncio.CancelledError | None:
         """Its thread is through, which is one event, whether its task is cancelled or not; returns
         how that was."""
         came = asyncio.Event()

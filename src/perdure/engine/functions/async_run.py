@@ -181,9 +181,13 @@ class AsyncRun(Generic[T]):
         await self._wait("sleep", {"timeout": Timer(duration)})
 
     def wait_for(
-        self, signal: str, *, schema: Any = None, timeout: Seconds | None = None,
+        self,
+        signal: str,
+        *,
+        schema: Any = None,
+        timeout: Seconds | None = None,
         default: Any = MISSING,
-    ) -> Pending[Any]:  # fmt: skip
+    ) -> Pending[Any]:
         """As `Run.wait_for`."""
 
         signal = check_signal(signal)
@@ -196,9 +200,14 @@ class AsyncRun(Generic[T]):
         return Pending("run.wait_for(…)", wait)
 
     def ask(
-        self, question: str, *, schema: Any = bool, timeout: Seconds | None = None,
-        default: Any = MISSING, key: str | None = None,
-    ) -> Pending[Any]:  # fmt: skip
+        self,
+        question: str,
+        *,
+        schema: Any = bool,
+        timeout: Seconds | None = None,
+        default: Any = MISSING,
+        key: str | None = None,
+    ) -> Pending[Any]:
         """As `Run.ask`."""
 
         question = check_words(question, "a question")
@@ -221,9 +230,13 @@ class AsyncRun(Generic[T]):
     # -- other runs ------------------------------------------------------------------------
 
     def start(
-        self, function: Callable[Concatenate[Any, P], R], agent: str, /,
-        *args: P.args, **kwargs: P.kwargs,
-    ) -> Pending[AsyncChild[R]]:  # fmt: skip
+        self,
+        function: Callable[Concatenate[Any, P], R],
+        agent: str,
+        /,
+        *args: P.args,
+        **kwargs: P.kwargs,
+    ) -> Pending[AsyncChild[R]]:
         """As `Run.start`."""
         return self.options().start(function, agent, *args, **kwargs)
 
@@ -283,9 +296,13 @@ class AsyncChildStarter:
         self._options = options
 
     def start(
-        self, function: Callable[Concatenate[Any, P], R], agent: str, /,
-        *args: P.args, **kwargs: P.kwargs,
-    ) -> Pending[AsyncChild[R]]:  # fmt: skip
+        self,
+        function: Callable[Concatenate[Any, P], R],
+        agent: str,
+        /,
+        *args: P.args,
+        **kwargs: P.kwargs,
+    ) -> Pending[AsyncChild[R]]:
         """As `Run.start`."""
         execution = self._execution
 
@@ -363,9 +380,11 @@ class AsyncRunEdit(Generic[T]):
         return self._open.recording.draft  # type: ignore[no-any-return]
 
     async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None,
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
         trace: TracebackType | None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         with self._execution.async_performer.stopping:
             try:
                 await self._exit(error)

@@ -94,8 +94,9 @@ def refuse_deadlock(execution: Execution[Any], child: str) -> None:
         if agent_of(run) == agent:
             raise PerdureError(
                 f"is of an agent that run {visible(run)} has, and cannot begin before that ends",
-                target=f"run {child}", hint="start it on another agent",
-            )  # fmt: skip
+                target=f"run {child}",
+                hint="start it on another agent",
+            )
         with execution.asking:
             found = backend.runs(RunQuery(run_id=run))
         run = found[0].parent if found else ""
@@ -123,9 +124,13 @@ def find_problem(execution: Execution[Any], child: str, order: Order) -> Conflic
 
 
 def started_child(
-    execution: Execution[Any], function: Callable[..., Any], agent: str, args: tuple[Any, ...],
-    kwargs: Mapping[str, Any], options: ChildOptions,
-) -> Effects:  # fmt: skip
+    execution: Execution[Any],
+    function: Callable[..., Any],
+    agent: str,
+    args: tuple[Any, ...],
+    kwargs: Mapping[str, Any],
+    options: ChildOptions,
+) -> Effects:
     """Start a run, once; gives its id.
 
     Raises:
@@ -136,9 +141,14 @@ def started_child(
     arguments = binding_of(function).bind(args, kwargs)
     # What is wrong with it is found before it has a place: nothing is recorded of that.
     order = Order.of(
-        function, agent, options.key or "main", args, kwargs, queue=options.queue,
+        function,
+        agent,
+        options.key or "main",
+        args,
+        kwargs,
+        queue=options.queue,
         parent=execution.id,
-    )  # fmt: skip
+    )
     described = {"(agent)": agent, **arguments}
     if options.key is not None:  # half of the name of what is started
         described[KEY] = options.key
@@ -146,17 +156,24 @@ def started_child(
 
 
 def _start(
-    execution: Execution[Any], function: str, order: Order, described: Mapping[str, Any],
+    execution: Execution[Any],
+    function: str,
+    order: Order,
+    described: Mapping[str, Any],
     options: ChildOptions,
-) -> Effects:  # fmt: skip
+) -> Effects:
     if execution.played is not None:
         raise execution.played.no_children(function, execution.id)
     name, agent = f"start:{function}", order.agent
     told = digests(described)
     arrived = yield Arrive(
-        name, "step", told, lambda: preview(described), outside=True,
+        name,
+        "step",
+        told,
+        lambda: preview(described),
+        outside=True,
         before=lambda: digests_before(described),
-    )  # fmt: skip
+    )
     recorded = arrived.entry.outcome if arrived.entry is not None else None
     if recorded is not None and not recorded.not_done:
         return _started(execution, recorded, arrived)
@@ -166,9 +183,12 @@ def _start(
     with execution.asking:
         child = order.run_id(execution.context.backend)
     record: dict[str, Any] = {
-        "t": "step", "run": execution.id, "place": arrived.place, "args": told,
+        "t": "step",
+        "run": execution.id,
+        "place": arrived.place,
+        "args": told,
         "preview": preview(described),
-    }  # fmt: skip
+    }
     asked = arrived.entry
     if asked is not None and asked.asked:
         if recorded is None:
@@ -216,9 +236,15 @@ def _decide_again(
     if arrived.effects == "live":
         return None
     asked = {
-        **record, "t": "intent", "kind": "step", "key": arrived.key, "policy": "ask", "attempt": 0,
-        "made": made.key, "made_at": made.seq,
-    }  # fmt: skip
+        **record,
+        "t": "intent",
+        "kind": "step",
+        "key": arrived.key,
+        "policy": "ask",
+        "attempt": 0,
+        "made": made.key,
+        "made_at": made.seq,
+    }
     yield Record(Riders((asked,), sync=True))
     raise _started_before(execution, arrived.place, records.typed(asked))
 
@@ -268,7 +294,7 @@ def _started_before(execution: Execution[Any], place: str, asked: records.Record
         target=f"run {execution.id}, call {place}",
         hint=f"say whether that one is to be taken: `{same}`, or another one started: "
         f"`{shell.perdure(*settle, not_done=True)}`; then run it again",
-    )  # fmt: skip
+    )
 
 
 def _is_known(execution: Execution[Any], run: str) -> bool:
@@ -295,7 +321,7 @@ def _gone(execution: Execution[Any], place: str, asked: records.Record) -> Needs
         target=f"run {execution.id}, call {place}",
         hint=f"say that another one is to be started: `{other}`, or which one is to be taken "
         f"instead, by its id: `{one}`; then run it again",
-    )  # fmt: skip
+    )
 
 
 def _perhaps_started(
@@ -309,7 +335,7 @@ def _perhaps_started(
         target=f"run {execution.id}, call {place}",
         hint=f"say which one it was, by its id, as `perdure runs` lists it: `{same}`, or that "
         f"another one is to be started: `{other}`; then run it again",
-    )  # fmt: skip
+    )
 
 
 def _started(execution: Execution[Any], outcome: records.Outcome, arrived: Arrived) -> str:

@@ -54,10 +54,16 @@ class Recorded:
     """How calls of one function are recorded; what `@step` and `@tool` leave on it."""
 
     def __init__(
-        self, kind: Literal["step", "tool"], function: Callable[..., Any], name: str | None = None,
-        returns: Any = None, limits: Limits = NO_LIMITS, policy: CrashPolicy = "ask",
-        probe: Callable[..., Any] | None = None, identity: Callable[..., Any] | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        kind: Literal["step", "tool"],
+        function: Callable[..., Any],
+        name: str | None = None,
+        returns: Any = None,
+        limits: Limits = NO_LIMITS,
+        policy: CrashPolicy = "ask",
+        probe: Callable[..., Any] | None = None,
+        identity: Callable[..., Any] | None = None,
+    ) -> None:
         check_function(function, f"what is recorded as a {kind}")
         refuse_generator(function)
         self.kind = kind
@@ -78,9 +84,13 @@ class Recorded:
         self._captured = {} if told else captured_by(function)
 
     def call(
-        self, execution: Execution[Any], args: tuple[Any, ...], kwargs: Mapping[str, Any], *,
+        self,
+        execution: Execution[Any],
+        args: tuple[Any, ...],
+        kwargs: Mapping[str, Any],
+        *,
         again: bool = False,
-    ) -> Call:  # fmt: skip
+    ) -> Call:
         """One call, as the function comes to it. `again`: to see whether it fails by itself."""
         try:
             if self._results is None:  # only now: annotations may name classes that come later
@@ -105,9 +115,24 @@ class Recorded:
             if fakes:
                 function, probe = fakes.get(self.decorated, function), fakes.get(probe, probe)
             return Call(
-                execution.id, self.name, self.kind, function, args, kwargs, told, arguments,
-                self._results, self._policy, probe, self._limits, "", "", "", unsaid, captured,
-            )  # fmt: skip
+                execution.id,
+                self.name,
+                self.kind,
+                function,
+                args,
+                kwargs,
+                told,
+                arguments,
+                self._results,
+                self._policy,
+                probe,
+                self._limits,
+                "",
+                "",
+                "",
+                unsaid,
+                captured,
+            )
         except PerdureError:
             raise
         except Exception as error:
@@ -224,16 +249,27 @@ def with_self(function: Callable[..., Any], args: tuple[Any, ...]) -> tuple[Any,
 def step(function: Callable[P, R], /) -> Callable[P, R]: ...
 @overload
 def step(
-    *, name: str | None = None, returns: Any = None, retry: Retry | int | None = None,
-    timeout: Seconds | None = None, total_timeout: Seconds | None = None,
-    heartbeat_timeout: Seconds | None = None, identity: Callable[..., Any] | None = None,
-) -> Callable[[Callable[P, R]], Callable[P, R]]: ...  # fmt: skip
-def step(
-    function: Any = None, /, *, name: str | None = None, returns: Any = None,
-    retry: Retry | int | None = None, timeout: Seconds | None = None,
-    total_timeout: Seconds | None = None, heartbeat_timeout: Seconds | None = None,
+    *,
+    name: str | None = None,
+    returns: Any = None,
+    retry: Retry | int | None = None,
+    timeout: Seconds | None = None,
+    total_timeout: Seconds | None = None,
+    heartbeat_timeout: Seconds | None = None,
     identity: Callable[..., Any] | None = None,
-) -> Any:  # fmt: skip
+) -> Callable[[Callable[P, R]], Callable[P, R]]: ...
+def step(
+    function: Any = None,
+    /,
+    *,
+    name: str | None = None,
+    returns: Any = None,
+    retry: Retry | int | None = None,
+    timeout: Seconds | None = None,
+    total_timeout: Seconds | None = None,
+    heartbeat_timeout: Seconds | None = None,
+    identity: Callable[..., Any] | None = None,
+) -> Any:
     """A function without outside effects: inside a run its result is recorded, and not computed
     again when the run resumes. After a crash in the middle it is simply called again.
 
@@ -267,18 +303,31 @@ def step(
 def tool(function: Callable[P, R], /) -> Callable[P, R]: ...
 @overload
 def tool(
-    *, on_crash: CrashPolicy = "ask", probe: Callable[..., Any] | None = None,
-    name: str | None = None, returns: Any = None, retry: Retry | int | None = None,
-    timeout: Seconds | None = None, total_timeout: Seconds | None = None,
-    heartbeat_timeout: Seconds | None = None, identity: Callable[..., Any] | None = None,
-) -> Callable[[Callable[P, R]], Callable[P, R]]: ...  # fmt: skip
-def tool(
-    function: Any = None, /, *, on_crash: CrashPolicy = "ask",
-    probe: Callable[..., Any] | None = None, name: str | None = None, returns: Any = None,
-    retry: Retry | int | None = None, timeout: Seconds | None = None,
-    total_timeout: Seconds | None = None, heartbeat_timeout: Seconds | None = None,
+    *,
+    on_crash: CrashPolicy = "ask",
+    probe: Callable[..., Any] | None = None,
+    name: str | None = None,
+    returns: Any = None,
+    retry: Retry | int | None = None,
+    timeout: Seconds | None = None,
+    total_timeout: Seconds | None = None,
+    heartbeat_timeout: Seconds | None = None,
     identity: Callable[..., Any] | None = None,
-) -> Any:  # fmt: skip
+) -> Callable[[Callable[P, R]], Callable[P, R]]: ...
+def tool(
+    function: Any = None,
+    /,
+    *,
+    on_crash: CrashPolicy = "ask",
+    probe: Callable[..., Any] | None = None,
+    name: str | None = None,
+    returns: Any = None,
+    retry: Retry | int | None = None,
+    timeout: Seconds | None = None,
+    total_timeout: Seconds | None = None,
+    heartbeat_timeout: Seconds | None = None,
+    identity: Callable[..., Any] | None = None,
+) -> Any:
     """A function with outside effects: its intent is durable before it is called, its outcome
     before its caller sees it. After a crash in between, `on_crash` decides, never chance:
 

@@ -92,10 +92,18 @@ class Order(Struct, frozen=True):
 
     @classmethod
     def of(
-        cls, function: Callable[..., Any], agent: str, key: str, args: tuple[Any, ...],
-        kwargs: Mapping[str, Any], *, queue: str = "default", parent: str = "",
-        deadline: Seconds | None = None, storable: bool = True,
-    ) -> Order:  # fmt: skip
+        cls,
+        function: Callable[..., Any],
+        agent: str,
+        key: str,
+        args: tuple[Any, ...],
+        kwargs: Mapping[str, Any],
+        *,
+        queue: str = "default",
+        parent: str = "",
+        deadline: Seconds | None = None,
+        storable: bool = True,
+    ) -> Order:
         """From a call.
 
         Args:
@@ -121,9 +129,19 @@ class Order(Struct, frozen=True):
         told = digests(arguments)
         before = "" if same_as_before(told) else args_digest(digests_before(arguments))
         return cls(
-            agent, spec.name, key, told, preview(arguments), given, spec.version,
-            queue, parent, deadline_us(deadline), unstorable, args_before=before,
-        )  # fmt: skip
+            agent,
+            spec.name,
+            key,
+            told,
+            preview(arguments),
+            given,
+            spec.version,
+            queue,
+            parent,
+            deadline_us(deadline),
+            unstorable,
+            args_before=before,
+        )
 
     @property
     def args(self) -> str:
@@ -147,10 +165,14 @@ class Order(Struct, frozen=True):
     def to_plain(self) -> dict[str, Plain]:
         """For a message that asks for it, and for the record of its begin."""
         plain: dict[str, Plain] = {
-            "function": self.function, "key": self.key, "args": dict(self.digests),
-            "preview": self.preview, "version": self.version, "queue": self.queue,
+            "function": self.function,
+            "key": self.key,
+            "args": dict(self.digests),
+            "preview": self.preview,
+            "version": self.version,
+            "queue": self.queue,
             "parent": self.parent,
-        }  # fmt: skip
+        }
         if self.form > 1:
             plain["digests"] = self.form
         if self.input is not None:
@@ -171,17 +193,25 @@ class Order(Struct, frozen=True):
         try:
             given = plain.get("input")
             return cls(
-                agent, str(plain["function"]), str(plain["key"]), dict(plain["args"]),
-                str(plain.get("preview", "")), None if given is None else (given[0], given[1]),
-                str(plain.get("version", "")), str(plain.get("queue", "default")),
-                str(plain.get("parent", "")), int(plain.get("deadline", 0)),
-                form=int(plain.get("digests", 1)), origin=_origin(plain.get("origin")),
-            )  # fmt: skip
+                agent,
+                str(plain["function"]),
+                str(plain["key"]),
+                dict(plain["args"]),
+                str(plain.get("preview", "")),
+                None if given is None else (given[0], given[1]),
+                str(plain.get("version", "")),
+                str(plain.get("queue", "default")),
+                str(plain.get("parent", "")),
+                int(plain.get("deadline", 0)),
+                form=int(plain.get("digests", 1)),
+                origin=_origin(plain.get("origin")),
+            )
         except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
             raise Corrupt(
                 f"what asks for a run of it says something else ({shown(plain)})",
-                target=f"agent {agent!r}", hint=chain.HINT,
-            ) from error  # fmt: skip
+                target=f"agent {agent!r}",
+                hint=chain.HINT,
+            ) from error
 
 
 def _origin(plain: Any) -> tuple[int, bytes] | None:
@@ -211,10 +241,21 @@ def starting(order: Order, run: str, branch: str, asked: Sequence[Message]) -> R
     if asked:
         order = Order.from_plain(order.agent, asked[0].value)
     row = RunInfo(
-        run, order.agent, 0, branch, order.function, order.key, "running", HERE, args=order.args,
-        turn_at=HERE, version=order.version, queue=order.queue, parent=order.parent,
+        run,
+        order.agent,
+        0,
+        branch,
+        order.function,
+        order.key,
+        "running",
+        HERE,
+        args=order.args,
+        turn_at=HERE,
+        version=order.version,
+        queue=order.queue,
+        parent=order.parent,
         started_at=HERE,
-    )  # fmt: skip
+    )
     record = {"t": "run-started", "run": run, **order.to_plain()}
     return Riders(records=[record], runs=[row], consumed=[message.no for message in asked])
 

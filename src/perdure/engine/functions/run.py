@@ -165,9 +165,13 @@ class Run(Generic[T]):
         self._wait("sleep", {"timeout": Timer(duration)})
 
     def wait_for(
-        self, signal: str, *, schema: Any = None, timeout: Seconds | None = None,
+        self,
+        signal: str,
+        *,
+        schema: Any = None,
+        timeout: Seconds | None = None,
         default: Any = MISSING,
-    ) -> Any:  # fmt: skip
+    ) -> Any:
         """The value of the next signal of a name. It may have come before.
 
         Args:
@@ -181,9 +185,14 @@ class Run(Generic[T]):
         return only(self._wait(f"wait_for:{signal}", waits), f"signal {signal!r}", default)
 
     def ask(
-        self, question: str, *, schema: Any = bool, timeout: Seconds | None = None,
-        default: Any = MISSING, key: str | None = None,
-    ) -> Any:  # fmt: skip
+        self,
+        question: str,
+        *,
+        schema: Any = bool,
+        timeout: Seconds | None = None,
+        default: Any = MISSING,
+        key: str | None = None,
+    ) -> Any:
         """Ask a person, and wait for the answer; who gave it is recorded.
 
         Args:
@@ -215,9 +224,13 @@ class Run(Generic[T]):
     # -- other runs ------------------------------------------------------------------------
 
     def start(
-        self, function: Callable[Concatenate[Any, P], R], agent: str, /,
-        *args: P.args, **kwargs: P.kwargs,
-    ) -> Child[R]:  # fmt: skip
+        self,
+        function: Callable[Concatenate[Any, P], R],
+        agent: str,
+        /,
+        *args: P.args,
+        **kwargs: P.kwargs,
+    ) -> Child[R]:
         """Start a run of another agent, for a worker to pick up; it is cancelled with this one.
 
         Returns:
@@ -278,9 +291,7 @@ def check_limit(limit: int) -> int:
 class RunThreads:
     """Threads that belong to a run; see `Run.executor`."""
 
-    def __init__(
-        self, execution: Execution[Any], pool: Pool, scope: Scope, crew: Crew
-    ) -> None:  # fmt: skip
+    def __init__(self, execution: Execution[Any], pool: Pool, scope: Scope, crew: Crew) -> None:
         self._execution = execution
         self._pool = pool
         self._scope = scope
@@ -389,9 +400,13 @@ class ChildStarter:
         self._options = options
 
     def start(
-        self, function: Callable[Concatenate[Any, P], R], agent: str, /,
-        *args: P.args, **kwargs: P.kwargs,
-    ) -> Child[R]:  # fmt: skip
+        self,
+        function: Callable[Concatenate[Any, P], R],
+        agent: str,
+        /,
+        *args: P.args,
+        **kwargs: P.kwargs,
+    ) -> Child[R]:
         """As `Run.start`."""
         execution = self._execution
         effects = started_child(execution, function, agent, args, kwargs, self._options)
@@ -430,9 +445,11 @@ class RunEdit(Generic[T]):
 
     @ends_block
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None,
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
         trace: TracebackType | None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         with self._execution.stopping:
             self._exit(error)
 

@@ -44,10 +44,21 @@ def asked_for(message: Message) -> RunInfo:
     """The row of a run that was asked for and has not begun: ``pending``, with `started` 0."""
     order = Order.from_plain(message.agent, message.value)
     return RunInfo(
-        message.run, message.agent, 0, "main", order.function, order.key, "pending", 0,
-        args=order.args, version=order.version, queue=order.queue, parent=order.parent,
-        started_at=message.at, changed_at=message.at,
-    )  # fmt: skip
+        message.run,
+        message.agent,
+        0,
+        "main",
+        order.function,
+        order.key,
+        "pending",
+        0,
+        args=order.args,
+        version=order.version,
+        queue=order.queue,
+        parent=order.parent,
+        started_at=message.at,
+        changed_at=message.at,
+    )
 
 
 def refuse_not_begun(info: RunInfo) -> None:
@@ -58,9 +69,10 @@ def refuse_not_begun(info: RunInfo) -> None:
     """
     if not info.started:
         raise Conflict(
-            f"is {info.status}: it has not begun", target=f"run {info.id}",
+            f"is {info.status}: it has not begun",
+            target=f"run {info.id}",
             hint="let a worker, or its program, begin it; or cancel it",
-        )  # fmt: skip
+        )
 
 
 def never_begun(message: Message) -> RunInfo:
@@ -89,10 +101,14 @@ def _take_any(value: Any, root: str) -> Plain:
 
 
 _TYPES: Mapping[str, tuple[type, ...]] = {
-    "boolean": (bool,), "integer": (int,), "number": (int, float, Decimal),
+    "boolean": (bool,),
+    "integer": (int,),
+    "number": (int, float, Decimal),
     "string": (str, bytes, dt.datetime, dt.date, dt.time, dt.timedelta, Decimal, UUID),
-    "array": (list, tuple, set, frozenset), "object": (dict,), "null": (type(None),),
-}  # fmt: skip
+    "array": (list, tuple, set, frozenset),
+    "object": (dict,),
+    "null": (type(None),),
+}
 """What JSON Schema's words stand for: plain values that JSON has no kind of its own for, too."""
 
 

@@ -35,7 +35,9 @@ def note(execution: Execution[Any], text: str, fraction: float | None) -> None:
     if not (execution.past_record or execution.comes_past_record()):
         return
     record = {
-        "t": "run-progress", "run": execution.id, "text": text[:NOTE_MAX],
+        "t": "run-progress",
+        "run": execution.id,
+        "text": text[:NOTE_MAX],
         "fraction": fraction,
-    }  # fmt: skip
+    }
     execution.writer.post(Item(Cause("run-progress", run=execution.id), Riders((record,))))

@@ -59,17 +59,24 @@ class Call(Struct):
     def full_record(self, kind: str, **more: Any) -> dict[str, Any]:
         """One that may be the first at its place, so that it says what was called."""
         return {
-            "t": kind, "run": self.run, "place": self.place, "args": dict(self.digests),
-            "preview": preview(self.arguments), **more,
-        }  # fmt: skip
+            "t": kind,
+            "run": self.run,
+            "place": self.place,
+            "args": dict(self.digests),
+            "preview": preview(self.arguments),
+            **more,
+        }
 
 
 def is_settled_as(call: Call, entry: Entry) -> bool:
     """Whether a call is just what is recorded there, with an outcome that the function saw."""
     outcome = entry.outcome
     return (
-        outcome is not None and entry.kind == call.kind
+        outcome is not None
+        and entry.kind == call.kind
         and entry.call.args == call.digests
-        and entry.cancelled_after_s is None and not outcome.not_done
-        and call.unsaid is None and call.captured is None
-    )  # fmt: skip
+        and entry.cancelled_after_s is None
+        and not outcome.not_done
+        and call.unsaid is None
+        and call.captured is None
+    )

@@ -140,9 +140,10 @@ class Unsaid(Struct):
         key = hash((self.name, *sorted(self.digests.items())))
         if not _same(self.met.setdefault(key, _held(data)), data):
             raise self._refused(
-                target, f"it was called before with the same arguments, but for {self._words()}, "
+                target,
+                f"it was called before with the same arguments, but for {self._words()}, "
                 "and nothing tells the two from each other",
-            )  # fmt: skip
+            )
 
     def _words(self) -> str:
         if DECLARED in self.digests:
@@ -153,8 +154,9 @@ class Unsaid(Struct):
         names = [name for name, found in self.digests.items() if found.startswith(UNKNOWN)]
         return NeedsAttention(
             f"{problem}: after a crash one call could be given what the other one did",
-            target=target, hint=hint_for(self.objects, names),
-        )  # fmt: skip
+            target=target,
+            hint=hint_for(self.objects, names),
+        )
 
 
 def hint_for(objects: Sequence[Any], names: Sequence[str]) -> str:
@@ -211,9 +213,10 @@ class Captured(Struct):
         if recorded or before is self.values:
             return
         differing = [
-            name for name, one in self.values.items()
+            name
+            for name, one in self.values.items()
             if type(before.get(name)) is not type(one) or before[name] != one
-        ]  # fmt: skip
+        ]
         if differing:
             raise NeedsAttention(
                 f"another tool of this name was called with the same arguments, and differs only "
@@ -222,7 +225,7 @@ class Captured(Struct):
                 target=target,
                 hint=f"pass {differing[0]} as an argument; or give each tool a name= of its own; "
                 "then run it again",
-            )  # fmt: skip
+            )
 
 
 def captured_by(function: Callable[..., Any]) -> dict[str, Any]:
@@ -257,9 +260,10 @@ def _same(before: Sequence[Callable[[], Any]], now: Sequence[Any]) -> bool:
 
 
 def differing(
-    recorded: Mapping[str, str], now: Mapping[str, str],
+    recorded: Mapping[str, str],
+    now: Mapping[str, str],
     before: Callable[[], Mapping[str, str]] | None = None,
-) -> list[str]:  # fmt: skip
+) -> list[str]:
     """The arguments in which a recorded call is another than the one that is made now.
 
     Args:
@@ -272,19 +276,22 @@ def differing(
         return names
     then = before()
     return [
-        name for name in names
-        if recorded.get(name) != "" and recorded.get(name) != then.get(name)
+        name
+        for name in names
+        if recorded.get(name) != ""
+        and recorded.get(name) != then.get(name)
         and not (name in ADDED and name not in recorded)
-    ]  # fmt: skip
+    ]
 
 
 def begun_by_older(records: Iterable[Record], runs: Container[str]) -> bool:
     """Whether the commit with these records, with which a run or its turn began, does not say that
     the digests are of this version's form."""
     return not any(
-        record.digests == FORM for record in records
+        record.digests == FORM
+        for record in records
         if isinstance(record, Started | Turn) and record.run in runs
-    )  # fmt: skip
+    )
 
 
 def same_as_before(found: Mapping[str, str]) -> bool:

@@ -56,9 +56,10 @@ def trace_of(backend: Backend, run: str, child: str) -> Trace:
             match record:
                 case WaitBegan():
                     labels[place] = {
-                        branch.label for branch in record.branches
+                        branch.label
+                        for branch in record.branches
                         if branch.kind == "child" and branch.name == CHILD + child
-                    }  # fmt: skip
+                    }
                 case WaitEnded(t="wait-ended") if record.label in labels.get(place, ()):
                     trace.end = dict(record.value)
                 case _ if started is not None and started.run == child:
@@ -128,5 +129,7 @@ def unknown_end(run: str, child: str, place: str, why: str) -> NeedsAttention:
         f"run {visible(child)}, for which it waits, {why}; and nobody recorded how it ended",
         target=f"run {run}",
         hint=f"set this run back to where it started that one, `{again}`, and say that another one "
-        f"is to be started; or {end}" if place else end,
-    )  # fmt: skip
+        f"is to be started; or {end}"
+        if place
+        else end,
+    )

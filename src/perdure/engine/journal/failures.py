@@ -131,8 +131,10 @@ def _whole_record(error: BaseException, holders: _Holders) -> dict[str, Plain]:
     lost: list[str] = []
     args, nested = _args(error, holders, lost)
     record: dict[str, Plain] = {
-        "type": f"{kind.__module__}:{kind.__qualname__}", "text": words(error), "args": args,
-    }  # fmt: skip
+        "type": f"{kind.__module__}:{kind.__qualname__}",
+        "text": words(error),
+        "args": args,
+    }
     cause = _CAUSE.__get__(error)
     if isinstance(cause, Exception):
         record["cause"] = _held_record(cause, holders)
@@ -326,9 +328,11 @@ def _attributes(
 def _slots_of(error: BaseException) -> dict[str, Any]:
     """What is in the slots of its own classes."""
     names = [
-        name for kind in type(error).__mro__ if kind.__module__ != "builtins"
+        name
+        for kind in type(error).__mro__
+        if kind.__module__ != "builtins"
         for name in _names_of(vars(kind).get("__slots__", ()))
-    ]  # fmt: skip
+    ]
     return {name: getattr(error, name) for name in names if hasattr(error, name)}
 
 
@@ -390,9 +394,12 @@ def _validation_part(part: Mapping[str, Any]) -> dict[str, Any]:
         for name, value in part.get("ctx", {}).items()
     }
     return {
-        "type": part["type"], "loc": list(part["loc"]), "input": part["input"],
-        "msg": part["msg"], "ctx": context,
-    }  # fmt: skip
+        "type": part["type"],
+        "loc": list(part["loc"]),
+        "input": part["input"],
+        "msg": part["msg"],
+        "ctx": context,
+    }
 
 
 def _validation_error(kind: Any, made: Mapping[str, Any]) -> Exception:

@@ -72,9 +72,13 @@ class Journal(Struct):
 
     @classmethod
     def read(
-        cls, run: str, commits: Iterable[Commit], origin: tuple[int, bytes] = (0, b""),
-        aliases: Container[str] = (), began_at: int = 0,
-    ) -> Journal:  # fmt: skip
+        cls,
+        run: str,
+        commits: Iterable[Commit],
+        origin: tuple[int, bytes] = (0, b""),
+        aliases: Container[str] = (),
+        began_at: int = 0,
+    ) -> Journal:
         """From the branch's commits since the run, or its turn, began, oldest first.
 
         Args:
@@ -338,9 +342,13 @@ class Journal(Struct):
             raise came_short("", left, error, self.run)
 
     def check_call(
-        self, entry: Entry, kind: str, args: Mapping[str, str], preview: Callable[[], str],
+        self,
+        entry: Entry,
+        kind: str,
+        args: Mapping[str, str],
+        preview: Callable[[], str],
         before: Callable[[], Mapping[str, str]] | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """The call at a place must be the one that was recorded there.
 
         Raises:
@@ -359,8 +367,9 @@ class Journal(Struct):
             raise NeedsAttention(
                 f"{visible(entry.place)} asks something else now: recorded "
                 f"{entry.call.preview!r}, now {preview()!r}",
-                target=f"run {self.run}", hint=ASKS_HINT + (TASKS_HINT if entry.scope else ""),
-            )  # fmt: skip
+                target=f"run {self.run}",
+                hint=ASKS_HINT + (TASKS_HINT if entry.scope else ""),
+            )
         if names:
             raise NeedsAttention(
                 f"{visible(entry.place)} is called with other arguments ({', '.join(names)}): "
@@ -399,7 +408,7 @@ def changed(problem: str, run: str) -> NeedsAttention:
 
 def came_short(
     scope: str, left: Entry, error: BaseException | None, run: str, *, cancelled: bool = False
-) -> NeedsAttention:  # fmt: skip
+) -> NeedsAttention:
     """Why the function, or a task of it, came to its end without coming to what it had recorded."""
     if scope and isinstance(error, NeedsAttention):
         return error

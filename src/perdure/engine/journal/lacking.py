@@ -22,6 +22,7 @@ def lacking(error: BaseException | None) -> UnknownZone | None:
 def lacks(error: UnknownZone, run: str, target: str) -> NeedsAttention:
     """The need for attention in its place. `target`: what met it, the run or one of its calls."""
     return NeedsAttention(
-        error.problem, target=target,
+        error.problem,
+        target=target,
         hint=f"{error.hint}. Then `{shell.perdure('resume', run)}`, here or where it is known",
-    )  # fmt: skip
+    )

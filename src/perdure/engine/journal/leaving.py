@@ -130,8 +130,9 @@ class TornError(PerdureError):
     def __init__(self, what: str, run: str | None) -> None:
         super().__init__(
             f"an exception from outside ended {what}, and another the telling of it",
-            target=f"run {run}", hint="run it again to go on",
-        )  # fmt: skip
+            target=f"run {run}",
+            hint="run it again to go on",
+        )
 
 
 def is_drained(interrupted: RunInterrupted | None) -> bool:
@@ -188,8 +189,9 @@ def cancelled_itself(error: BaseException, run: str) -> RunFailed:
     would be so each time. To its caller that error would say that he is cancelled."""
     failed = RunFailed(
         f"CancelledError left its function, and nobody had cancelled that: {words(error)}",
-        target=f"run {run}", hint="catch it there: something that it awaited was cancelled",
-    )  # fmt: skip
+        target=f"run {run}",
+        hint="catch it there: something that it awaited was cancelled",
+    )
     failed.__cause__ = error
     return failed
 
@@ -270,7 +272,8 @@ class Leaving:
         # Nobody knows what of it is in the log: the function must not go on as if it knew.
         reason = PerdureError(
             f"what it did could not be recorded: {type(error).__name__}: {words(error)}",
-            target=f"run {self._run}", hint="run it again to go on, once that is put right",
-        )  # fmt: skip
+            target=f"run {self._run}",
+            hint="run it again to go on, once that is put right",
+        )
         reason.__cause__ = error
         return self._interrupt(reason)

@@ -51,9 +51,10 @@ class EffectInfo(Struct, frozen=True):
 def effects_of(run: str, journal: Journal) -> list[EffectInfo]:
     """Of one turn of a run, in order."""
     found = [
-        _effect_of(run, entry) for entry in journal.entries.values()
+        _effect_of(run, entry)
+        for entry in journal.entries.values()
         if entry.kind == "tool" or entry.asked
-    ]  # fmt: skip
+    ]
     removed: dict[str, EffectInfo] = {}
     for commit in journal.commits:
         cause = commit.cause
@@ -72,9 +73,15 @@ def _effect_of(run: str, entry: Entry) -> EffectInfo:
         state = outcome.came
     call = entry.call
     return EffectInfo(
-        run, entry.place, call.preview, state, entry.attempts,
-        str(call.policy) if isinstance(call, Intent) else "", str(call.key or ""), entry.seq,
+        run,
+        entry.place,
+        call.preview,
+        state,
+        entry.attempts,
+        str(call.policy) if isinstance(call, Intent) else "",
+        str(call.key or ""),
+        entry.seq,
         outcome.value if outcome is not None else None,
         str(outcome.by or "call") if outcome is not None else "",
         call.made_at,
-    )  # fmt: skip
+    )

@@ -89,9 +89,13 @@ class Before:
                 self._left.setdefault(_same(one.name, one.args), []).append(one)
 
     def made(
-        self, name: str, scope: str, args: Mapping[str, str], entry: Entry | None,
+        self,
+        name: str,
+        scope: str,
+        args: Mapping[str, str],
+        entry: Entry | None,
         before: Callable[[], Mapping[str, str]] | None = None,
-    ) -> Made | None:  # fmt: skip
+    ) -> Made | None:
         """The call of this name and these arguments that was made, in this task or else in another:
         what is called on a thread now may have been called without.
 
@@ -235,9 +239,14 @@ def _key(record: Record) -> str:
 def _made(place: str, key: str, record: Record, seq: int) -> Made:
     scope, instead = scope_of(place), record.made
     return Made(
-        place[len(scope) :].rpartition("#")[0], scope, key, seq, record.args, record.preview,
+        place[len(scope) :].rpartition("#")[0],
+        scope,
+        key,
+        seq,
+        record.args,
+        record.preview,
         instead="" if instead == key else instead,
-    )  # fmt: skip
+    )
 
 
 def path_back(reader: LogReader, branch: str, turn_at: int) -> list[Commit]:
@@ -268,6 +277,7 @@ def cut_off(info: RunInfo) -> Corrupt:
     """I5: a run whose history its branch does not have any more would do all of it again."""
     return Corrupt(
         f"the history of its turn, from commit {info.turn_at} on, is not on branch {info.branch!r} "
-        "any more", target=f"run {info.id}",
+        "any more",
+        target=f"run {info.id}",
         hint="that was moved beneath it: cancel the run, and start it anew, under another key",
-    )  # fmt: skip
+    )

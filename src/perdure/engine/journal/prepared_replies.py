@@ -41,9 +41,10 @@ class Played(Struct):
         timer = first_timer(effect.branches)
         if timer is None:
             raise NeedsAttention(
-                f"waits for {effect.words}, and nothing of that was given", target=effect.place,
+                f"waits for {effect.words}, and nothing of that was given",
+                target=effect.place,
                 hint="give play(…) answers= or signals=",
-            )  # fmt: skip
+            )
         self.skip(timer.until)
         return Came(timer.label, at=timer.until)
 
@@ -54,4 +55,4 @@ class Played(Struct):
             target=f"run {run}",
             hint="play the other function by itself, and try both together on a store: "
             "perdure.open('memory://') with a worker",
-        )  # fmt: skip
+        )

@@ -212,10 +212,17 @@ def too_late(run: str, began: WaitBegan, answer: Message) -> dict[str, Any]:
     """
     label = next(one.label for one in began.branches if one.kind == "ask")
     return {
-        "t": "message-refused", "run": run, "place": began.place, "label": label, "kind": "ask",
-        "key": answer.key, "who": answer.who, "at": answer.at, "value": answer.value,
+        "t": "message-refused",
+        "run": run,
+        "place": began.place,
+        "label": label,
+        "kind": "ask",
+        "key": answer.key,
+        "who": answer.who,
+        "at": answer.at,
+        "value": answer.value,
         "problem": f"the run had gone on without it: {began.question!r}",
-    }  # fmt: skip
+    }
 
 
 def _note(found: dict[str, Question], record: Record, commit: Commit) -> None:
@@ -228,7 +235,9 @@ def _note(found: dict[str, Question], record: Record, commit: Commit) -> None:
     elif record.t in ("wait-ended", "cancelled"):
         found.pop(place, None)
     elif (
-        record.t == "message-refused" and place in found
-        and isinstance(record, WaitEnded) and record.kind == "ask"
-    ):  # fmt: skip
+        record.t == "message-refused"
+        and place in found
+        and isinstance(record, WaitEnded)
+        and record.kind == "ask"
+    ):
         found[place] = replace(found[place], refused=found[place].refused + 1)

@@ -68,7 +68,7 @@ class Turns:
 
     def ready(
         self, entry: Entry | None, scope: str | None, wake: Callable[[], None]
-    ) -> Waiter | None:  # fmt: skip
+    ) -> Waiter | None:
         """Whether it is this one's turn (`entry` None: of something that is not recorded, or is
         open): then None. If not, `wake` is called, on any thread, when it is. `scope` None: it
         waits for those of its own scope, too."""

@@ -66,10 +66,15 @@ def _invoke(call: Call, inside: Literal["step", "tool"], tries: _Tries) -> Effec
     try:
         return (
             yield Invoke(
-                call.function, call.args, call.kwargs, inside, call.key or None, call.limits,
+                call.function,
+                call.args,
+                call.kwargs,
+                inside,
+                call.key or None,
+                call.limits,
                 attempt,
             )
-        )  # fmt: skip
+        )
     finally:
         attempt.over = True
         tries.saved = attempt.saved
@@ -133,8 +138,9 @@ def _made_before(call: Call, seq: int) -> NeedsAttention:
         made = f"it may have been made before, as commit {seq} cannot be read"
     return NeedsAttention(
         f"{made}, and the run was set back since: {call.preview()}",
-        target=call.target, hint=settle_hint(call),
-    )  # fmt: skip
+        target=call.target,
+        hint=settle_hint(call),
+    )
 
 
 def _step(call: Call, arrived: Arrived) -> Effects:
@@ -220,9 +226,12 @@ def _tool(call: Call, entry: Entry | None) -> Effects:
 def _cancelled(record: dict[str, Any], cancelled: CancelledInside) -> dict[str, Any]:
     gone = CallCancelled("its task was cancelled while it was made", target=str(record["place"]))
     return {
-        **record, "cancelled": True, "after": cancelled.after_s, "error": error_record(gone),
+        **record,
+        "cancelled": True,
+        "after": cancelled.after_s,
+        "error": error_record(gone),
         **told_of(cancelled.original, several=cancelled.several),
-    }  # fmt: skip
+    }
 
 
 class _Tries(Struct):
@@ -284,7 +293,7 @@ class _Tries(Struct):
         instead = {"made": call.instead} if call.instead else {}
         return call.full_record(
             "intent", key=call.key, policy=call.policy, attempt=self.number, **since, **instead
-        )  # fmt: skip
+        )
 
     def again_at(self, error: Exception) -> Generator[Effect, Any, int | None]:
         """When there is to be another attempt, by the store's clock; None: there is none."""
@@ -305,9 +314,12 @@ class _Tries(Struct):
     def failed(self, failure: Mapping[str, Any], again_at: int) -> dict[str, Any]:
         """The record of a failed attempt that another one follows."""
         record = self._call.full_record(
-            "attempt-failed", attempt=self.number, error=failure, again_at=again_at,
+            "attempt-failed",
+            attempt=self.number,
+            error=failure,
+            again_at=again_at,
             first_at=self._first,
-        )  # fmt: skip
+        )
         self._until, self.wait_first = again_at, True
         self.number += 1
         return record
@@ -344,8 +356,9 @@ def _settle_doubt(call: Call, why: str) -> Generator[Effect, Any, Outcome | None
             error = uncarried(raised)
             raise NeedsAttention(
                 f"it is in doubt, and its probe failed: {type(error).__name__}: {words(error)}",
-                target=call.target, hint=settle_hint(call),
-            ) from error  # fmt: skip
+                target=call.target,
+                hint=settle_hint(call),
+            ) from error
         if found is NOT_DONE:
             return None
         outcome = call.record("outcome", value=_take_found(call, found), by="probe")
@@ -354,8 +367,9 @@ def _settle_doubt(call: Call, why: str) -> Generator[Effect, Any, Outcome | None
     if call.policy == "fail":
         doubt = InDoubt(
             f"{why} between the call's intent and its outcome",
-            target=call.target, hint="find out whether it took effect before calling it again",
-        )  # fmt: skip
+            target=call.target,
+            hint="find out whether it took effect before calling it again",
+        )
         outcome = call.record("outcome", error=error_record(doubt), by="crash")
         yield Record(Riders((outcome,), sync=True))
         return typed_as(outcome, Outcome)
@@ -373,8 +387,9 @@ def _take_found(call: Call, found: Any) -> Any:
         raise NeedsAttention(
             f"it is in doubt, and its probe returned neither NOT_DONE nor a result of the call: "
             f"{found!r:.100} ({error})",
-            target=call.target, hint=settle_hint(call),
-        ) from error  # fmt: skip
+            target=call.target,
+            hint=settle_hint(call),
+        ) from error
 
 
 def settle_hint(call: Call) -> str:

@@ -109,18 +109,22 @@ class Limits(Struct, frozen=True):
 
     @classmethod
     def of(
-        cls, retry: Retry | int | None, timeout: Seconds | None, total_timeout: Seconds | None,
+        cls,
+        retry: Retry | int | None,
+        timeout: Seconds | None,
+        total_timeout: Seconds | None,
         heartbeat_timeout: Seconds | None,
-    ) -> Limits:  # fmt: skip
+    ) -> Limits:
         """From a decorator's arguments; a plain number of attempts is a `Retry` of so many.
 
         Raises:
             ValueError: a limit of no time at all, or of no attempt.
         """
         given = {
-            "timeout=": timeout, "total_timeout=": total_timeout,
+            "timeout=": timeout,
+            "total_timeout=": total_timeout,
             "heartbeat_timeout=": heartbeat_timeout,
-        }  # fmt: skip
+        }
         limits = [None if value is None else seconds(value, of) for of, value in given.items()]
         if any(limit is not None and limit <= 0 for limit in limits):
             raise ValueError("a timeout must be longer than nothing; leave it out for none")

@@ -37,18 +37,28 @@ CallState = Literal[
 ]
 
 MARKS: Mapping[str, str] = {
-    "run-started": "started", "run-turn": "turn", "run-waiting": "unloaded",
-    "run-resumed": "resumed", "run-pending": "to be resumed", "run-stopped": "stopped",
-    "run-retried": "set back", "run-finished": "finished", "run-cancelled": "cancelled",
+    "run-started": "started",
+    "run-turn": "turn",
+    "run-waiting": "unloaded",
+    "run-resumed": "resumed",
+    "run-pending": "to be resumed",
+    "run-stopped": "stopped",
+    "run-retried": "set back",
+    "run-finished": "finished",
+    "run-cancelled": "cancelled",
     "message-refused": "refused",
-}  # fmt: skip
+}
 """Records that are moments of a run, not calls of it, and how people call them."""
 
 
 SORTS: Mapping[str, str] = {
-    "intent": "tool", "outcome": "tool", "wait-began": "wait", "wait-ended": "wait",
-    "attempt-failed": "step", "progress": "step",
-}  # fmt: skip
+    "intent": "tool",
+    "outcome": "tool",
+    "wait-began": "wait",
+    "wait-ended": "wait",
+    "attempt-failed": "step",
+    "progress": "step",
+}
 """Of what kind a call is, by its first record."""
 
 
@@ -234,9 +244,12 @@ def _mark(record: Record, commit: Commit) -> Event:
 
 
 def _call(
-    read: Recorded, by_place: dict[str, Event], before: dict[str, datetime], record: Placed,
+    read: Recorded,
+    by_place: dict[str, Event],
+    before: dict[str, datetime],
+    record: Placed,
     commit: Commit,
-) -> None:  # fmt: skip
+) -> None:
     place, scope = record.place, scope_of(record.place)
     event = by_place.get(place)
     if event is None:

@@ -23,8 +23,16 @@ class Scope:
     ``fetch#2/page#1/`` …"""
 
     __slots__ = (
-        "_counts", "_lock", "alive", "home", "is_cancelled", "over", "parent", "path", "runs",
-    )  # fmt: skip
+        "_counts",
+        "_lock",
+        "alive",
+        "home",
+        "is_cancelled",
+        "over",
+        "parent",
+        "path",
+        "runs",
+    )
 
     def __init__(self, path: str = "", parent: Scope | None = None) -> None:
         self.path = path

@@ -280,7 +280,8 @@ def fitting(plain: Plain, root: str) -> Plain:
     size = len(codec.encode(plain))
     if size > envelope.SEALED_MAX // 2:
         raise Unstorable(
-            f"{size:,} bytes are too much for a message", target=root,
+            f"{size:,} bytes are too much for a message",
+            target=root,
             hint="keep it in a file or an object store, and send its name",
-        )  # fmt: skip
+        )
     return plain

@@ -178,9 +178,13 @@ class Wait:
         while True:
             came = yield Await(arrived.place, branches, str(began.words))
             record = {
-                "run": self._run, "place": arrived.place, "label": came.label, "key": came.key,
-                "who": came.who, "at": came.at,
-            }  # fmt: skip
+                "run": self._run,
+                "place": arrived.place,
+                "label": came.label,
+                "key": came.key,
+                "who": came.who,
+                "at": came.at,
+            }
             consumed = (came.no,) if came.no else ()
             try:
                 value = self._checked(came)
@@ -245,16 +249,23 @@ class Wait:
                 {"label": label, "kind": branch.kind, "name": branch.name, "until": branch.until}
             )
         return {
-            "t": "wait-began", "run": self._run, "place": place, "branches": branches,
-            "words": self._words(branches), "args": self._args(), "preview": self._preview(),
+            "t": "wait-began",
+            "run": self._run,
+            "place": place,
+            "branches": branches,
+            "words": self._words(branches),
+            "args": self._args(),
+            "preview": self._preview(),
             **questions,
-        }  # fmt: skip
+        }
 
     def _preview(self) -> str:
         return ", ".join(
-            in_full(spec.question, json_schema(spec.schema)) if isinstance(spec, Ask)
-            else _short(spec) for spec in self._specs.values()
-        )  # fmt: skip
+            in_full(spec.question, json_schema(spec.schema))
+            if isinstance(spec, Ask)
+            else _short(spec)
+            for spec in self._specs.values()
+        )
 
     def _words(self, branches: Sequence[Mapping[str, Any]]) -> str:
         """What it waits for, as people read it in ``perdure runs``."""
@@ -291,7 +302,7 @@ class Wait:
                 f"what came no longer fits its declared type: {error.problem}",
                 target=f"run {self._run}, {place}",
                 hint="let the type read the old form too, then run it again",
-            ) from error  # fmt: skip
+            ) from error
 
 
 def _as_it_is(value: Plain) -> Any:

@@ -19,8 +19,17 @@ from perdure.errors import Unstorable
 from perdure.system import logs
 from perdure.system.cached import kept_of_one, kept_of_two
 
-SECRETS = ("api_key", "apikey", "token", "password", "passwd", "secret", "credential",
-           "authorization", "private_key")  # fmt: skip
+SECRETS = (
+    "api_key",
+    "apikey",
+    "token",
+    "password",
+    "passwd",
+    "secret",
+    "credential",
+    "authorization",
+    "private_key",
+)
 """A key whose name contains one of these is never stored."""
 
 _OPENS = (*SECRETS, "jwt", "bearer", "cookie", "session_key", "signature", "dsn", "_url")
@@ -39,9 +48,12 @@ _SCALARS = (str, int, float, bool)
 
 
 def metadata_to_store(
-    config: Mapping[str, Any], metadata: Mapping[str, Any], *, keep: Collection[str],
+    config: Mapping[str, Any],
+    metadata: Mapping[str, Any],
+    *,
+    keep: Collection[str],
     secrets: tuple[str, ...],
-) -> dict[str, Any]:  # fmt: skip
+) -> dict[str, Any]:
     """The metadata that belongs to a checkpoint. Raises Unstorable where it changes meanwhile.
 
     Args:
@@ -52,15 +64,17 @@ def metadata_to_store(
     try:
         stored = {
             key: value if type(value) in _SCALARS else as_list(value)
-            for key, value in metadata.items() if not is_secret(key, value, secrets)
-        }  # fmt: skip
+            for key, value in metadata.items()
+            if not is_secret(key, value, secrets)
+        }
     except RuntimeError as error:
         if type(error) is not RuntimeError:  # e.g. no stack is left
             raise
         raise Unstorable(
-            "it changed while it was read", target="metadata",
+            "it changed while it was read",
+            target="metadata",
             hint="hand over a copy that nobody else changes",
-        ) from error  # fmt: skip
+        ) from error
     configurable = config.get("configurable") or {}
     for key, value in (config.get("metadata") or {}).items():
         if key not in configurable and _may_add(key, value, stored, secrets):

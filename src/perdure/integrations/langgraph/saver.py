@@ -19,7 +19,7 @@ from langgraph.checkpoint.base import (
     CheckpointMetadata,
     CheckpointTuple,
     DeltaChannelHistory,
-)  # fmt: skip
+)
 from langgraph.checkpoint.serde._msgpack import STRICT_MSGPACK_ENABLED
 from langgraph.checkpoint.serde.base import SerializerProtocol, maybe_add_typed_methods
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
@@ -39,7 +39,7 @@ from perdure.integrations.langgraph.threads.reading import (
     packed_time,
     pending_of,
     tuple_of,
-)  # fmt: skip
+)
 from perdure.integrations.langgraph.threads.removal import keep_latest, remove_runs
 from perdure.integrations.langgraph.threads.requested_checkpoints import Asked
 from perdure.integrations.langgraph.threads.requests import Put
@@ -126,9 +126,10 @@ class PerdureSaver(Lifetime, BaseCheckpointSaver[Any]):
         self.store = store
         self._owns = False
         self._coder = Coder(
-            BUILT_IN.with_types(types), self._serde,
+            BUILT_IN.with_types(types),
+            self._serde,
             strict=STRICT_MSGPACK_ENABLED if strict is None else strict,
-        )  # fmt: skip
+        )
         self._on_race: OnRace = on_race
         self._keep = words_of(keep, "keep=")
         self._secrets = (*SECRETS, *(name.lower() for name in words_of(secrets, "secrets=")))

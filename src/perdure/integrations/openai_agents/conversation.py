@@ -60,9 +60,10 @@ def plain_items(items: Sequence[TResponseInputItem]) -> list[dict[str, Any]]:
     for number, item in enumerate(items):
         if type(item) is not dict:
             raise Unstorable(
-                f"an item is a dict, not a {type(item).__qualname__}", target=f"items[{number}]",
+                f"an item is a dict, not a {type(item).__qualname__}",
+                target=f"items[{number}]",
                 hint="result.to_input_list(), and model_dump() of the SDK's models, give dicts",
-            )  # fmt: skip
+            )
         taken.append(take(item, (number,), root="items"))
     return taken
 

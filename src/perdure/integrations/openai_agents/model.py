@@ -43,9 +43,13 @@ class RecordedModel(Model):
         return RESPONSE.validate_python(await self._run.call(model, system_instructions, input))
 
     async def stream_response(
-        self, system_instructions: str | None, input: Any, model_settings: Any, *args: Any,
+        self,
+        system_instructions: str | None,
+        input: Any,
+        model_settings: Any,
+        *args: Any,
         **kwargs: Any,
-    ) -> AsyncIterator[Any]:  # fmt: skip
+    ) -> AsyncIterator[Any]:
         # The SDK hands the same arguments to both.
         whole = await self.get_response(system_instructions, input, model_settings, *args, **kwargs)
         yield ResponseCompletedEvent(
@@ -59,11 +63,20 @@ class RecordedModel(Model):
 def _as_response(whole: ModelResponse) -> Response:
     used = whole.usage
     usage = ResponseUsage(
-        input_tokens=used.input_tokens, input_tokens_details=used.input_tokens_details,
-        output_tokens=used.output_tokens, output_tokens_details=used.output_tokens_details,
+        input_tokens=used.input_tokens,
+        input_tokens_details=used.input_tokens_details,
+        output_tokens=used.output_tokens,
+        output_tokens_details=used.output_tokens_details,
         total_tokens=used.total_tokens,
-    )  # fmt: skip
+    )
     return Response(
-        id=whole.response_id or "recorded", created_at=0, model="recorded", object="response",
-        output=whole.output, tool_choice="auto", tools=[], parallel_tool_calls=True, usage=usage,
-    )  # fmt: skip
+        id=whole.response_id or "recorded",
+        created_at=0,
+        model="recorded",
+        object="response",
+        output=whole.output,
+        tool_choice="auto",
+        tools=[],
+        parallel_tool_calls=True,
+        usage=usage,
+    )

@@ -60,9 +60,13 @@ class PerdureRunStates:
     """
 
     def __init__(
-        self, url: str | os.PathLike[str] | None = None, *, store: AnyStore | None = None,
-        branch: str = MAIN, context: ContextCodec | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        url: str | os.PathLike[str] | None = None,
+        *,
+        store: AnyStore | None = None,
+        branch: str = MAIN,
+        context: ContextCodec | None = None,
+    ) -> None:
         """
         Args:
             url, store, branch: as for `PerdureSession`.
@@ -79,9 +83,11 @@ class PerdureRunStates:
         return self
 
     async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None,
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
         trace: TracebackType | None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         await self.close()
 
     async def close(self) -> None:
@@ -110,9 +116,12 @@ class PerdureRunStates:
         await agent.update(put, f"run waits for approval: {', '.join(waiting) or 'nothing'}"[:500])
 
     async def load(
-        self, conversation_id: str, agent: Agent[Any], *,
+        self,
+        conversation_id: str,
+        agent: Agent[Any],
+        *,
         context: RunContextWrapper[Any] | Mapping[str, Any] | None = None,
-    ) -> AnyState | None:  # fmt: skip
+    ) -> AnyState | None:
         """The run that waits, to look at; None if there is none, or it was taken.
 
         Args:
@@ -126,9 +135,13 @@ class PerdureRunStates:
         return None if saved is None or saved.taken else await self._build(saved, agent, context)
 
     async def take(
-        self, conversation_id: str, agent: Agent[Any], *, again: bool = False,
+        self,
+        conversation_id: str,
+        agent: Agent[Any],
+        *,
+        again: bool = False,
         context: RunContextWrapper[Any] | Mapping[str, Any] | None = None,
-    ) -> AnyState:  # fmt: skip
+    ) -> AnyState:
         """The run that waits, to go on with it: of several who ask, one gets it.
 
         Whoever took it and died may have called its tools, so nobody gets it again unasked.
@@ -190,16 +203,19 @@ class PerdureRunStates:
         return deepcopy(agent.state.run_state)
 
     async def _build(
-        self, saved: SavedRun, agent: Agent[Any],
+        self,
+        saved: SavedRun,
+        agent: Agent[Any],
         context: RunContextWrapper[Any] | Mapping[str, Any] | None,
-    ) -> AnyState:  # fmt: skip
+    ) -> AnyState:
         codec = self._context
         return await RunState.from_json(
-            agent, saved.state,
+            agent,
+            saved.state,
             context_override=dict(context) if isinstance(context, Mapping) else context,
             context_deserializer=codec.deserialize if codec else None,
             strict_context=context is None,
-        )  # fmt: skip
+        )
 
 
 def _call(item: ToolApprovalItem) -> str:

@@ -194,10 +194,14 @@ class PerdureSession(Items):
     """
 
     def __init__(
-        self, session_id: str, url: str | os.PathLike[str] | None = None, *,
-        store: AnyStore | None = None, branch: str = MAIN,
+        self,
+        session_id: str,
+        url: str | os.PathLike[str] | None = None,
+        *,
+        store: AnyStore | None = None,
+        branch: str = MAIN,
         session_settings: SessionSettings | dict[str, Any] | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """Nothing is opened or written before the first use.
 
         Args:
@@ -223,9 +227,11 @@ class PerdureSession(Items):
         return self
 
     async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None,
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
         trace: TracebackType | None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         await self.close()
 
     async def close(self) -> None:
@@ -273,9 +279,12 @@ class PerdureSession(Items):
         """
         await (await self.agent()).fork(name, at=at)
         return PerdureSession(
-            self.session_id, self._source.url, store=self._source.given, branch=name,
+            self.session_id,
+            self._source.url,
+            store=self._source.given,
+            branch=name,
             session_settings=self.session_settings,
-        )  # fmt: skip
+        )
 
     async def branches(self) -> list[Branch]:
         """All branches of the conversation, deleted ones included, by name."""
@@ -300,9 +309,13 @@ class PerdureSession(Items):
             if not self._source.is_unopened:
                 return await peek(await self._agent(place), newest, end=end)
             place.agent, found = await first_peek(
-                self._source.open, self.session_id, Conversation, newest, branch=self.branch,
+                self._source.open,
+                self.session_id,
+                Conversation,
+                newest,
+                branch=self.branch,
                 end=end,
-            )  # fmt: skip
+            )
             return found
 
     async def _change(self, fn: Callable[[Conversation], R], what: str) -> R:

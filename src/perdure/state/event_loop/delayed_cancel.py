@@ -44,9 +44,12 @@ class Deaf(asyncio.Future[None]):
     """
 
     def __init__(
-        self, told: Told | None, goes_on: Callable[[], bool] = lambda: True, *,
+        self,
+        told: Told | None,
+        goes_on: Callable[[], bool] = lambda: True,
+        *,
         loop: asyncio.AbstractEventLoop | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         super().__init__(loop=loop)
         self._told, self._goes_on = told, goes_on
 

@@ -51,9 +51,12 @@ def starter_of(backend: Backend, run: str) -> str | None:
 
 
 def to_family(
-    backend: Backend, run: RunInfo, reader: LogReader, asked: Iterable[Message] = (),
+    backend: Backend,
+    run: RunInfo,
+    reader: LogReader,
+    asked: Iterable[Message] = (),
     beside: Iterable[RunInfo] = (),
-) -> list[Message]:  # fmt: skip
+) -> list[Message]:
     """What tells of a run's end: those that started it and, if it was cancelled, those that are to
     end with it. For the commit that ends it, whoever makes that.
 

@@ -43,9 +43,10 @@ class Origin(Struct, frozen=True):
     def of(cls, order: Mapping[str, Any]) -> Origin:
         at = order.get("origin")
         return cls(
-            str(order.get("parent") or ""), args_digest(order.get("args") or {}),
+            str(order.get("parent") or ""),
+            args_digest(order.get("args") or {}),
             None if at is None else (int(at[0]), bytes(at[1])),
-        )  # fmt: skip
+        )
 
     @classmethod
     def begun(cls, record: Started) -> Origin:

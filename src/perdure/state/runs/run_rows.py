@@ -89,9 +89,13 @@ class RunRows:
             case Waiting():
                 waits = row_text(str(record.waits))
                 return replace(
-                    row, status="waiting", wake_at=record.wake_at or 0, waits=waits,
-                    seen=record.seen or 0, problem=None,
-                )  # fmt: skip
+                    row,
+                    status="waiting",
+                    wake_at=record.wake_at or 0,
+                    waits=waits,
+                    seen=record.seen or 0,
+                    problem=None,
+                )
             case Turn():
                 return replace(row, turn=row.turn + 1, turn_at=commit.seq)
             case _ if row.status == "waiting":
@@ -124,10 +128,19 @@ def _started(record: Started, commit: Commit) -> RunInfo:
     # Nobody waits for a fork. Its record may name who started the run that it was made from.
     parent = "" if record.again is not None else record.parent or ""
     return RunInfo(
-        record.run, commit.agent, 0, commit.branch, record.function, record.key,
-        "pending" if record.pending else "running", commit.seq,
-        args=args_digest(record.args), turn_at=record.turn_at or commit.seq, turn=record.turn or 1,
+        record.run,
+        commit.agent,
+        0,
+        commit.branch,
+        record.function,
+        record.key,
+        "pending" if record.pending else "running",
+        commit.seq,
+        args=args_digest(record.args),
+        turn_at=record.turn_at or commit.seq,
+        turn=record.turn or 1,
         version=row_text(str(record.version or "")),
         queue=row_text(str(record.queue or "default")),
-        parent=row_text(str(parent)), started_at=commit.at_micros,
-    )  # fmt: skip
+        parent=row_text(str(parent)),
+        started_at=commit.at_micros,
+    )

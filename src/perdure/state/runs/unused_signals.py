@@ -124,8 +124,12 @@ def _left_over(messages: Sequence[Message], beside: Plain = None) -> dict[str, A
         if one.kind != "signal" or one.name.startswith(CHILD):
             continue
         plain = {
-            "name": one.name, "key": one.key, "value": one.value, "who": one.who, "at": one.at,
-        }  # fmt: skip
+            "name": one.name,
+            "key": one.key,
+            "value": one.value,
+            "who": one.who,
+            "at": one.at,
+        }
         size += len(codec.encode(plain))
         if size > _LEFT_MAX:
             out += 1
@@ -177,9 +181,14 @@ def signal_names(began: WaitBegan) -> dict[str, str]:
 
 
 def _note(
-    found: dict[tuple[str, str], Message], used: set[tuple[str, str]],
-    which: tuple[str, str], value: Plain, who: str, *, on_path: bool,
-) -> None:  # fmt: skip
+    found: dict[tuple[str, str], Message],
+    used: set[tuple[str, str]],
+    which: tuple[str, str],
+    value: Plain,
+    who: str,
+    *,
+    on_path: bool,
+) -> None:
     if on_path:
         used.add(which)
     elif which not in found:

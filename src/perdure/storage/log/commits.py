@@ -110,9 +110,11 @@ class CommitReader:
             other = self._salvaged(self._row(before))
             if other.schema_id and other.branch:
                 commit = replace(
-                    commit, branch=commit.branch or other.branch, schema_id=other.schema_id,
+                    commit,
+                    branch=commit.branch or other.branch,
+                    schema_id=other.schema_id,
                     schema_version=other.schema_version,
-                )  # fmt: skip
+                )
         return commit
 
     def _row(self, seq: int) -> StoredCommit:
@@ -133,12 +135,15 @@ class CommitReader:
         if 0 < seq <= named and (last < named or not self._backend.read(self.no, seq, seq)):
             raise Corrupt(
                 f"is not there, and a branch or checkpoint is at commit {named}",
-                target=self.target(seq), hint=chain.HINT, seq=seq,
-            )  # fmt: skip
+                target=self.target(seq),
+                hint=chain.HINT,
+                seq=seq,
+            )
         return NotFound(
-            "there is no such commit", target=self.target(seq),
+            "there is no such commit",
+            target=self.target(seq),
             hint=f"its log goes from 1 to {last}",
-        )  # fmt: skip
+        )
 
     def refuse_purged(self, seq: int) -> None:
         """Of a commit that is not there: say so if it was purged.
@@ -149,15 +154,21 @@ class CommitReader:
         info = self._backend.agent(self.name, self.incarnation)
         if info is not None and info.purged and 0 < seq <= info.seq:
             raise NotFound(
-                "is gone: the agent was deleted, and its log purged", target=self.target(seq),
+                "is gone: the agent was deleted, and its log purged",
+                target=self.target(seq),
                 hint=f"only commit {info.seq}, the deletion, is left; what was exported, or copied "
                 "to another store, before that is still there",
-            )  # fmt: skip
+            )
 
     def commits(
-        self, first: int = 1, last: int = SEQ_END, *, newest_first: bool = False,
-        damaged_too: bool = False, newer_too: bool = True,
-    ) -> Iterator[Commit]:  # fmt: skip
+        self,
+        first: int = 1,
+        last: int = SEQ_END,
+        *,
+        newest_first: bool = False,
+        damaged_too: bool = False,
+        newer_too: bool = True,
+    ) -> Iterator[Commit]:
         """Commits of all branches in order, each checked against its neighbour.
 
         Args:
@@ -186,9 +197,13 @@ class CommitReader:
             yield commit
 
     def told(
-        self, first: int = 1, last: int = SEQ_END, *, newest_first: bool = False,
+        self,
+        first: int = 1,
+        last: int = SEQ_END,
+        *,
+        newest_first: bool = False,
         damaged_too: bool = False,
-    ) -> Iterator[Commit]:  # fmt: skip
+    ) -> Iterator[Commit]:
         """As `commits`; with `damaged_too` also, for each gap, one commit that stands for all that
         are missing there, at the last of them. To be shown: nothing is known of them."""
         if not damaged_too:
@@ -289,9 +304,11 @@ class CommitReader:
         except UNREADABLE:
             return error
         return Corrupt(
-            f"{error.problem}, and the commit behind it follows another one", target=error.target,
-            hint=chain.HINT, seq=row.seq,
-        )  # fmt: skip
+            f"{error.problem}, and the commit behind it follows another one",
+            target=error.target,
+            hint=chain.HINT,
+            seq=row.seq,
+        )
 
     def check(self, row: StoredCommit, before: Commit | None) -> Commit:
         """A commit as it is stored, which follows another one.
@@ -327,7 +344,7 @@ class CommitReader:
 
     def ancestors(
         self, seq: int, *, damaged: Damaged = "refused", chunk: int | None = None
-    ) -> Iterator[Commit]:  # fmt: skip
+    ) -> Iterator[Commit]:
         """The commits whose deltas make up the state at a commit, newest first.
 
         Args:
@@ -348,7 +365,7 @@ class CommitReader:
 
     def _ancestor_rows(
         self, seq: int, damaged: Damaged, chunk: int | None = None
-    ) -> Iterator[tuple[Commit, StoredCommit]]:  # fmt: skip
+    ) -> Iterator[tuple[Commit, StoredCommit]]:
         """Follows first parents, reading neighbours in growing chunks."""
         chunk = min(chunk or self.chunk_first, CHUNK_MAX)
         rows: dict[int, StoredCommit] = {}

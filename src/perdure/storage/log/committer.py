@@ -147,9 +147,10 @@ class Committer:
         proposal.call_when_settled(done)
         if self._closed:
             raise StoreUnavailable(
-                "the store is closed", target=f"agent {proposal.draft.agent!r}",
+                "the store is closed",
+                target=f"agent {proposal.draft.agent!r}",
                 hint="open it again",
-            )  # fmt: skip
+            )
         try:
             self._queue.append(proposal)
             if not self._lead.held:
@@ -415,9 +416,7 @@ class Committer:
         return True
 
 
-def _serve(
-    summons: queue.SimpleQueue[Committer | None], owner: weakref.ref[Committer]
-) -> None:  # fmt: skip
+def _serve(summons: queue.SimpleQueue[Committer | None], owner: weakref.ref[Committer]) -> None:
     """The committer's thread: leads when it is asked to, until None comes."""
     try:
         while (committer := summons.get()) is not None:

@@ -97,6 +97,12 @@ class EndReader(LogReader):
             whole = self._read_snapshot(commit)
             return None if whole is None else whole[0]
         return snapshots.read_end(
-            parts.manifest(self.no, commit.seq), parts.leaf, self._key, self._count, target,
-            self.name, self.incarnation, commit.parent,
-        )  # fmt: skip
+            parts.manifest(self.no, commit.seq),
+            parts.leaf,
+            self._key,
+            self._count,
+            target,
+            self.name,
+            self.incarnation,
+            commit.parent,
+        )

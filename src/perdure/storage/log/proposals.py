@@ -101,10 +101,22 @@ class Proposal(Struct, eq=False):
         for message in riders.sends:
             check_message(message)
         linked = Append(
-            draft.agent, self.no, draft.incarnation, seq, header, draft.payload.data,
-            draft.branch, self.expected, self.epoch, riders, self.snapshot, prev=tail.id,
-            before=tail.header, id=place.id, awaited=self._done is None,
-        )  # fmt: skip
+            draft.agent,
+            self.no,
+            draft.incarnation,
+            seq,
+            header,
+            draft.payload.data,
+            draft.branch,
+            self.expected,
+            self.epoch,
+            riders,
+            self.snapshot,
+            prev=tail.id,
+            before=tail.header,
+            id=place.id,
+            awaited=self._done is None,
+        )
         end = place
         if self.then is not None:
             follower = self.then.link(place, now)
@@ -199,17 +211,21 @@ def explain(proposal: Proposal, refused: Refused) -> PerdureError:
         assert key is not None
         return KeyUsedError(
             f"the idempotency key {key[0]!r} was used by commit {refused.seq}",
-            target=target, hint="use another key for another command",
-            seq=refused.seq, asked=refused.asked,
-        )  # fmt: skip
+            target=target,
+            hint="use another key for another command",
+            seq=refused.seq,
+            asked=refused.asked,
+        )
     if refused.why == "held" and ref is not None and ref.held is not None:
         holder = ref.holder or "?"
         return HeldError(
             f"executor {holder} is running on it",
             target=f"agent {draft.agent!r}, branch {ref.name!r}",
             hint="wait until the run ends or waits, send it a signal, or fork",
-            branch=ref.name, holder=holder, held=ref.held,
-        )  # fmt: skip
+            branch=ref.name,
+            holder=holder,
+            held=ref.held,
+        )
     if refused.why == "fenced":
         return Fenced(
             f"the lease of epoch {proposal.epoch} is over"
@@ -232,13 +248,15 @@ def explain(proposal: Proposal, refused: Refused) -> PerdureError:
     if refused.why == "consumed":
         return ConsumedError(
             "a message that this commit takes out of the inbox is not there any more",
-            target=target, hint="read the inbox again and decide anew",
-        )  # fmt: skip
+            target=target,
+            hint="read the inbox again and decide anew",
+        )
     if refused.why == "unread":
         return UnreadError(
-            "a message came to a run that this commit begins or ends", target=target,
+            "a message came to a run that this commit begins or ends",
+            target=target,
             hint="read the inbox again, and decide anew",
-        )  # fmt: skip
+        )
     if refused.why == "trimmed":
         return Conflict(
             "retention removes a part of its history just now",

@@ -148,9 +148,7 @@ class LogReader(CommitReader):
         if trim is not None:
             more = ", ".join(map(str, sorted(trim.bases)[-5:]))
             hint = f"there are the states from commit {trim.before} on, and of {more}; {hint}"
-        return NotFound(
-            "its state was removed by retention", target=self.target(seq), hint=hint
-        )  # fmt: skip
+        return NotFound("its state was removed by retention", target=self.target(seq), hint=hint)
 
     # -- names -----------------------------------------------------------------------------
 
@@ -167,12 +165,13 @@ class LogReader(CommitReader):
                     "was deleted" + (", and its log purged" if info.purged else ""),
                     target=self.target(),
                     hint="a late write cannot bring it back; open the agent anew for another one",
-                )  # fmt: skip
+                )
             names = [other.name for other in self._backend.refs(self.no) if not other.deleted]
             raise NotFound(
                 f"has no branch or checkpoint {name!r}" + (", it was deleted" if ref else ""),
-                target=self.target(), hint=f"there are: {', '.join(names) or 'none'}",
-            )  # fmt: skip
+                target=self.target(),
+                hint=f"there are: {', '.join(names) or 'none'}",
+            )
         return ref
 
     def last_of(self, branch: str) -> int:
@@ -248,9 +247,7 @@ class LogReader(CommitReader):
         except UNREADABLE:
             return self.peek(seq).at_micros
 
-    def history(
-        self, head: int, branch: str, *, damaged_too: bool = False
-    ) -> Iterator[Commit]:  # fmt: skip
+    def history(self, head: int, branch: str, *, damaged_too: bool = False) -> Iterator[Commit]:
         """What happened to a branch up to a commit, newest first.
 
         Its own commits, those rolled back from included, then, from where it was forked, those of
@@ -383,9 +380,16 @@ class LogReader(CommitReader):
             leaves.note(commit.delta)
             weighed += weight(commit.delta, commit.size)
         return Folded(
-            seq, state, newest.schema_id, newest.schema_version, leaves, weighed, len(pending),
-            snapshot_at, size,
-        )  # fmt: skip
+            seq,
+            state,
+            newest.schema_id,
+            newest.schema_version,
+            leaves,
+            weighed,
+            len(pending),
+            snapshot_at,
+            size,
+        )
 
     def fold_read(self, commits: Sequence[Commit]) -> Folded | None:
         """As `fold`, of commits that were read here, and checked, before: all that lead to the last
@@ -401,9 +405,16 @@ class LogReader(CommitReader):
             weighed += weight(commit.delta, commit.size)
         first, last = commits[0], commits[-1]
         return Folded(
-            last.seq, state, last.schema_id, last.schema_version, leaves, weighed, len(commits),
-            first.at_micros, 0,
-        )  # fmt: skip
+            last.seq,
+            state,
+            last.schema_id,
+            last.schema_version,
+            leaves,
+            weighed,
+            len(commits),
+            first.at_micros,
+            0,
+        )
 
     def origins(self, last: int) -> dict[int, int]:
         """Of each commit up to one, by its header alone, the commit that its state goes on from; 0

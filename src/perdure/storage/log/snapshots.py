@@ -28,7 +28,7 @@ from perdure.core.values.ops import (
     SetRemove,
     Splice,
     TextSplice,
-)  # fmt: skip
+)
 from perdure.core.values.plain_values import Path, Plain, look_up
 from perdure.errors import Corrupt, UnsupportedFormat
 from perdure.storage.appending import StoredSnapshot
@@ -157,9 +157,12 @@ def write(
 
 
 def _seal_lists(
-    node: Plain, path: Path, known: dict[Path, SealedList], lists: dict[Path, SealedList],
+    node: Plain,
+    path: Path,
+    known: dict[Path, SealedList],
+    lists: dict[Path, SealedList],
     fresh: dict[int, bytes],
-) -> Plain:  # fmt: skip
+) -> Plain:
     """The node without its sealed items; itself where it has none."""
     kind = type(node)
     if kind is dict:
@@ -179,9 +182,10 @@ def _seal_lists(
         lists[path] = sealed
     tail = [
         _seal_lists(item, (*path, index), known, lists, fresh)
-        if type(item) is list or type(item) is dict else item
+        if type(item) is list or type(item) is dict
+        else item
         for index, item in enumerate(node[start:], start)
-    ]  # fmt: skip
+    ]
     if start == 0 and all(a is b for a, b in zip(tail, node, strict=True)):
         return node
     return tail
@@ -239,9 +243,15 @@ def read(
 
 
 def read_end(
-    stored: StoredSnapshot | None, fetch: Callable[[int], bytes | None], key: str, count: int,
-    target: str, agent: str, incarnation: int, parent: int,
-) -> Plain:  # fmt: skip
+    stored: StoredSnapshot | None,
+    fetch: Callable[[int], bytes | None],
+    key: str,
+    count: int,
+    target: str,
+    agent: str,
+    incarnation: int,
+    parent: int,
+) -> Plain:
     """As `read`, but only of the last `count` items of the list at `key`: where other leaves would
     be, there is `ABSENT` for each item.
 

@@ -37,9 +37,13 @@ class Readable(Protocol):
 
     def peek(self, seq: int) -> Commit: ...
     def commits(
-        self, first: int = 1, last: int = ..., *, newest_first: bool = False,
+        self,
+        first: int = 1,
+        last: int = ...,
+        *,
+        newest_first: bool = False,
         damaged_too: bool = False,
-    ) -> Iterator[Commit]: ...  # fmt: skip
+    ) -> Iterator[Commit]: ...
 
 
 Unreadable = TypeVar("Unreadable", bound=Corrupt | UnsupportedFormat)

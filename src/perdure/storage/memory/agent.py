@@ -127,9 +127,12 @@ def _head(agent: Agent, branch: str) -> int:
 
 
 def trim(
-    agent: Agent, word: int, remains: Mapping[int, bytes], snapshots: Sequence[int],
+    agent: Agent,
+    word: int,
+    remains: Mapping[int, bytes],
+    snapshots: Sequence[int],
     leaves: dict[int, bytes],
-) -> bool:  # fmt: skip
+) -> bool:
     """As `Backend.trim`."""
     if _head(agent, RETENTION) != word:
         return False
@@ -137,8 +140,12 @@ def trim(
         commit = agent.commits[seq - 1]
         if commit is not None:
             agent.commits[seq - 1] = commit[0], data
-    gone = {leaf for seq in snapshots if seq in agent.snapshots
-            for leaf in agent.snapshots.pop(seq).leaf_ids}  # fmt: skip
+    gone = {
+        leaf
+        for seq in snapshots
+        if seq in agent.snapshots
+        for leaf in agent.snapshots.pop(seq).leaf_ids
+    }
     for leaf in gone.difference(*(one.leaf_ids for one in agent.snapshots.values())):
         leaves.pop(leaf, None)
     return True
@@ -183,7 +190,11 @@ def sizes_of(agents: Sequence[Agent], leaves: Mapping[int, bytes]) -> Sizes:
     snapshots = [snap for agent in agents for snap in agent.snapshots.values()]
     ids = {i for snap in snapshots for i in snap.leaf_ids}
     return Sizes(
-        len(commits), sum(len(h) for h, _ in commits), sum(len(p) for _, p in commits),
-        len(snapshots), sum(len(s.manifest) for s in snapshots),
-        len(ids), sum(len(leaves[i]) for i in ids),
-    )  # fmt: skip
+        len(commits),
+        sum(len(h) for h, _ in commits),
+        sum(len(p) for _, p in commits),
+        len(snapshots),
+        sum(len(s.manifest) for s in snapshots),
+        len(ids),
+        sum(len(leaves[i]) for i in ids),
+    )

@@ -31,7 +31,7 @@ from perdure.storage.standing import (
     closed_error,
     no_such_agent,
     not_linked,
-)  # fmt: skip
+)
 from perdure.system.locks import ReentrantLock
 
 
@@ -179,9 +179,14 @@ class MemoryBackend:
             return [agent.info() for agent in live if not agent.deleted][:limit]
 
     def read(
-        self, no: int, first: int, last: int, *, newest_first: bool = False,
+        self,
+        no: int,
+        first: int,
+        last: int,
+        *,
+        newest_first: bool = False,
         limit: int | None = None,
-    ) -> list[StoredCommit]:  # fmt: skip
+    ) -> list[StoredCommit]:
         with self._lock:
             self._check_open()
             agent = self._agents[no - 1]
@@ -283,9 +288,14 @@ class MemoryBackend:
         with self._lock:
             self._check_open()
             return self._runs.inbox(
-                run, agent=agent, kind=kind, name=name, limit=limit, newest_first=newest_first,
+                run,
+                agent=agent,
+                kind=kind,
+                name=name,
+                limit=limit,
+                newest_first=newest_first,
                 after=after,
-            )  # fmt: skip
+            )
 
     def mail(self, cursor: str = "", *, limit: int = 1000) -> Mail:
         with self._lock:

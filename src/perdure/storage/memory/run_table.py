@@ -74,12 +74,13 @@ class RunTable:
         if query.after is not None:
             rows = self._behind(query.after, rows, newest_first=query.newest_first)
         found = (
-            row for row in rows
+            row
+            for row in rows
             if (query.agent is None or row.agent == query.agent)
             and (not query.unfinished or row.status in UNFINISHED)
             and (query.status is None or row.status in query.status)
             and (query.function is None or row.function == query.function)
-        )  # fmt: skip
+        )
         return [*islice(found, query.limit)]
 
     def _some(self, agent: str | None, run_id: str | None) -> list[RunInfo]:
@@ -113,12 +114,15 @@ class RunTable:
                 addressed[message.run] = max(message.no, addressed.get(message.run, 0))
         cancelled = {message.run for message in self.waiting.of(("kind", "cancel")).values()}
         first = [
-            row for row in self.rows
+            row
+            for row in self.rows
             if row.status == "pending"
-            or (row.status == "waiting" and (0 < row.wake_at <= now
-                or addressed.get(row.id, 0) > row.seen))
+            or (
+                row.status == "waiting"
+                and (0 < row.wake_at <= now or addressed.get(row.id, 0) > row.seen)
+            )
             or (row.status in UNFINISHED and row.id in cancelled)
-        ]  # fmt: skip
+        ]
         first = sorted(first, key=lambda row: due_since(row, now))[:limit]
         there = {row.id for row in first}
         running = (row for row in self.rows if row.status == "running" and row.id not in there)
@@ -167,10 +171,16 @@ class RunTable:
         return any(one.kind == "start" for one in self.waiting.of(("run", run)).values())
 
     def inbox(
-        self, run: str | None = None, *, agent: str | None = None, kind: MessageKind | None = None,
-        name: str | None = None, limit: int | None = None, newest_first: bool = False,
+        self,
+        run: str | None = None,
+        *,
+        agent: str | None = None,
+        kind: MessageKind | None = None,
+        name: str | None = None,
+        limit: int | None = None,
+        newest_first: bool = False,
         after: int = 0,
-    ) -> list[Message]:  # fmt: skip
+    ) -> list[Message]:
         """As `Backend.inbox`."""
         some = self.waiting.all if kind is None else self.waiting.of(("kind", kind))
         if agent is not None:
@@ -183,10 +193,12 @@ class RunTable:
         if after and not newest_first:
             found = reversed([*found])
         wanted = (
-            message for message in found
-            if agent in (None, message.agent) and kind in (None, message.kind)
+            message
+            for message in found
+            if agent in (None, message.agent)
+            and kind in (None, message.kind)
             and name in (None, message.name)
-        )  # fmt: skip
+        )
         return [_own(message) for message in islice(wanted, limit)]
 
     def mail(self, cursor: str, limit: int, url: str) -> Mail:

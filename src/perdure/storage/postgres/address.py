@@ -85,14 +85,16 @@ def parse(url: str) -> Address:
     if "," in str(conninfo.get("host", "")):
         conninfo.setdefault("target_session_attrs", "read-write")
     return Address(
-        {**DEFAULTS, **conninfo}, _shown(conninfo, schema), schema,
+        {**DEFAULTS, **conninfo},
+        _shown(conninfo, schema),
+        schema,
         int(_number(options, "partitions", 0, 0, PARTITIONS_MAX)),
         int(_number(options, "pool_size", 8, 1, 1000)),
         _number(options, "pool_timeout", 30, 0.001, 3600),
         _number(options, "deadline", 30, 0.01, 3600),
         _number(options, "retry", 10, 0, 3600),
         _number(options, "awake", AWAKE_S if processors.allowed() >= 1 else 0, 0, 1),
-    )  # fmt: skip
+    )
 
 
 def _number(options: dict[str, str], name: str, default: float, least: float, most: float) -> float:

@@ -58,18 +58,23 @@ def values_of_all(batch: Sequence[Append], durable: bool, now: int) -> tuple[Any
     more = [_more_of(item, now, extra) for item in items]
     together = len(items) > 1 or len(items[0].riders.runs) + len(items[0].riders.sends) > 1
     return (
-        durable, texts(_runs_of(items)) if together else None, numbers(known), texts(words),
-        blobs(extra.all), jsons(more) if any(more) else None,
-    )  # fmt: skip
+        durable,
+        texts(_runs_of(items)) if together else None,
+        numbers(known),
+        texts(words),
+        blobs(extra.all),
+        jsons(more) if any(more) else None,
+    )
 
 
 def _with_followers(batch: Sequence[Append]) -> Sequence[Append]:
     if not any(item.then for item in batch):
         return batch
     return [
-        one for item in batch
+        one
+        for item in batch
         for one in (item, *(replace(follower, no=FOLLOWS) for follower in item.then))
-    ]  # fmt: skip
+    ]
 
 
 def _runs_of(items: Sequence[Append]) -> list[str]:
@@ -84,10 +89,22 @@ def values_of(item: Append, durable: bool, now: int) -> tuple[Any, ...]:
     extra = _Bytes()
     more = _more_of(item, now, extra)
     return (
-        durable, text(item.agent), item.no, item.incarnation, item.seq, item.header, item.payload,
-        item.prev, text(item.branch), item.expected, item.epoch,
-        None if key is None else text(key), asked, more, blobs(extra.all),
-    )  # fmt: skip
+        durable,
+        text(item.agent),
+        item.no,
+        item.incarnation,
+        item.seq,
+        item.header,
+        item.payload,
+        item.prev,
+        text(item.branch),
+        item.expected,
+        item.epoch,
+        None if key is None else text(key),
+        asked,
+        more,
+        blobs(extra.all),
+    )
 
 
 def _more_of(item: Append, now: int, extra: _Bytes) -> str | None:
@@ -113,11 +130,19 @@ def _more_of(item: Append, now: int, extra: _Bytes) -> str | None:
         ]
     if item.riders.sends:
         more["sends"] = [
-            [text(message.run), text(message.agent), message.kind, text(message.name),
-             text(message.key), extra.add(codec.encode(message.value)), text(message.who), now,
-             new_token()]
+            [
+                text(message.run),
+                text(message.agent),
+                message.kind,
+                text(message.name),
+                text(message.key),
+                extra.add(codec.encode(message.value)),
+                text(message.who),
+                now,
+                new_token(),
+            ]
             for message in item.riders.sends
-        ]  # fmt: skip
+        ]
     if item.riders.holder is not None:
         more["holder"] = text(item.riders.holder)
     if item.epoch_min:

@@ -69,9 +69,13 @@ class PostgresBackend:
     capabilities = WHOLE | {LOOKS, FAR_LEASES, MANY_HEADS}
 
     def __init__(
-        self, url: str, *, durability: Durability = "sync", create: bool = True,
+        self,
+        url: str,
+        *,
+        durability: Durability = "sync",
+        create: bool = True,
         clock: Clock = wall_clock,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._address = parse(url)
         self.url = self._address.shown
         self._own_clock = None if clock is wall_clock else clock
@@ -99,9 +103,10 @@ class PostgresBackend:
             # A newer program may have changed the tables since; see schema.py.
             if schema.find(connection, self._address) is None:
                 raise StoreUnavailable(
-                    "its tables are not there any more", target=f"store {self.url}",
+                    "its tables are not there any more",
+                    target=f"store {self.url}",
                     hint="somebody dropped the schema, or this is another database",
-                )  # fmt: skip
+                )
             if self._witness.meet(connection):
                 self._clock.forget()
                 self._clock.measure(lambda: self._ask_clock(connection))
@@ -147,9 +152,14 @@ class PostgresBackend:
         return self._writer.append(batch)
 
     def read(
-        self, no: int, first: int, last: int, *, newest_first: bool = False,
+        self,
+        no: int,
+        first: int,
+        last: int,
+        *,
+        newest_first: bool = False,
         limit: int | None = None,
-    ) -> list[StoredCommit]:  # fmt: skip
+    ) -> list[StoredCommit]:
         name = "read_down" if newest_first else "read_up"
         between = max(first, 0), min(last, SEQ_MAX)
         found = [StoredCommit(*row) for row in self._rows(name, (no, *between, limit), no)]
@@ -193,9 +203,10 @@ class PostgresBackend:
     def heads(self, places: Sequence[tuple[int, str]]) -> list[Head]:
         """As `Heads.heads`."""
         return [
-            head for first in range(0, len(places), AT_ONCE_MAX)
+            head
+            for first in range(0, len(places), AT_ONCE_MAX)
             for head in self._reading(partial(self._heads, places[first : first + AT_ONCE_MAX]))
-        ]  # fmt: skip
+        ]
 
     def _heads(self, places: Sequence[tuple[int, str]], db: Connection) -> Sequence[Head]:
         values = numbers([no for no, _ in places]), texts([text(name) for _, name in places])
@@ -226,10 +237,16 @@ class PostgresBackend:
         return self._writer.settled(inbox.Put(self._sql, message, self.now(), self.url))
 
     def inbox(
-        self, run: str | None = None, *, agent: str | None = None, kind: MessageKind | None = None,
-        name: str | None = None, limit: int | None = None, newest_first: bool = False,
+        self,
+        run: str | None = None,
+        *,
+        agent: str | None = None,
+        kind: MessageKind | None = None,
+        name: str | None = None,
+        limit: int | None = None,
+        newest_first: bool = False,
         after: int = 0,
-    ) -> list[Message]:  # fmt: skip
+    ) -> list[Message]:
         wanted = Wanted(run, agent, kind, name, limit, newest_first, after)
         return self._reading(lambda db: inbox.messages(db, self._sql, wanted))
 
@@ -254,9 +271,14 @@ class PostgresBackend:
     # -- leases and executors --------------------------------------------------------------
 
     def lease(
-        self, no: int, branch: str, executor: str | None, *, over: int | None = None,
+        self,
+        no: int,
+        branch: str,
+        executor: str | None,
+        *,
+        over: int | None = None,
         release: int | None = None,
-    ) -> Lease | Ref:  # fmt: skip
+    ) -> Lease | Ref:
         values = no, text(branch), None if executor is None else text(executor), over, release
         taking = release is None and executor is not None
 
@@ -272,9 +294,14 @@ class PostgresBackend:
     ) -> tuple[Lease | Ref, Seen | None]:
         """As `Far.take`."""
         values = (
-            number(no), text(branch).encode(), text(executor).encode(), number(over),
-            text(agent).encode(), text(run).encode(), number(COMMITS),
-        )  # fmt: skip
+            number(no),
+            text(branch).encode(),
+            text(executor).encode(),
+            number(over),
+            text(agent).encode(),
+            text(run).encode(),
+            number(COMMITS),
+        )
 
         def take(db: Connection) -> PGresult:
             self._witness.check([no])
@@ -354,11 +381,13 @@ class PostgresBackend:
         dead = self._dead([row[0] for row in rows if row[4]])
         return [
             ExecutorRow.of(
-                from_text(executor), expires, serves,
+                from_text(executor),
+                expires,
+                serves,
                 alive=living and executor not in dead,
             )
             for executor, expires, serves, living, _ in rows
-        ]  # fmt: skip
+        ]
 
     def alive(self, executor: str) -> bool:
         rows = self._rows("find_executor", {"now": self._moment(), "id": text(executor)})

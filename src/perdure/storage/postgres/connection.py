@@ -112,9 +112,13 @@ class Connection(psycopg.Connection[Any]):
             raise DeadlineError(undone=False) from silent
 
     def call(
-        self, statement: str, types: Sequence[int], values: Sequence[bytes | None], *,
+        self,
+        statement: str,
+        types: Sequence[int],
+        values: Sequence[bytes | None],
+        *,
         awake_s: float = 0.0,
-    ) -> PGresult:  # fmt: skip
+    ) -> PGresult:
         """Execute a statement whose values, and answers, are in PostgreSQL's binary form, without a
         cursor, which takes as long as the server does; prepared at its first use.
 
@@ -267,9 +271,11 @@ def connect(address: Address, clock: StoreClock) -> Connection:
     """
     try:
         connection = Connection.connect(
-            **address.conninfo, client_encoding="UTF8", autocommit=True,
+            **address.conninfo,
+            client_encoding="UTF8",
+            autocommit=True,
             prepare_threshold=PREPARE_AFTER,
-        )  # fmt: skip
+        )
     except psycopg.Error as error:
         # Its words may hold what must not be shown.
         raise refused_option(error) or translate(error, address) from None
@@ -300,9 +306,10 @@ def _look(connection: Connection, address: Address, clock: StoreClock) -> None:
     target = f"store {address.shown}"
     if connection.info.server_version < SERVER_MIN:
         raise UnsupportedFormat(
-            f"PostgreSQL {connection.info.server_version // 10_000} is too old", target=target,
+            f"PostgreSQL {connection.info.server_version // 10_000} is too old",
+            target=target,
             hint="use version 13 or later",
-        )  # fmt: skip
+        )
     seen: list[Any] = []
 
     def ask() -> int:
@@ -317,9 +324,10 @@ def _look(connection: Connection, address: Address, clock: StoreClock) -> None:
     clock.measure(ask)
     if seen[1] != "UTF8":
         raise StoreUnavailable(
-            f"the database's encoding is {seen[1]}", target=target,
+            f"the database's encoding is {seen[1]}",
+            target=target,
             hint="create one with ENCODING 'UTF8' TEMPLATE template0",
-        )  # fmt: skip
+        )
     connection.server = str(seen[3])
     if seen[0] != connection.info.backend_pid:
         connection.pooled = True
@@ -334,7 +342,8 @@ def _read_texts_as_written(connection: Connection, target: str) -> None:
         return
     if connection.pooled:  # it is nobody's session
         raise StoreUnavailable(
-            "standard_conforming_strings is off", target=target,
+            "standard_conforming_strings is off",
+            target=target,
             hint="set it on for this user: ALTER ROLE name SET standard_conforming_strings = on",
-        )  # fmt: skip
+        )
     connection.execute("SET standard_conforming_strings = on")

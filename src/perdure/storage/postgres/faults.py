@@ -87,16 +87,19 @@ def translate(error: BaseException, address: Address) -> PerdureError:
         return error
     if isinstance(error, DeadlineError):
         return AwayError(
-            f"the server did not answer within {address.deadline_s:g} s", target=target,
+            f"the server did not answer within {address.deadline_s:g} s",
+            target=target,
             hint="see what it waits for (pg_stat_activity): a lock, a full disk, or a synchronous "
             "standby that is gone; ?deadline=SECONDS in the URL waits longer",
-        )  # fmt: skip
+        )
     if isinstance(error, InDoubtError):
         return StoreUnavailable(
-            str(error), target=target, outcome="unknown",
+            str(error),
+            target=target,
+            outcome="unknown",
             hint="bring the synchronous standby back, or take it out of synchronous_standby_names; "
             "then look at the agent's log, or make the same call with an idempotency key",
-        )  # fmt: skip
+        )
     words = " ".join(address.hide(str(error)).split())
     if isinstance(error, psycopg.ProgrammingError | psycopg.DataError) and error.sqlstate is None:
         # Of the client's own: the server never heard of it, and would not take it another time.
@@ -106,14 +109,16 @@ def translate(error: BaseException, address: Address) -> PerdureError:
         return Corrupt(words, target=target, hint=RESTORE)
     if state == "3D000":
         return NotFound(
-            f"there is no such database ({words})", target=target,
+            f"there is no such database ({words})",
+            target=target,
             hint="create it: CREATE DATABASE name ENCODING 'UTF8'",
-        )  # fmt: skip
+        )
     if state in ("42P01", "42883", "42703", "3F000"):
         return UnsupportedFormat(
-            f"its tables are not those of this perdure ({words})", target=target,
+            f"its tables are not those of this perdure ({words})",
+            target=target,
             hint="somebody dropped or changed them; restore the schema from a copy",
-        )  # fmt: skip
+        )
     known = state if state in _UNAVAILABLE else state[:2]
     problem, hint = _UNAVAILABLE.get(known, ("the database refused", "see its log"))
     kind = AwayError if known in _AWAY else StoreUnavailable

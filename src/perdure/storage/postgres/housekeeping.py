@@ -25,9 +25,7 @@ def sizes(db: Connection, schema: str, no: int | None) -> Sizes:
     snapshots, manifests = one("count_snapshots")
     leaves, leaf_bytes = one("count_leaves")
     on_disk = one("file_bytes", (quoted(schema),))[0]
-    return Sizes(
-        commits, headers, payloads, snapshots, manifests, leaves, leaf_bytes, on_disk
-    )  # fmt: skip
+    return Sizes(commits, headers, payloads, snapshots, manifests, leaves, leaf_bytes, on_disk)
 
 
 def read_all(db: Connection, schema: str) -> None:

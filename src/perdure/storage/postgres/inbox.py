@@ -32,9 +32,17 @@ class Put:
         self._message = message
         self._token = new_token()
         self._values = (
-            True, text(message.run), text(message.agent), message.kind, text(message.name),
-            text(message.key), codec.encode(message.value), text(message.who), now, self._token,
-        )  # fmt: skip
+            True,
+            text(message.run),
+            text(message.agent),
+            message.kind,
+            text(message.name),
+            text(message.key),
+            codec.encode(message.value),
+            text(message.who),
+            now,
+            self._token,
+        )
 
     def __call__(self, db: Connection) -> Sent | Refused:
         row = db.cursor(binary=True).execute(self._sql["send"], self._values).fetchone()
@@ -56,9 +64,13 @@ class Put:
 def messages(db: Connection, sql: Mapping[str, str], wanted: Wanted) -> list[Message]:
     """As `Backend.inbox`."""
     values = {
-        "run": _text(wanted.run), "agent": _text(wanted.agent), "kind": wanted.kind,
-        "name": _text(wanted.name), "limit": wanted.limit, "after": wanted.after,
-    }  # fmt: skip
+        "run": _text(wanted.run),
+        "agent": _text(wanted.agent),
+        "kind": wanted.kind,
+        "name": _text(wanted.name),
+        "limit": wanted.limit,
+        "after": wanted.after,
+    }
     order: str = "DESC" if wanted.newest_first else "ASC"
     statement = sql[wanted.statement].replace("{order}", order)
     rows = db.cursor(binary=True).execute(statement, values).fetchall()

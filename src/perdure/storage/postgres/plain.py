@@ -41,11 +41,22 @@ def write(
     epoch = item.epoch
     awake_s = haste.began() if item.awaited else 0.0
     try:
-        written = connection.call(statement, TYPES, (
-            TRUE if durable else FALSE, bigint(item.no), bigint(item.seq), bigint(item.expected),
-            None if epoch is None else bigint(epoch), text(item.branch).encode(),
-            item.before, item.header, item.payload,
-        ), awake_s=awake_s)  # fmt: skip
+        written = connection.call(
+            statement,
+            TYPES,
+            (
+                TRUE if durable else FALSE,
+                bigint(item.no),
+                bigint(item.seq),
+                bigint(item.expected),
+                None if epoch is None else bigint(epoch),
+                text(item.branch).encode(),
+                item.before,
+                item.header,
+                item.payload,
+            ),
+            awake_s=awake_s,
+        )
     except errors.UniqueViolation:
         return None  # another branch's commit took the place in the log
     if item.awaited:

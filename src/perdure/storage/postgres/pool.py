@@ -170,10 +170,11 @@ class Pool:
     def _all_in_use(self) -> StoreUnavailable:
         return StoreUnavailable(
             f"all {self._address.pool_size} connections were in use for "
-            f"{self._address.pool_timeout_s:g} s", target=f"store {self._address.shown}",
+            f"{self._address.pool_timeout_s:g} s",
+            target=f"store {self._address.shown}",
             hint="?pool_size=N in the URL allows for more; the server's max_connections "
             "must have room for those of all processes",
-        )  # fmt: skip
+        )
 
     def _reach(self, began: float) -> Connection:
         """Connect; a server that is away may be back soon. Who waited for others that tried the
@@ -189,9 +190,7 @@ class Pool:
             pause = min(pause * 2, BACKOFF_MAX_S)
             self.check()
 
-    def give_back(
-        self, place: Place, frame: FrameType, error: BaseException | None = None
-    ) -> None:  # fmt: skip
+    def give_back(self, place: Place, frame: FrameType, error: BaseException | None = None) -> None:
         """End a use.
 
         Args:
@@ -244,7 +243,9 @@ class _Use:
         return connection
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None,
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
         trace: TracebackType | None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._pool.give_back(self._place, self._frame, error)

@@ -14,8 +14,14 @@ from perdure.storage.appending import Append
 from perdure.storage.postgres.connection import Connection
 from perdure.storage.postgres.rows import text
 
-TABLES = ("purge_leaves", "purge_snapshots", "purge_commits", "purge_keys", "purge_refs",
-          "purge_runs")  # fmt: skip
+TABLES = (
+    "purge_leaves",
+    "purge_snapshots",
+    "purge_commits",
+    "purge_keys",
+    "purge_refs",
+    "purge_runs",
+)
 """Leaves before the snapshots that name them, and the rest in any order."""
 
 
@@ -38,9 +44,13 @@ def purge(db: Connection, sql: Mapping[str, str], no: int, limit: int) -> bool:
 
 
 def trim(
-    db: Connection, sql: Mapping[str, str], no: int, word: int, remains: Mapping[int, bytes],
+    db: Connection,
+    sql: Mapping[str, str],
+    no: int,
+    word: int,
+    remains: Mapping[int, bytes],
     snapshots: Sequence[int],
-) -> bool:  # fmt: skip
+) -> bool:
     """As `Backend.trim`. Whoever appends waits: a snapshot on its way shares no leaf that goes."""
     with db.transaction():
         db.execute(sql["lock_log"], (no,))
@@ -65,8 +75,12 @@ def bury(db: Connection, sql: Mapping[str, str], item: Append) -> None:
     row = db.execute(sql["lock_agent"], (name, item.incarnation)).fetchone()
     assert row is not None
     values = {
-        "no": row[0], "seq": item.seq, "header": item.header, "payload": item.payload, "agent": name
-    }  # fmt: skip
+        "no": row[0],
+        "seq": item.seq,
+        "header": item.header,
+        "payload": item.payload,
+        "agent": name,
+    }
     if not db.execute(sql["add_grave"], values, binary=True).rowcount:
         return
     for step in ("end_agent", "end_refs", "end_inbox", "end_runs"):

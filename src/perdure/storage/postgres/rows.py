@@ -32,9 +32,15 @@ def to_ref(row: Any) -> Ref:
     name, kind, seq, deleted, epoch, held, holder, data = row
     checkpoint = checkpoint_of(data, from_text(name), seq) if data else None
     return Ref(
-        from_text(name), kind, seq, deleted, epoch, held,
-        None if holder is None else from_text(holder), checkpoint,
-    )  # fmt: skip
+        from_text(name),
+        kind,
+        seq,
+        deleted,
+        epoch,
+        held,
+        None if holder is None else from_text(holder),
+        checkpoint,
+    )
 
 
 def ref_in(result: PGresult) -> Ref | None:
@@ -44,29 +50,45 @@ def ref_in(result: PGresult) -> Ref | None:
     name, kind, seq, deleted, epoch, held, holder, data = (
         result.get_value(0, field) for field in range(8)
     )
-    return to_ref((
-        to_text(name), to_text(kind), to_number(seq), deleted == TRUE, to_number(epoch),
-        to_number(held), to_text(holder), data,
-    ))  # fmt: skip
+    return to_ref(
+        (
+            to_text(name),
+            to_text(kind),
+            to_number(seq),
+            deleted == TRUE,
+            to_number(epoch),
+            to_number(held),
+            to_text(holder),
+            data,
+        )
+    )
 
 
 def ref_of(found: dict[str, Any]) -> Ref:
     """From a row as JSON, in which bytes are hexadecimal digits."""
     return to_ref(
         (
-            found["name"], found["kind"], found["seq"], found["deleted"], found["epoch"],
-            found["held"], found["holder"], _bytes(found["checkpoint"]),
+            found["name"],
+            found["kind"],
+            found["seq"],
+            found["deleted"],
+            found["epoch"],
+            found["held"],
+            found["holder"],
+            _bytes(found["checkpoint"]),
         )
-    )  # fmt: skip
+    )
 
 
 def to_refused(found: dict[str, Any]) -> Refused:
     """From what the database says of it."""
     ref = found.get("ref")
     return Refused(
-        found["why"], ref_of(ref) if ref else None, found.get("seq", 0),
+        found["why"],
+        ref_of(ref) if ref else None,
+        found.get("seq", 0),
         _bytes(found.get("asked")) or b"",
-    )  # fmt: skip
+    )
 
 
 def _bytes(digits: str | None) -> bytes | None:

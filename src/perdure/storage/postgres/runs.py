@@ -51,9 +51,13 @@ def list_runs(db: Connection, sql: Mapping[str, str], query: RunQuery) -> list[R
 
 
 def list_ready(
-    db: Connection, sql: Mapping[str, str], at: int, limit: int, now: int | None,
+    db: Connection,
+    sql: Mapping[str, str],
+    at: int,
+    limit: int,
+    now: int | None,
     ours: Iterable[str],
-) -> list[RunInfo]:  # fmt: skip
+) -> list[RunInfo]:
     """As `Backend.ready`.
 
     Args:

@@ -62,8 +62,9 @@ def find(connection: Connection, address: Address) -> Format | None:
     if found.readable_by > ours:
         raise UnsupportedFormat(
             f"its tables are of format {found.version}, this perdure knows up to {ours}",
-            target=f"store {address.shown}", hint="use a newer perdure",
-        )  # fmt: skip
+            target=f"store {address.shown}",
+            hint="use a newer perdure",
+        )
     return found
 
 
@@ -77,9 +78,10 @@ def prepare(connection: Connection, address: Address, *, create: bool) -> Format
     found = find(connection, address)
     if found is None and not create:
         raise NotFound(
-            f"there is no store in schema {address.schema!r}", target=f"store {address.shown}",
+            f"there is no store in schema {address.schema!r}",
+            target=f"store {address.shown}",
             hint="check the URL; stores are created by programs, not by looking at them",
-        )  # fmt: skip
+        )
     if found is not None and found.version >= max(migrations()):
         return found
     return upgrade(connection, address, max(migrations()))

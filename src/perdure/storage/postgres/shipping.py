@@ -56,10 +56,20 @@ def _take_in(db: Connection, sql: Mapping[str, str], messages: Sequence[Message]
     with db.pipeline():
         for cursor, message in zip(cursors, messages, strict=True):
             value = None if message.value is MISSING else codec.encode(message.value)
-            cursor.execute(sql["take_in"], (
-                text(message.run), text(message.agent), message.kind, text(message.name),
-                text(message.key), value, text(message.who), message.at, message.no,
-            ))  # fmt: skip
+            cursor.execute(
+                sql["take_in"],
+                (
+                    text(message.run),
+                    text(message.agent),
+                    message.kind,
+                    text(message.name),
+                    text(message.key),
+                    value,
+                    text(message.who),
+                    message.at,
+                    message.no,
+                ),
+            )
     for cursor, message in zip(cursors, messages, strict=True):
         row = cursor.fetchone()
         if row is None or not row[0]:

@@ -134,17 +134,19 @@ class Witness:
 
     def _ask_for_epochs(self, db: Connection, known: dict[tuple[int, str], int]) -> None:
         values = (
-            numbers([no for no, _ in known]), texts([text(branch) for _, branch in known]),
+            numbers([no for no, _ in known]),
+            texts([text(branch) for _, branch in known]),
             numbers(list(known.values())),
-        )  # fmt: skip
+        )
         for no, name, branch, epoch, last in db.execute(
             self._sql["find_lost_epochs"], values
         ).fetchall():
             self._note(
-                no, name,
+                no,
+                name,
                 f"this process took epoch {epoch} of branch {from_text(branch)!r}, and the server "
                 f"that answers is at epoch {last}",
-            )  # fmt: skip
+            )
 
     def _note(self, no: int, name: str | None, what: str) -> None:
         who = f"agent number {no}" if name is None else f"agent {from_text(name)!r}"

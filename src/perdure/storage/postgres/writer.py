@@ -55,9 +55,13 @@ class Writer:
     """See the module."""
 
     def __init__(
-        self, address: Address, pool: Pool, durability: Durability, now: Callable[[], int],
+        self,
+        address: Address,
+        pool: Pool,
+        durability: Durability,
+        now: Callable[[], int],
         witness: Witness,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._address = address
         self._pool = pool
         self._sync = durability == "sync"
@@ -108,7 +112,7 @@ class Writer:
 
     def _settle_each(
         self, items: Sequence[Append], reason: Exception | None = None
-    ) -> list[Outcome]:  # fmt: skip
+    ) -> list[Outcome]:
         """One of them cannot be written: the others are not to blame."""
         outcomes = [outcome for item in items for outcome in self._settled([item])]
         if reason is not None and not any(isinstance(one, type(reason)) for one in outcomes):
@@ -236,9 +240,7 @@ class Writer:
             self._witness.check([item.no])
             connection.forget_doubt()
             durable = self._sync or item.sync
-            values = (
-                durable, text(item.agent), item.no, item.incarnation, item.seq, item.header
-            )  # fmt: skip
+            values = (durable, text(item.agent), item.no, item.incarnation, item.seq, item.header)
             connection.execute("BEGIN ISOLATION LEVEL READ COMMITTED")
             connection.execute(self._sql["wait_for_branch"], (item.no, text(item.branch)))
             found = connection.execute(self._sql["landed"], values).fetchone()

@@ -36,9 +36,10 @@ def without_wal(
             see_as_new(connection)
     except apsw.BusyError as error:
         raise StoreUnavailable(
-            "another process has it open", target=f"store {path}",
+            "another process has it open",
+            target=f"store {path}",
             hint="end the programs that use it (`fuser` names them), then try again",
-        ) from error  # fmt: skip
+        ) from error
     return result
 
 

@@ -28,7 +28,7 @@ from perdure.storage.sqlite.rows import (
     pack_ids,
     place,
     run,
-)  # fmt: skip
+)
 
 Heads = Mapping[int, tuple[int, bytes]]
 """By agent number, seq and id of the last commit that the connection itself brought in: the log has

@@ -50,7 +50,7 @@ from perdure.storage.sqlite.rows import (
     to_commits,
     to_ref,
     unpack_ids,
-)  # fmt: skip
+)
 from perdure.storage.sqlite.runs import list_ready, list_runs
 from perdure.storage.sqlite.sites import refuse_second_names
 from perdure.storage.sqlite.sockets import Sockets
@@ -74,14 +74,21 @@ class SqliteBackend:
     capabilities = WHOLE | {LOOKS, MANY_KEYS, HEADS_AT_HAND, SNAPSHOT_PARTS}
 
     def __init__(
-        self, path: str, *, durability: Durability = "sync", create: bool = True,
-        vfs: str | None = None, checked: bool = True, clock: Clock = wall_clock,
-    ) -> None:  # fmt: skip
+        self,
+        path: str,
+        *,
+        durability: Durability = "sync",
+        create: bool = True,
+        vfs: str | None = None,
+        checked: bool = True,
+        clock: Clock = wall_clock,
+    ) -> None:
         if not create and not _is_there(path):
             raise NotFound(
-                "there is no such file", target=f"store {path}",
+                "there is no such file",
+                target=f"store {path}",
                 hint="check the path; stores are created by programs, not by looking at them",
-            )  # fmt: skip
+            )
         self.path = os.path.abspath(path)
         if os.path.islink(self.path):  # what lies beside it, and on which disk, is not the link's
             self.path = os.path.realpath(self.path)
@@ -115,9 +122,14 @@ class SqliteBackend:
             return self._writer.append(batch)
 
     def read(
-        self, no: int, first: int, last: int, *, newest_first: bool = False,
+        self,
+        no: int,
+        first: int,
+        last: int,
+        *,
+        newest_first: bool = False,
         limit: int | None = None,
-    ) -> list[StoredCommit]:  # fmt: skip
+    ) -> list[StoredCommit]:
         between = place(no, max(first, 0)), place(no, max(min(last, SEQ_MAX), 0))
         name = "read_down" if newest_first else "read_up"
         wanted = (*between, -1 if limit is None else limit)
@@ -196,7 +208,7 @@ class SqliteBackend:
 
     def _at_hand(
         self, look: Callable[[apsw.Connection, *Asked], T], *asked: *Asked
-    ) -> tuple[T] | None:  # fmt: skip
+    ) -> tuple[T] | None:
         """From the connection that writes, if it is free: it has the pages in memory, where any
         other would have to read and check them anew. None: it is not."""
         writer = self._writer
@@ -229,9 +241,8 @@ class SqliteBackend:
     def ready(self, now: int, limit: int) -> list[RunInfo]:
         with self._reading() as db:
             others = [
-                row.id for row in self._executors(db)
-                if row.alive and not self._locks.holds(row.id)
-            ]  # fmt: skip
+                row.id for row in self._executors(db) if row.alive and not self._locks.holds(row.id)
+            ]
             return list_ready(db, now, limit, others)
 
     def next_wake(self) -> int:
@@ -273,9 +284,14 @@ class SqliteBackend:
     # -- leases and executors --------------------------------------------------------------
 
     def lease(
-        self, no: int, branch: str, executor: str | None, *, over: int | None = None,
+        self,
+        no: int,
+        branch: str,
+        executor: str | None,
+        *,
+        over: int | None = None,
         release: int | None = None,
-    ) -> Lease | Ref:  # fmt: skip
+    ) -> Lease | Ref:
         with self._alone(), self._transaction() as db:
             if release is not None:
                 run(db, "give_lease", (no, branch, release))

@@ -65,9 +65,15 @@ def checksum_vfs() -> str:
 
 
 def connect(
-    path: str, *, synchronous: str, create: bool, vfs: str | None = None, checked: bool = True,
-    trees: Trees | None = None, has_wal: bool = False,
-) -> apsw.Connection:  # fmt: skip
+    path: str,
+    *,
+    synchronous: str,
+    create: bool,
+    vfs: str | None = None,
+    checked: bool = True,
+    trees: Trees | None = None,
+    has_wal: bool = False,
+) -> apsw.Connection:
     """Open the file as a store, creating it if asked. One of an earlier format that may not be
     written to is seen as if it were of this one; else call `upgrade` before anything else.
 

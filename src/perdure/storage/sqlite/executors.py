@@ -53,9 +53,10 @@ class ExecutorLocks:
                 hint="this user must be allowed to write beside the store",
             ) from error
         raise StoreUnavailable(
-            "somebody else holds the executor's file", target=self._file(executor),
+            "somebody else holds the executor's file",
+            target=self._file(executor),
             hint="make the call again",
-        )  # fmt: skip
+        )
 
     def _lock(self, executor: str) -> FileIO | None:
         """The locked file; None if another process, tidying up, was just trying or removing it."""

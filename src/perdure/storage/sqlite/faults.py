@@ -168,8 +168,10 @@ def translate(error: BaseException, path: str) -> PerdureError:
 
 
 _WRITING = (
-    apsw.SQLITE_IOERR_WRITE, apsw.SQLITE_IOERR_TRUNCATE, apsw.SQLITE_IOERR_SHMOPEN,
-)  # fmt: skip
+    apsw.SQLITE_IOERR_WRITE,
+    apsw.SQLITE_IOERR_TRUNCATE,
+    apsw.SQLITE_IOERR_SHMOPEN,
+)
 """SQLite's extended codes where a file could not be made larger; EFBIG has none of its own."""
 
 _GROWING = (*_WRITING, apsw.SQLITE_IOERR_FSYNC)
@@ -236,8 +238,9 @@ _SYSTEM: dict[int, tuple[str, str]] = {
     errno.EACCES: _UNAVAILABLE[apsw.PermissionsError],
     errno.EPERM: _UNAVAILABLE[apsw.PermissionsError],
     errno.EMFILE: (
-        "this process has too many open files", "close some, or raise the limit (`ulimit -n`)"
+        "this process has too many open files",
+        "close some, or raise the limit (`ulimit -n`)",
     ),
     errno.ENFILE: ("the system has too many open files", "close some, then make the call again"),
     errno.ENOMEM: _UNAVAILABLE[apsw.NoMemError],
-}  # fmt: skip
+}

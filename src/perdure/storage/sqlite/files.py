@@ -32,12 +32,18 @@ class _Statx(ctypes.Structure):
     """As https://man7.org/linux/man-pages/man2/statx.2.html and <linux/stat.h> have it."""
 
     _fields_ = (
-        ("mask", ctypes.c_uint32), ("block_size", ctypes.c_uint32),
-        ("attributes", ctypes.c_uint64), ("links", ctypes.c_uint32),
+        ("mask", ctypes.c_uint32),
+        ("block_size", ctypes.c_uint32),
+        ("attributes", ctypes.c_uint64),
+        ("links", ctypes.c_uint32),
         ("until_inode", ctypes.c_byte * 12),
-        ("inode", ctypes.c_uint64), ("size", ctypes.c_uint64), ("until_device", ctypes.c_byte * 88),
-        ("major", ctypes.c_uint32), ("minor", ctypes.c_uint32), ("rest", ctypes.c_byte * 112),
-    )  # fmt: skip
+        ("inode", ctypes.c_uint64),
+        ("size", ctypes.c_uint64),
+        ("until_device", ctypes.c_byte * 88),
+        ("major", ctypes.c_uint32),
+        ("minor", ctypes.c_uint32),
+        ("rest", ctypes.c_byte * 112),
+    )
 
 
 _identity_and_size = struct.Struct("=32xQQ88xII").unpack_from

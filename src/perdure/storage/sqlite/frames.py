@@ -59,7 +59,7 @@ class Frames:
         page, pages, _, _, first, second = _HEAD.unpack_from(whole)
         return Frame(
             page, whole[8:16], pages, (first, second), whole[:8] + whole[FRAME_HEADER_SIZE:]
-        )  # fmt: skip
+        )
 
     def of_generation(self, first: int) -> Iterator[tuple[int, Frame]]:
         """Those from there on that have the salts of this one, with their numbers. Of the others no

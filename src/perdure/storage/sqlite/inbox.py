@@ -45,9 +45,15 @@ class Put:
         elif row.status in FINISHED if row else not run(db, "find_start", (message.run,)):
             return Refused("gone")
         fields = (
-            message.run, message.agent, message.kind, message.name, message.key, self._value,
-            message.who, message.at,
-        )  # fmt: skip
+            message.run,
+            message.agent,
+            message.kind,
+            message.name,
+            message.key,
+            self._value,
+            message.who,
+            message.at,
+        )
         with unless_closed(db):
             self._tried = int(run(db, "add_message", fields)[0][0])
         return Sent(replace(message, value=codec.decode(self._value), no=self._tried), fresh=True)
@@ -78,8 +84,12 @@ def mail(db: apsw.Connection, cursor: str, limit: int, url: str) -> Mail:
 def messages(db: apsw.Connection, wanted: Wanted) -> list[Message]:
     """As `Backend.inbox`."""
     values = {
-        "run": wanted.run, "agent": wanted.agent, "kind": wanted.kind, "name": wanted.name,
-        "limit": -1 if wanted.limit is None else wanted.limit, "after": wanted.after,
-    }  # fmt: skip
+        "run": wanted.run,
+        "agent": wanted.agent,
+        "kind": wanted.kind,
+        "name": wanted.name,
+        "limit": -1 if wanted.limit is None else wanted.limit,
+        "after": wanted.after,
+    }
     direction = "down" if wanted.newest_first else "up"
     return [to_message(row) for row in run(db, f"{wanted.statement}_{direction}", values)]

@@ -19,6 +19,7 @@ def put_names(db: apsw.Connection, no: int, refs: Sequence[Ref]) -> None:
     for ref in refs:
         point = None if ref.checkpoint is None else from_checkpoint(ref.checkpoint)
         do(
-            db, "put_ref",
+            db,
+            "put_ref",
             (no, ref.name, ref.kind, ref.seq, int(ref.deleted), ref.epoch, point),
-        )  # fmt: skip
+        )

@@ -143,8 +143,9 @@ def check_list(db: apsw.Connection, path: str) -> None:
     if orphans := unlisted(db, path):
         raise Corrupt(
             f"rows belong to agents that are not listed, of the numbers {_numbers(orphans)}",
-            target=f"store {path}", hint=f"{chain.HINT}. {PUT_BACK}",
-        )  # fmt: skip
+            target=f"store {path}",
+            hint=f"{chain.HINT}. {PUT_BACK}",
+        )
     rows: Any = db.execute("SELECT no FROM agents WHERE deleted NOT IN (0, 1, 2)")
     if odd := [int(no) for (no,) in rows]:
         raise _refusal(f"neither living nor deleted: agents of the numbers {_numbers(odd)}", path)

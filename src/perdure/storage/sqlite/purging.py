@@ -88,9 +88,12 @@ def _in_part(sizes: list[tuple[int, int]]) -> list[int]:
 
 
 def trim(
-    db: apsw.Connection, no: int, word: int, remains: Mapping[int, bytes],
+    db: apsw.Connection,
+    no: int,
+    word: int,
+    remains: Mapping[int, bytes],
     snapshots: Sequence[int],
-) -> bool:  # fmt: skip
+) -> bool:
     """As `Backend.trim`, in the transaction that is open."""
     ref = find_ref(db, no, RETENTION)
     if word != (ref.seq if ref is not None else 0):

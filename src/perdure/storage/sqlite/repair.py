@@ -120,9 +120,12 @@ def _refuse_damaged(backend: SqliteBackend, info: AgentInfo, error: UnsupportedF
     rows = backend.read(info.no, error.seq, error.seq) if error.seq else []
     if rows and backend.examine(find_doubtful).may_hold(rows[0].header):
         raise Corrupt(
-            f"{error.problem}, on a page that fails its checksum", target=error.target,
-            hint=RESTORE_OR_REPAIR, seq=error.seq, before=error.before,
-        ) from error  # fmt: skip
+            f"{error.problem}, on a page that fails its checksum",
+            target=error.target,
+            hint=RESTORE_OR_REPAIR,
+            seq=error.seq,
+            before=error.before,
+        ) from error
 
 
 def _rebuild_indexes(backend: SqliteBackend) -> None:
@@ -131,6 +134,7 @@ def _rebuild_indexes(backend: SqliteBackend) -> None:
     except apsw.ConstraintError as error:
         raise Corrupt(
             f"rows that there can be one of are there twice ({error})",
-            target=f"store {backend.path}", hint=RESTORE,
-        ) from error  # fmt: skip
+            target=f"store {backend.path}",
+            hint=RESTORE,
+        ) from error
     backend.maintain("check")

@@ -161,9 +161,29 @@ _NONE = type(None)
 RUN_COLUMNS = 22
 _REF = _kinds(str, str, int, int, int, (int, _NONE), (str, _NONE), (bytes, _NONE), int)
 _RUN = _kinds(
-    str, str, int, str, str, str, str, int, int, str, bytes, (str, _NONE), int, str, int, int, str,
-    str, str, int, int, int,
-)  # fmt: skip
+    str,
+    str,
+    int,
+    str,
+    str,
+    str,
+    str,
+    int,
+    int,
+    str,
+    bytes,
+    (str, _NONE),
+    int,
+    str,
+    int,
+    int,
+    str,
+    str,
+    str,
+    int,
+    int,
+    int,
+)
 _MESSAGE = _kinds(str, str, str, str, str, (bytes, _NONE), str, int, int)
 
 
@@ -195,11 +215,29 @@ def to_run(row: Any) -> RunInfo:
 
 def from_run(row: RunInfo, no: int) -> tuple[Any, ...]:
     return (
-        row.id, row.agent, no, row.branch, row.function, row.key, row.status, row.started,
-        row.ended, row.args, codec.encode(row.result), row.problem, row.wake_at, row.waits,
-        row.turn, row.turn_at, row.version, row.queue, row.parent, row.started_at, row.changed_at,
+        row.id,
+        row.agent,
+        no,
+        row.branch,
+        row.function,
+        row.key,
+        row.status,
+        row.started,
+        row.ended,
+        row.args,
+        codec.encode(row.result),
+        row.problem,
+        row.wake_at,
+        row.waits,
+        row.turn,
+        row.turn_at,
+        row.version,
+        row.queue,
+        row.parent,
+        row.started_at,
+        row.changed_at,
         row.seen,
-    )  # fmt: skip
+    )
 
 
 def to_message(row: Any) -> Message:

@@ -29,12 +29,15 @@ def list_runs(db: apsw.Connection, query: RunQuery) -> list[RunInfo]:
         low, high = _narrowed(db, query.run_id, low, high)
     few = status is not None and set(status) <= set(UNFINISHED)
     values: dict[str, Any] = {
-        "agent": query.agent, "function": query.function, "low": low, "high": high,
+        "agent": query.agent,
+        "function": query.function,
+        "low": low,
+        "high": high,
         "status": json.dumps(list(status)) if status is not None else None,
         "limit": -1 if query.limit is None else query.limit,
         "direction": -1 if query.newest_first else 1,
         **{one: status is not None and one in status for one in UNFINISHED},
-    }  # fmt: skip
+    }
     direction = "down" if query.newest_first else "up"
     whose = "" if query.agent is None else "agents_"
     if not few:
@@ -52,9 +55,7 @@ def _narrowed(db: apsw.Connection, run_id: str, low: int, high: int) -> tuple[in
     return 0, 0
 
 
-def list_ready(
-    db: apsw.Connection, now: int, limit: int, holders: Iterable[str]
-) -> list[RunInfo]:  # fmt: skip
+def list_ready(db: apsw.Connection, now: int, limit: int, holders: Iterable[str]) -> list[RunInfo]:
     """As `Backend.ready`; `holders` are executors that live: what they run needs nobody."""
     first = [to_run(row) for row in run(db, "list_ready", {"now": now, "limit": limit})]
     there = {row.id for row in first}

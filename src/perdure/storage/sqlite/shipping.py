@@ -82,10 +82,22 @@ def _take_in(db: apsw.Connection, messages: Sequence[Message]) -> None:
                 continue
         do(db, "forget_message", place)
         value = codec.encode(message.value) if alive else None
-        do(db, "take_message_in", (
-            message.run, message.agent, message.kind, message.name, message.key, value,
-            message.who, message.at, message.no, not alive,
-        ))  # fmt: skip
+        do(
+            db,
+            "take_message_in",
+            (
+                message.run,
+                message.agent,
+                message.kind,
+                message.name,
+                message.key,
+                value,
+                message.who,
+                message.at,
+                message.no,
+                not alive,
+            ),
+        )
 
 
 def _raise_numbers(db: apsw.Connection, least: int) -> None:

@@ -37,8 +37,10 @@ def refuse_cut_page(connection: apsw.Connection, path: str) -> None:
         if size == before:
             raise Corrupt(
                 f"ends within its last page: the file was cut short, or copied in part ({size} "
-                "bytes)", target=f"store {path}", hint=RESTORE,
-            )  # fmt: skip
+                "bytes)",
+                target=f"store {path}",
+                hint=RESTORE,
+            )
 
 
 def refuse_missing_pages(connection: apsw.Connection, path: str) -> None:
@@ -60,8 +62,9 @@ def refuse_missing_pages(connection: apsw.Connection, path: str) -> None:
         if missing:
             raise Corrupt(
                 f"ends before its page {min(missing)}: the file was cut short",
-                target=f"store {path}", hint=RESTORE,
-            )  # fmt: skip
+                target=f"store {path}",
+                hint=RESTORE,
+            )
 
 
 def _pending_pages(connection: apsw.Connection, path: str) -> set[int]:

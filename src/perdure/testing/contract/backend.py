@@ -38,9 +38,18 @@ from perdure.testing.pen import a_run, fields, needs, refused
 
 
 class BackendContract(
-    BoundsContract, RunsContract, InboxContract, LeasesContract, LooksContract, NoticesContract,
-    FeedContract, ShippingContract, PurgingContract, TakingContract, TrimmingContract,
-):  # fmt: skip
+    BoundsContract,
+    RunsContract,
+    InboxContract,
+    LeasesContract,
+    LooksContract,
+    NoticesContract,
+    FeedContract,
+    ShippingContract,
+    PurgingContract,
+    TakingContract,
+    TrimmingContract,
+):
     """See the module."""
 
     def test_it_declares_what_it_is_tested_for(self, backend: Backend) -> None:
@@ -122,9 +131,12 @@ class BackendContract(
     ) -> None:
         pen.write()
         append, _ = pen.make(
-            expected=9, key=("k", b"x"), snapshot=StoredSnapshot(b"m", [77], {77: b"leaf"}),
-            checkpoint=Checkpoint("cp", 2, "h", "dict", (1, 0)), runs=[a_run("a")],
-        )  # fmt: skip
+            expected=9,
+            key=("k", b"x"),
+            snapshot=StoredSnapshot(b"m", [77], {77: b"leaf"}),
+            checkpoint=Checkpoint("cp", 2, "h", "dict", (1, 0)),
+            runs=[a_run("a")],
+        )
         assert refused(backend.append([append])[0]) == "moved"
         assert backend.key(pen.number(), "k") is None
         assert backend.snapshot(pen.number(), 2) is None
@@ -143,9 +155,17 @@ class BackendContract(
                 no, expected = None, None
                 for _ in range(20):
                     draft = chain.Draft(
-                        name, 1, "main", (expected,) if expected else (), "dict", (1, 0), "x", 0,
-                        Cause("edit"), chain.pack_payload([ops.Set((), 1)], ()),
-                    )  # fmt: skip
+                        name,
+                        1,
+                        "main",
+                        (expected,) if expected else (),
+                        "dict",
+                        (1, 0),
+                        "x",
+                        0,
+                        Cause("edit"),
+                        chain.pack_payload([ops.Set((), 1)], ()),
+                    )
                     done = committer.submit(Proposal(draft, no, expected))
                     no, expected = done.no, done.seq
             except BaseException as error:
@@ -210,8 +230,10 @@ class BackendContract(
         assert refused(backend.append([clash])[0]) == "exists"
         refs = {ref.name: ref for ref in backend.refs(pen.number())}
         assert {name: (r.kind, r.seq) for name, r in refs.items()} == {
-            "cp": ("checkpoint", 3), "main": ("branch", 3), "side": ("branch", 2),
-        }  # fmt: skip
+            "cp": ("checkpoint", 3),
+            "main": ("branch", 3),
+            "side": ("branch", 2),
+        }
         assert refs["cp"].checkpoint == Checkpoint("cp", 3, "h", "dict", (1, 0), None, {"p": "1"})
 
     def test_a_dropped_branch_keeps_its_name(self, backend: Backend, pen: Pen) -> None:
@@ -293,6 +315,10 @@ class BackendContract(
 
 def _everything(backend: Backend, no: int) -> list[Any]:
     return [
-        backend.agents(), backend.read(no, 1, 99), backend.refs(no), backend.key(no, "k"),
-        backend.snapshot(no, 1), backend.runs(),
-    ]  # fmt: skip
+        backend.agents(),
+        backend.read(no, 1, 99),
+        backend.refs(no),
+        backend.key(no, "k"),
+        backend.snapshot(no, 1),
+        backend.runs(),
+    ]

@@ -39,10 +39,18 @@ class BoundsContract(Contract):
     def test_the_widest_names_keys_and_messages_are_kept(self, backend: Backend) -> None:
         pen = Pen(backend, NAME)
         row = RunInfo(
-            RUN, NAME, 1, BRANCH, wide(NAME_MAX, "function"), wide(NAME_MAX, "run key"), "running",
-            started=1, version=wide(NAME_MAX, "version"), queue=wide(NAME_MAX, "queue"),
+            RUN,
+            NAME,
+            1,
+            BRANCH,
+            wide(NAME_MAX, "function"),
+            wide(NAME_MAX, "run key"),
+            "running",
+            started=1,
+            version=wide(NAME_MAX, "version"),
+            queue=wide(NAME_MAX, "queue"),
             parent=wide(RUN_ID_BYTES_MAX // 4, "parent"),
-        )  # fmt: skip
+        )
         pen.write(BRANCH, runs=[row], key=(KEY, b"asked"))
         signal = wide(NAME_MAX, "signal")
         message = Message(RUN, NAME, "signal", signal, AGAIN, 1, wide(NAME_MAX, "who"))

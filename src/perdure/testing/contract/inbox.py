@@ -107,9 +107,11 @@ class InboxContract(Contract):
         assert backend.send(signal(value="something else")) == Sent(first, fresh=False)
         assert backend.inbox() == [first]
         for different in (
-            signal("other"), signal(name="stop"), signal(key="2"),
+            signal("other"),
+            signal(name="stop"),
+            signal(key="2"),
             Message("r", "a", "answer", "go", "1"),
-        ):  # fmt: skip
+        ):
             put(backend, different)
 
     def test_a_message_that_was_taken_out_is_not_put_in_again(

@@ -122,9 +122,10 @@ class LooksContract(Contract):
         pen.write("side")
         pen.write(drop_branch="gone")
         places = [
-            (no, name) for name in ("side", "main", "nobody", "a\0\x1a", "gone")
+            (no, name)
+            for name in ("side", "main", "nobody", "a\0\x1a", "gone")
             for no in (pen.number(), other.number())
-        ]  # fmt: skip
+        ]
 
         async def asked() -> list[int]:
             threads = Threads(2)

@@ -25,9 +25,28 @@ class RunsContract(Contract):
 
     def test_a_row_comes_back_whole(self, backend: Backend, pen: Pen) -> None:
         row = RunInfo(
-            "a/f/main", "a", 1, "main", "f", "main", "waiting", 1, 0, "digest", (1, {"x": {2}}),
-            "a problem", 2**50, "signal 'approve'", 3, 7, "v2", "high", "parent/run", 11, 12,
-        )  # fmt: skip
+            "a/f/main",
+            "a",
+            1,
+            "main",
+            "f",
+            "main",
+            "waiting",
+            1,
+            0,
+            "digest",
+            (1, {"x": {2}}),
+            "a problem",
+            2**50,
+            "signal 'approve'",
+            3,
+            7,
+            "v2",
+            "high",
+            "parent/run",
+            11,
+            12,
+        )
         pen.write(runs=[row])
         assert backend.runs(RunQuery(run_id="a/f/main")) == [replace(row, agent_no=pen.number())]
         pen.write(runs=[replace(row, status="running", waits="", wake_at=0, turn=4, turn_at=9)])
@@ -46,8 +65,14 @@ class RunsContract(Contract):
 
     def test_rows_are_found_by_each_condition(self, backend: Backend, pen: Pen) -> None:
         statuses = [
-            "pending", "running", "waiting", "needs_attention", "done", "failed", "cancelled",
-        ]  # fmt: skip
+            "pending",
+            "running",
+            "waiting",
+            "needs_attention",
+            "done",
+            "failed",
+            "cancelled",
+        ]
         pen.write(runs=[a_run(status, status=status) for status in statuses])
         other = Pen(backend, "b")
         other.write(runs=[replace(a_run("b/g"), agent="b", function="g")])
@@ -94,12 +119,17 @@ class RunsContract(Contract):
     def test_ready_is_what_somebody_could_go_on_with(self, backend: Backend, pen: Pen) -> None:
         pen.write(
             runs=[
-                waiting("without a timer"), waiting("later", 101), waiting("due", 100),
-                a_run("pending", status="pending"), a_run("stopped", status="needs_attention"),
-                a_run("done", status="done"), a_run("running"), waiting("signalled", 101),
+                waiting("without a timer"),
+                waiting("later", 101),
+                waiting("due", 100),
+                a_run("pending", status="pending"),
+                a_run("stopped", status="needs_attention"),
+                a_run("done", status="done"),
+                a_run("running"),
+                waiting("signalled", 101),
                 waiting("answered"),
             ]
-        )  # fmt: skip
+        )
         backend.send(Message("signalled", "a", "signal", "go", "1", None))
         backend.send(Message("answered", "a", "answer", "ask#1", "1", True))
         backend.send(Message("stopped", "a", "signal", "go", "1", None))  # a person is needed still
@@ -117,13 +147,16 @@ class RunsContract(Contract):
         since = {"a": 40, "b": 30, "c": 10, "d": 20, "e": 50, "f": 30}
         pen.write(
             runs=[
-                waiting("a", since["a"], changed_at=5), waiting("b", 900, changed_at=since["b"]),
+                waiting("a", since["a"], changed_at=5),
+                waiting("b", 900, changed_at=since["b"]),
                 a_run("c", status="pending", changed_at=since["c"]),
-                waiting("d", since["d"], changed_at=15), waiting("e", changed_at=since["e"]),
+                waiting("d", since["d"], changed_at=15),
+                waiting("e", changed_at=since["e"]),
                 a_run("f", status="needs_attention", changed_at=since["f"]),
-                a_run("g", changed_at=1), a_run("h", changed_at=2),
+                a_run("g", changed_at=1),
+                a_run("h", changed_at=2),
             ]
-        )  # fmt: skip
+        )
         for number in range(5):
             backend.send(Message("b", "a", "signal", "go", f"{number}", None))
         backend.send(Message("e", "a", "answer", "ask#1", "1", True))

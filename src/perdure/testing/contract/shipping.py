@@ -184,8 +184,10 @@ class ShippingContract(Contract):
         assert backend.standing() == later
         assert isinstance(backend.append([replace(ghost.make()[0], no=info.no)])[0], ClosedError)
         assert [(f.agent, f.commit.seq) for f in backend.feed().entries] == [
-            ("a", 1), ("a", 2), ("a", 3)
-        ]  # fmt: skip
+            ("a", 1),
+            ("a", 2),
+            ("a", 3),
+        ]
 
     def test_a_shipment_is_all_or_nothing(self, backend: Backend) -> None:
         backend.stand(FOLLOWS)
@@ -198,9 +200,7 @@ class ShippingContract(Contract):
         lost.next()
         for bad in (replace(good[1], prev=b"\1" + b"x" * 32), lost.next(), good[0]):
             with pytest.raises(Conflict):
-                backend.ship(
-                    Shipment([*good, bad], [a_message(4)], standing=MOVED, number_min=99)
-                )  # fmt: skip
+                backend.ship(Shipment([*good, bad], [a_message(4)], standing=MOVED, number_min=99))
             assert _picture(backend, ghost) == picture
             assert backend.agent("fresh") is None
         backend.ship(Shipment(good, [a_message(4)]))
@@ -255,8 +255,9 @@ class ShippingContract(Contract):
         row = a_run("a/f/main")
         backend.ship(Shipment([ghost.next(runs=[row])], [a_message(3), taken(4), a_message(9)]))
         assert [(m.no, m.at, m.value) for m in backend.inbox("a/f/main")] == [
-            (3, 3, {"n": 3}), (9, 9, {"n": 9})
-        ]  # fmt: skip
+            (3, 3, {"n": 3}),
+            (9, 9, {"n": 9}),
+        ]
         # Again, and with news of what is not known here yet: what is here stays.
         backend.ship(Shipment([], [a_message(3), taken(9)]))
         assert [m.no for m in backend.inbox()] == [3, 9]
@@ -303,11 +304,14 @@ class ShippingContract(Contract):
         done, again = a_run("a/f/main", status="done", ended=2), a_run("a/f/main")
         backend.ship(
             Shipment(
-                [ghost.next(runs=[a_run("a/f/main")]), ghost.next(runs=[done]),
-                 ghost.next(runs=[again])],
+                [
+                    ghost.next(runs=[a_run("a/f/main")]),
+                    ghost.next(runs=[done]),
+                    ghost.next(runs=[again]),
+                ],
                 [taken(1), a_message(2)],
             )
-        )  # fmt: skip
+        )
         assert [m.no for m in backend.inbox("a/f/main")] == [2]
         start = Message("a/f/next", "a", "start", "f", value=1, at=5, no=5)
         backend.ship(Shipment([ghost.next(delete_agent=True)], [start]))
@@ -344,9 +348,12 @@ class ShippingContract(Contract):
         backend = self.open(place)
         backend.close()
         for use in (
-            lambda: backend.feed(), lambda: backend.mail(), lambda: backend.standing(),
-            lambda: backend.stand(None), lambda: backend.ship(Shipment()),
-        ):  # fmt: skip
+            lambda: backend.feed(),
+            lambda: backend.mail(),
+            lambda: backend.standing(),
+            lambda: backend.stand(None),
+            lambda: backend.ship(Shipment()),
+        ):
             with pytest.raises(PerdureError):
                 use()
 
@@ -355,7 +362,12 @@ def _picture(backend: Backend, pen: Pen) -> list[Any]:
     info = backend.agent(pen.agent)
     assert info is not None
     return [
-        backend.agents(), backend.read(info.no, 1, 99), backend.refs(info.no), backend.runs(),
-        backend.inbox(), backend.standing(), backend.mail().messages,
+        backend.agents(),
+        backend.read(info.no, 1, 99),
+        backend.refs(info.no),
+        backend.runs(),
+        backend.inbox(),
+        backend.standing(),
+        backend.mail().messages,
         [(fed.no, fed.commit.seq) for fed in backend.feed().entries],
-    ]  # fmt: skip
+    ]

@@ -85,7 +85,7 @@ class TakingContract(Contract):
             "consumed": pen.make(consumed=[77], **taking)[0],
             "stale": linked_wrongly,
             "gone": replace(pen.make(**taking)[0], branch="nowhere"),
-        }  # fmt: skip
+        }
         for why, append in refusals.items():
             assert refused(backend.append([append])[0]) == why
             assert backend.ref(no, "main") == before
@@ -167,8 +167,12 @@ class TakingContract(Contract):
         broken, second = beginning("broken", backend)
         broken = replace(broken, then=[replace(second, epoch=2)])
         batch = [
-            beginning("b", backend)[0], late, there.make()[0], broken, beginning("a", backend)[0],
-        ]  # fmt: skip
+            beginning("b", backend)[0],
+            late,
+            there.make()[0],
+            broken,
+            beginning("a", backend)[0],
+        ]
         outcomes = backend.append(batch)
         whys = [outcome.why if isinstance(outcome, Refused) else "" for outcome in outcomes]
         assert whys == ["", "exists", "", "fenced", ""]

@@ -78,15 +78,21 @@ class Standing(Struct):
             return None
         parent, child = self.beside[-1]
         return Refusal(
-            parent, f"it went on in the store, to checkpoint {child}, which is not in the source, "
-            "and in the source, too", WENT_ON,
-        )  # fmt: skip
+            parent,
+            f"it went on in the store, to checkpoint {child}, which is not in the source, "
+            "and in the source, too",
+            WENT_ON,
+        )
 
 
 def look(
-    saver: Bringer, name: str, wanted: Mapping[Key, Address],
-    read: Callable[[Address], CheckpointTuple], comparison: Comparison, passed: Callable[[], None],
-) -> Standing | Refusal:  # fmt: skip
+    saver: Bringer,
+    name: str,
+    wanted: Mapping[Key, Address],
+    read: Callable[[Address], CheckpointTuple],
+    comparison: Comparison,
+    passed: Callable[[], None],
+) -> Standing | Refusal:
     """What the store has of a thread's checkpoints, or why nothing may be added to it.
 
     Args:
@@ -116,9 +122,11 @@ def look(
 
 
 def _refusal(
-    comparison: Comparison, theirs: list[Any], ours: list[Any],
+    comparison: Comparison,
+    theirs: list[Any],
+    ours: list[Any],
     brought: Callable[[], set[tuple[str, str]]],
-) -> tuple[str, str] | None:  # fmt: skip
+) -> tuple[str, str] | None:
     """None if the store has no write that the source lacks: the ordinary ones of the store are
     among those of the source, in that order, and its special ones are the same, or were brought
     there before the source replaced them."""

@@ -21,9 +21,11 @@ DEFAULTS: dict[str, Any] = {
     "application_name": "perdure import-langgraph",
     "connect_timeout": 10,
     # A host that is gone without a word is noticed after half a minute, not after two hours.
-    "keepalives_idle": 10, "keepalives_interval": 5, "keepalives_count": 4,
+    "keepalives_idle": 10,
+    "keepalives_interval": 5,
+    "keepalives_count": 4,
     "tcp_user_timeout": 30_000,
-}  # fmt: skip
+}
 _SECRETS = ("password", "sslpassword")
 
 
@@ -50,9 +52,11 @@ class Database:
         self._hidden = [word for secret in secrets for word in (secret, quote(secret, ""))]
         try:
             self.connection: psycopg.Connection[DictRow] = psycopg.Connection.connect(
-                **{**DEFAULTS, **conninfo}, client_encoding="UTF8", row_factory=dict_row,
+                **{**DEFAULTS, **conninfo},
+                client_encoding="UTF8",
+                row_factory=dict_row,
                 prepare_threshold=None,  # a pooler between may give each transaction another server
-            )  # fmt: skip
+            )
         except psycopg.Error as error:
             raise self._refused(error) from None  # its words may hold what must not be shown
         self.connection.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
@@ -109,10 +113,11 @@ class Database:
         state = error.sqlstate or ""
         if state == "42501":
             return StoreUnavailable(
-                f"permission denied ({words})", target=target,
+                f"permission denied ({words})",
+                target=target,
                 hint="GRANT SELECT on the four tables whose names begin with checkpoint to this "
                 "user; where row-level security is on, BYPASSRLS too, or use the tables' owner",
-            )  # fmt: skip
+            )
         if state[:2] in ("42", "3F"):
             return NotAStore(
                 f"its tables are not those of LangGraph's PostgresSaver ({words})", target=target
@@ -124,13 +129,19 @@ class Database:
 
 
 _REFUSALS = (
-    (r"authentication failed|no password supplied", "wrong user or password",
-     "check the URL's user and password, or ~/.pgpass"),
-    (r'role ".*" does not exist|no pg_hba.conf entry|not permitted to log in|permission denied',
-     "this user may not log in", "check the URL, and the server's pg_hba.conf"),
+    (
+        r"authentication failed|no password supplied",
+        "wrong user or password",
+        "check the URL's user and password, or ~/.pgpass",
+    ),
+    (
+        r'role ".*" does not exist|no pg_hba.conf entry|not permitted to log in|permission denied',
+        "this user may not log in",
+        "check the URL, and the server's pg_hba.conf",
+    ),
     (r"too many|connection slots", "the server is out of connections", "try again later"),
     ("", "the server cannot be reached", "check host, port and network, and try again"),
-)  # fmt: skip
+)
 
 _AGAIN = "run the same command again: what came over stays"
 _UNAVAILABLE = {
@@ -139,7 +150,9 @@ _UNAVAILABLE = {
     "40": ("the server ended the snapshot, for its replication or for others", _AGAIN),
     "53": ("the server is out of resources", "free disk, memory or connections, and try again"),
     "55": ("a lock could not be had in time", _AGAIN),
-    "57": ("the server or an operator cancelled", "if it was statement_timeout, raise it for this "
-           "user; " + _AGAIN),
+    "57": (
+        "the server or an operator cancelled",
+        "if it was statement_timeout, raise it for this user; " + _AGAIN,
+    ),
     "58": ("the server has an input/output error", "see its log; the disk may be failing"),
-}  # fmt: skip
+}

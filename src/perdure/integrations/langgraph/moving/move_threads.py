@@ -350,9 +350,10 @@ def _refused(refusal: Refusal) -> StopMovingError:
 
 def _wrong(address: Address, words: str) -> Problem:
     return Problem(
-        str(address), words,
+        str(address),
+        words,
         "do not use this thread there; keep the old database, and report it with the line above",
-    )  # fmt: skip
+    )
 
 
 def in_call(writes: Sequence[tuple[WriteKey, Any]]) -> list[tuple[str, Any]]:

@@ -24,14 +24,25 @@ from perdure.integrations.langgraph.moving.source import (
 LIBRARY = "langgraph-checkpoint-postgres"
 COLUMNS = {
     "checkpoints": {
-        "thread_id", "checkpoint_ns", "checkpoint_id", "parent_checkpoint_id", "checkpoint",
+        "thread_id",
+        "checkpoint_ns",
+        "checkpoint_id",
+        "parent_checkpoint_id",
+        "checkpoint",
         "metadata",
     },
     "checkpoint_blobs": {"thread_id", "checkpoint_ns", "channel", "version", "type", "blob"},
     "checkpoint_writes": {
-        "thread_id", "checkpoint_ns", "checkpoint_id", "task_id", "idx", "channel", "type", "blob",
+        "thread_id",
+        "checkpoint_ns",
+        "checkpoint_id",
+        "task_id",
+        "idx",
+        "channel",
+        "type",
+        "blob",
     },
-}  # fmt: skip
+}
 VERSIONS = "checkpoint_migrations"
 
 _COLUMNS = """
@@ -133,8 +144,9 @@ class PostgresSource(ReadBySaver):
             )
         return NotAStore(
             f"is no database of LangGraph's PostgresSaver: {why}",
-            target=f"database {self.name}", hint=hint,
-        )  # fmt: skip
+            target=f"database {self.name}",
+            hint=hint,
+        )
 
     def _check_version(self) -> None:
         [(found,)] = self._database.rows(f"SELECT max(v) FROM {VERSIONS}")
@@ -142,8 +154,10 @@ class PostgresSource(ReadBySaver):
         if found is not None and found > known:
             raise UnsupportedFormat(
                 f"its tables are of version {found}, and {LIBRARY} {version(LIBRARY)} knows "
-                f"{known}", target=f"database {self.name}", hint=f"pip install --upgrade {LIBRARY}",
-            )  # fmt: skip
+                f"{known}",
+                target=f"database {self.name}",
+                hint=f"pip install --upgrade {LIBRARY}",
+            )
 
     # -- reading ---------------------------------------------------------------------------
 
@@ -158,10 +172,14 @@ class PostgresSource(ReadBySaver):
             sizes = dict(blobs)
             writes = {name: (size, orphans) for name, size, orphans in written}
             found = [
-                SourceThread(name, count, size + sizes.get(name, 0) + writes.get(name, (0, 0))[0],
-                             writes.get(name, (0, 0))[1])
+                SourceThread(
+                    name,
+                    count,
+                    size + sizes.get(name, 0) + writes.get(name, (0, 0))[0],
+                    writes.get(name, (0, 0))[1],
+                )
                 for name, count, size in sorted(counted)
-            ]  # fmt: skip
+            ]
             for name in set(only) - {thread.name for thread in found}:
                 there = self._database.rows("SELECT DISTINCT thread_id FROM checkpoints ORDER BY 1")
                 raise no_such_thread(name, [one for (one,) in there], f"database {self.name}")
@@ -173,8 +191,9 @@ class PostgresSource(ReadBySaver):
             self._database.begin()
             rows = self._database.rows(
                 "SELECT checkpoint_ns, checkpoint_id, parent_checkpoint_id FROM checkpoints "
-                "WHERE thread_id = %s", thread,
-            )  # fmt: skip
+                "WHERE thread_id = %s",
+                thread,
+            )
         return in_order([Address(space, id, parent or None) for space, id, parent in rows])
 
     def _said(self) -> AbstractContextManager[None]:
@@ -185,8 +204,10 @@ class PostgresSource(ReadBySaver):
             rows = self._database.rows(
                 f"SELECT task_id, {self._path_column}, idx, channel FROM checkpoint_writes WHERE "
                 "thread_id = %s AND checkpoint_ns = %s AND checkpoint_id = %s",
-                thread, address.namespace, address.id,
-            )  # fmt: skip
+                thread,
+                address.namespace,
+                address.id,
+            )
         return in_write_order(rows)
 
 

@@ -145,9 +145,10 @@ def by_langgraph(target: str) -> Iterator[None]:
     except (LookupError, TypeError, ValueError, AttributeError) as error:
         words = f"{type(error).__name__}: {error}"
         raise Corrupt(
-            f"LangGraph's own saver cannot read it ({words})", target=target,
+            f"LangGraph's own saver cannot read it ({words})",
+            target=target,
             hint="it is damaged, or was not written by LangGraph; look at its row",
-        ) from error  # fmt: skip
+        ) from error
 
 
 def in_order(found: Sequence[Address]) -> list[Address]:

@@ -25,13 +25,25 @@ from perdure.integrations.langgraph.moving.source import (
 BUSY_S = 30.0
 COLUMNS = {
     "checkpoints": {
-        "thread_id", "checkpoint_ns", "checkpoint_id", "parent_checkpoint_id", "type",
-        "checkpoint", "metadata",
+        "thread_id",
+        "checkpoint_ns",
+        "checkpoint_id",
+        "parent_checkpoint_id",
+        "type",
+        "checkpoint",
+        "metadata",
     },
     "writes": {
-        "thread_id", "checkpoint_ns", "checkpoint_id", "task_id", "idx", "channel", "type", "value",
+        "thread_id",
+        "checkpoint_ns",
+        "checkpoint_id",
+        "task_id",
+        "idx",
+        "channel",
+        "type",
+        "value",
     },
-}  # fmt: skip
+}
 
 
 class SqliteSource(ReadBySaver):
@@ -84,9 +96,10 @@ class SqliteSource(ReadBySaver):
 
     def _not_ours(self, why: str) -> NotAStore:
         return NotAStore(
-            f"is no database of LangGraph's SqliteSaver: {why}", target=f"file {self.name}",
+            f"is no database of LangGraph's SqliteSaver: {why}",
+            target=f"file {self.name}",
             hint="name the file that SqliteSaver.from_conn_string(…) was given",
-        )  # fmt: skip
+        )
 
     # -- reading ---------------------------------------------------------------------------
 
@@ -109,7 +122,7 @@ class SqliteSource(ReadBySaver):
                 name, count, size + writes.get(name, (0, 0))[0], writes.get(name, (0, 0))[1]
             )
             for name, count, size in counted
-        ]  # fmt: skip
+        ]
         if only:
             there = {thread.name for thread in found}
             for name in set(only) - there:
@@ -122,8 +135,9 @@ class SqliteSource(ReadBySaver):
         with self._said():
             rows = self._connection.execute(
                 "SELECT checkpoint_ns, checkpoint_id, parent_checkpoint_id FROM checkpoints "
-                "WHERE thread_id = ?", (thread,),
-            )  # fmt: skip
+                "WHERE thread_id = ?",
+                (thread,),
+            )
             return in_order([Address(space, id, parent or None) for space, id, parent in rows])
 
     def write_keys(self, thread: str, address: Address) -> list[WriteKey]:
@@ -151,16 +165,18 @@ class SqliteSource(ReadBySaver):
             return NotAStore("is no SQLite database", target=target)
         if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
             return StoreUnavailable(
-                "is locked by another process", target=target,
+                "is locked by another process",
+                target=target,
                 hint="end what writes to it, and try again",
-            )  # fmt: skip
+            )
         if code in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN):
             return StoreUnavailable(
-                f"cannot be opened only to be read: {error}", target=target,
+                f"cannot be opened only to be read: {error}",
+                target=target,
                 hint="if whoever wrote to it was killed, SQLite has to recover it first: open it "
                 "once with the program that owns it, or import a copy of the file and of its "
                 "-wal or -journal",
-            )  # fmt: skip
+            )
         return Corrupt(f"cannot be read: {error}", target=target)
 
 

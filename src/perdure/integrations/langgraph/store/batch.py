@@ -203,9 +203,12 @@ class Reading:
             if entry is not None and self._shown(entry):
                 self._note_read(entry, refresh=op.refresh_ttl)
                 return Item(
-                    value=copy(entry.value), key=entry.key, namespace=entry.namespace,
-                    created_at=entry.created, updated_at=entry.updated,
-                )  # fmt: skip
+                    value=copy(entry.value),
+                    key=entry.key,
+                    namespace=entry.namespace,
+                    created_at=entry.created,
+                    updated_at=entry.updated,
+                )
         return None
 
     def _search(

@@ -12,8 +12,11 @@ from perdure.integrations.langgraph.store.items import Namespace
 
 Test = Callable[[Any], bool]
 ORDERED: dict[str, Callable[[Any, Any], bool]] = {
-    "$gt": operator.gt, "$gte": operator.ge, "$lt": operator.lt, "$lte": operator.le,
-}  # fmt: skip
+    "$gt": operator.gt,
+    "$gte": operator.ge,
+    "$lt": operator.lt,
+    "$lte": operator.le,
+}
 OPERATORS = ("$eq", "$ne", *ORDERED)
 
 

@@ -72,9 +72,17 @@ class Entry:
     """
 
     __slots__ = (
-        "created", "expires", "key", "namespace", "norms", "order", "ttl", "updated", "value",
+        "created",
+        "expires",
+        "key",
+        "namespace",
+        "norms",
+        "order",
+        "ttl",
+        "updated",
+        "value",
         "vectors",
-    )  # fmt: skip
+    )
 
     def __init__(self, space: str, key: str, item: Any) -> None:
         try:
@@ -141,8 +149,9 @@ def _named(value: dict[Any, Any], at: tuple[Any, ...]) -> dict[str, Any]:
         if not isinstance(key, str) or isinstance(key, Enum):
             raise Unstorable(
                 f"a key of type {type(key).__qualname__}",
-                target=format_path((*at, key), "value"), hint="keys are str",
-            )  # fmt: skip
+                target=format_path((*at, key), "value"),
+                hint="keys are str",
+            )
     return {str.__str__(key): item for key, item in value.items()}
 
 

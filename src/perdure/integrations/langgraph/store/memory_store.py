@@ -75,9 +75,14 @@ class PerdureStore(BaseStore):
     supports_ttl = True
 
     def __init__(
-        self, store: Store, *, index: IndexConfig | None = None, ttl: TTLConfig | None = None,
-        prefix: str = PREFIX, clock: Callable[[], datetime] = utc_now,
-    ) -> None:  # fmt: skip
+        self,
+        store: Store,
+        *,
+        index: IndexConfig | None = None,
+        ttl: TTLConfig | None = None,
+        prefix: str = PREFIX,
+        clock: Callable[[], datetime] = utc_now,
+    ) -> None:
         if not isinstance(store, Store):
             raise TypeError(
                 f"a PerdureStore is made of an open perdure.Store, not {store!r:.80}: "
@@ -98,9 +103,10 @@ class PerdureStore(BaseStore):
         self._clock = clock
         ttl = ttl or {}
         self._rules = Rules(
-            refresh=self.ttl_config is not None, omit_expired=ttl.get("omit_expired", True),
+            refresh=self.ttl_config is not None,
+            omit_expired=ttl.get("omit_expired", True),
             distance="cosine" if self._embedding is None else self._embedding.distance,
-        )  # fmt: skip
+        )
         self._interval_minutes = ttl.get("sweep_interval_minutes")
         self._shards: OrderedDict[str, Shard] = OrderedDict()
         self._lock = Lock()
@@ -108,10 +114,14 @@ class PerdureStore(BaseStore):
 
     @staticmethod
     def from_url(
-        url: str | os.PathLike[str], *, index: IndexConfig | None = None,
-        ttl: TTLConfig | None = None, durability: Durability = "sync", prefix: str = PREFIX,
+        url: str | os.PathLike[str],
+        *,
+        index: IndexConfig | None = None,
+        ttl: TTLConfig | None = None,
+        durability: Durability = "sync",
+        prefix: str = PREFIX,
         clock: Callable[[], datetime] = utc_now,
-    ) -> Opening:  # fmt: skip
+    ) -> Opening:
         """Open a store of its own: ``with PerdureStore.from_url("agents.db") as store:``, or
         ``async with``; it is closed at the end of the block.
 
@@ -229,8 +239,10 @@ class PerdureStore(BaseStore):
         now = self._clock()
         places: list[tuple[Namespace, str]] = [
             (entry.namespace, entry.key)
-            for shard in self._looked(None) for entry in shard.entries(()) if entry.expired(now)
-        ]  # fmt: skip
+            for shard in self._looked(None)
+            for entry in shard.entries(())
+            if entry.expired(now)
+        ]
         return self._write(Remove(namespace, key, now) for namespace, key in places)
 
     async def asweep_ttl(self) -> int:
@@ -304,9 +316,11 @@ class Opening(ToEnter):
         return self._made
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None,
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
         trace: TracebackType | None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         made, self._made = self._made, None
         if made is not None:
             made.stop_ttl_sweeper()
@@ -320,7 +334,9 @@ class Opening(ToEnter):
             raise
 
     async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None,
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
         trace: TracebackType | None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         await in_own_thread(self.__exit__, kind, error, trace)

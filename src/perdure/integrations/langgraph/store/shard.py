@@ -110,9 +110,10 @@ class Shard:
         with self._guard:
             return [
                 entry
-                for namespace, entries in self._index.items() if namespace[:depth] == prefix
+                for namespace, entries in self._index.items()
+                if namespace[:depth] == prefix
                 for entry in entries.values()
-            ]  # fmt: skip
+            ]
 
     def spaces(self) -> list[tuple[Namespace, list[Entry]]]:
         """Each namespace with its items."""

@@ -41,9 +41,11 @@ class Sweeper:
 
 
 def _run(
-    method: weakref.WeakMethod[Callable[[], int]], interval_s: float, stop: Flag,
+    method: weakref.WeakMethod[Callable[[], int]],
+    interval_s: float,
+    stop: Flag,
     future: Future[None],
-) -> None:  # fmt: skip
+) -> None:
     while not stop.wait(interval_s):
         sweep = method()
         if sweep is None:

@@ -23,9 +23,15 @@ FLOAT_BYTES = 4
 Distance = Literal["cosine", "l2", "inner_product"]
 DISTANCES: tuple[Distance, ...] = ("cosine", "l2", "inner_product")
 KNOWN = (
-    "dims", "embed", "fields", "text_fields", "distance_type", "ann_index_config",
-    "__tokenized_fields", "__estimated_num_vectors",
-)  # fmt: skip
+    "dims",
+    "embed",
+    "fields",
+    "text_fields",
+    "distance_type",
+    "ann_index_config",
+    "__tokenized_fields",
+    "__estimated_num_vectors",
+)
 """What LangGraph's stores have in an index; `text_fields` is what `SqliteStore` calls `fields`."""
 
 
@@ -83,9 +89,12 @@ class Embedding:
         return self._embedded(texts, vectors, queries, asked)
 
     def _embedded(
-        self, texts: list[str], vectors: Sequence[Vector], queries: list[str],
+        self,
+        texts: list[str],
+        vectors: Sequence[Vector],
+        queries: list[str],
         asked: Sequence[Vector],
-    ) -> Embedded:  # fmt: skip
+    ) -> Embedded:
         if len(texts) != len(vectors):
             raise ValueError(
                 f"the embedding function was given {len(texts)} texts and returned "
@@ -186,9 +195,7 @@ def _scores_numpy(
         product = length * numpy.linalg.norm(rows, axis=1)
         alike = numpy.divide(alike, product, out=numpy.zeros_like(alike), where=product > 0)
     found = iter(alike)
-    return [
-        max((float(next(found)) for _ in entry.vectors), default=None) for entry in entries
-    ]  # fmt: skip
+    return [max((float(next(found)) for _ in entry.vectors), default=None) for entry in entries]
 
 
 @cache

@@ -27,9 +27,12 @@ from perdure.model import Commit
 
 
 def delta_history(
-    coder: Coder, thread: Thread, namespace: str, checkpoint_id: str | None,
+    coder: Coder,
+    thread: Thread,
+    namespace: str,
+    checkpoint_id: str | None,
     channels: Sequence[str],
-) -> Mapping[str, DeltaChannelHistory]:  # fmt: skip
+) -> Mapping[str, DeltaChannelHistory]:
     """Walk from a checkpoint's parent up, until each channel has a value to begin with, or until
     an ancestor of which it is known what led to it.
 
@@ -72,7 +75,7 @@ class _Walk:
 
     def __init__(
         self, thread: Thread, target: Found, namespace: str, channels: Sequence[str]
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._thread, self._target, self._namespace = thread, target, namespace
         self._recent = thread.seen[0].telling()
         self._commits = _Commits()
@@ -230,7 +233,7 @@ class _Presence:
 
     def __init__(
         self, thread: Thread, target: Found, channels: Iterable[str], commits: _Commits
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._below, self._commits = target, commits
         state = thread.state_at_hand(target)
         self._there: dict[str, bool | None] = {

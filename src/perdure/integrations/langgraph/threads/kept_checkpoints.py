@@ -167,9 +167,7 @@ class _Staying:
                 if found is None:
                     continue
                 last = put_last(found, namespace)
-                self.states |= {
-                    one.seq for one in (found, last) if not view.is_trimmed(one.seq)
-                }  # fmt: skip
+                self.states |= {one.seq for one in (found, last) if not view.is_trimmed(one.seq)}
                 self.payloads.update(_behind(view, namespace, tip, found.seq))
         self.states |= self._ends(then)
 
@@ -194,9 +192,7 @@ class _Staying:
         """What the subgraphs were at the checkpoints that are shown: who goes on from one has them
         go on from their last checkpoints before it, though they may have gone on since, for other
         lines. Where it was put by hand, they go on from those before its parent."""
-        shown = {
-            seq for seq in self.states if self.spots[seq][0] == "" and then.shows("", seq)
-        }  # fmt: skip
+        shown = {seq for seq in self.states if self.spots[seq][0] == "" and then.shows("", seq)}
         outer = {one for seq in shown for one in self._bounds(seq)}
         for namespace, puts in self._puts.items():
             for one in outer if namespace else ():

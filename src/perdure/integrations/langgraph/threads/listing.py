@@ -23,7 +23,7 @@ from perdure.integrations.langgraph.threads.reading import (
     metadata_of,
     pending_of,
     tuple_of,
-)  # fmt: skip
+)
 from perdure.integrations.langgraph.threads.recent_commits import FAR, Window
 from perdure.integrations.langgraph.threads.record import malformed, record_of
 from perdure.integrations.langgraph.threads.removed import is_removed, removals_of
@@ -222,9 +222,13 @@ class Teller:
         seen = self._having[id(spot.seen)]
         writes = writes_seen(seen.views, seen.windows, spot.namespace, spot.id)
         return tuple_of(
-            seen.thread, spot.namespace, checkpoint, entry.metadata,
-            parent_of(spot.window, entry.record), pending_of(self._coder, writes),
-        )  # fmt: skip
+            seen.thread,
+            spot.namespace,
+            checkpoint,
+            entry.metadata,
+            parent_of(spot.window, entry.record),
+            pending_of(self._coder, writes),
+        )
 
     def _state(self, window: Window, commit: Commit) -> Plain:
         """The state at a commit: from that of a near ancestor, if we have one."""

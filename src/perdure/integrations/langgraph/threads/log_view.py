@@ -439,9 +439,13 @@ def parent_of(log: View | Window | ForeignLog, record: dict[str, Any]) -> str | 
 
 
 def writes_of(
-    views: Sequence[View], view: View, seq: int, namespace: str, checkpoint_id: str,
+    views: Sequence[View],
+    view: View,
+    seq: int,
+    namespace: str,
+    checkpoint_id: str,
     reach: int = NEAR,
-) -> list[Write]:  # fmt: skip
+) -> list[Write]:
     """As `writes_in`, for a checkpoint that a view has at `seq`: from its last commits, where it is
     among these."""
     if view is views[0]:

@@ -13,7 +13,7 @@ from langgraph.checkpoint.base import (
     CheckpointTuple,
     PendingWrite,
     writes_sort_key,
-)  # fmt: skip
+)
 
 from perdure.core.values.plain_values import Plain
 from perdure.errors import SchemaError
@@ -50,9 +50,10 @@ def checkpoint_of(
         }
     except (LookupError, TypeError, AttributeError, OverflowError) as error:
         raise SchemaError(
-            f"the state is none of a thread: {error!r}", target=f"checkpoint {checkpoint_id}",
+            f"the state is none of a thread: {error!r}",
+            target=f"checkpoint {checkpoint_id}",
             hint="it was not written by PerdureSaver; look at it with `perdure state`",
-        ) from error  # fmt: skip
+        ) from error
     return cast(Checkpoint, checkpoint)
 
 
@@ -81,16 +82,23 @@ def metadata_of(coder: Coder, metadata: Plain) -> CheckpointMetadata:
 
 
 def tuple_of(
-    thread_id: str, namespace: str, checkpoint: Checkpoint, metadata: CheckpointMetadata,
-    parent: str | None, writes: list[PendingWrite],
-) -> CheckpointTuple:  # fmt: skip
+    thread_id: str,
+    namespace: str,
+    checkpoint: Checkpoint,
+    metadata: CheckpointMetadata,
+    parent: str | None,
+    writes: list[PendingWrite],
+) -> CheckpointTuple:
     def config(checkpoint_id: str) -> RunnableConfig:
         return thread_names.config_of(thread_id, namespace, checkpoint_id)
 
     return CheckpointTuple(
-        config(checkpoint["id"]), checkpoint, metadata,
-        None if parent is None else config(parent), writes,
-    )  # fmt: skip
+        config(checkpoint["id"]),
+        checkpoint,
+        metadata,
+        None if parent is None else config(parent),
+        writes,
+    )
 
 
 def settled(writes: Iterable[Write]) -> list[tuple[str, str, Plain]]:

@@ -257,10 +257,12 @@ class Window:
     def find_early(self, places: Iterable[str]) -> None:
         """What `writes` would look for of one checkpoint, of many in one go."""
         asked = {
-            thread_names.key_of("w", place, 1): place for place in places
-            if place in self._puts and place not in self._complete
+            thread_names.key_of("w", place, 1): place
+            for place in places
+            if place in self._puts
+            and place not in self._complete
             and 1 not in self._alone.get(place, ())
-        }  # fmt: skip
+        }
         if self.low <= 1 or not asked:
             return
         first = self.log.keys(list(asked))

@@ -29,9 +29,12 @@ _PARENTS = (int, str, type(None))
 
 
 def pack(
-    rest: dict[str, Plain], metadata: Plain, parent: int | str | None, late: int,
+    rest: dict[str, Plain],
+    metadata: Plain,
+    parent: int | str | None,
+    late: int,
     delta: Sequence[Op],
-) -> dict[str, Plain]:  # fmt: skip
+) -> dict[str, Plain]:
     """The record.
 
     Args:

@@ -185,9 +185,10 @@ class Source:
         known, then = self._items, self._looks
         differs = is_not if self._messages else _differ
         return [
-            (index, look) for index, look in zip(doubtful, looks, strict=True)
+            (index, look)
+            for index, look in zip(doubtful, looks, strict=True)
             if items[index] is not known[index] or (not self._fixed and differs(look, then[index]))
-        ]  # fmt: skip
+        ]
 
 
 _Whole = tuple[tuple[Any, ...], list[Any]]
@@ -240,9 +241,14 @@ def sources_of(values: Mapping[str, Any]) -> Sources:
 
 
 def advance(
-    coder: Coder, old: Plain, sources: Sources, checkpoint: Mapping[str, Any], *,
-    own: bool = False, exactly: bool = False,
-) -> tuple[list[Op], Plain, Sources]:  # fmt: skip
+    coder: Coder,
+    old: Plain,
+    sources: Sources,
+    checkpoint: Mapping[str, Any],
+    *,
+    own: bool = False,
+    exactly: bool = False,
+) -> tuple[list[Op], Plain, Sources]:
     """What leads from a stored state to that of a checkpoint.
 
     Args:
@@ -272,9 +278,11 @@ def advance(
         source = sources.get(channel) if channel in values else None
         version = given_versions.get(channel)
         if (
-            source is not None and source.value is value and version is not None
+            source is not None
+            and source.value is value
+            and version is not None
             and old[VERSIONS].get(channel) == version
-        ):  # fmt: skip
+        ):
             fresh[channel] = source
             continue
         path = (VALUES, channel)
@@ -299,13 +307,18 @@ def advance(
 def _with_own_lists(values: Mapping[str, Plain]) -> dict[str, Plain]:
     return {
         channel: list(value) if type(value) is list else value for channel, value in values.items()
-    }  # fmt: skip
+    }
 
 
 def _advance_list(
-    coder: Coder, made: list[Plain], source: Source, items: list[Any],
-    found: tuple[int, list[int]], path: Path, ops: list[Op],
-) -> Source:  # fmt: skip
+    coder: Coder,
+    made: list[Plain],
+    source: Source,
+    items: list[Any],
+    found: tuple[int, list[int]],
+    path: Path,
+    ops: list[Op],
+) -> Source:
     """Make the stored list what the items are, of which so much was found unchanged."""
     front, doubtful = found
     for index in doubtful:
@@ -313,9 +326,7 @@ def _advance_list(
         if change := diff(made[index], plain, (*path, index)):
             ops += change
             made[index] = plain
-    tail = [
-        coder.encode(items[index], (*path[1:], index)) for index in range(front, len(items))
-    ]  # fmt: skip
+    tail = [coder.encode(items[index], (*path[1:], index)) for index in range(front, len(items))]
     if front == len(made):
         if tail:
             ops.append(Append(path, tail))

@@ -20,9 +20,13 @@ from perdure.integrations.langgraph.values.rich_values import Coder
 
 
 def request_of(
-    coder: Coder, namespace: str, checkpoint_id: str | None, writes: Sequence[tuple[str, Any]],
-    task_id: str, task_path: str,
-) -> Request | None:  # fmt: skip
+    coder: Coder,
+    namespace: str,
+    checkpoint_id: str | None,
+    writes: Sequence[tuple[str, Any]],
+    task_id: str,
+    task_path: str,
+) -> Request | None:
     """Writes that want in; None: they are none.
 
     Raises:
@@ -44,10 +48,11 @@ def request_of(
     ]
     # No checkpoint follows an error or an interrupt, whose indexes are negative.
     return Request(
-        namespace, checkpoint_id,
+        namespace,
+        checkpoint_id,
         Write(check_text(str(task_id), "task_id"), check_text(task_path, "task_path"), encoded),
         patient=encoded[0][0] >= 0 and not _precedes(str(task_id)),
-    )  # fmt: skip
+    )
 
 
 def _precedes(task_id: str) -> bool:

@@ -39,9 +39,13 @@ def of_checkpoint(
         delta, state, sources = state_changes.begin(coder, put.checkpoint)
     else:
         delta, state, sources = state_changes.advance(
-            coder, base.held.state, base.sources, put.checkpoint, own=not place.new,
+            coder,
+            base.held.state,
+            base.sources,
+            put.checkpoint,
+            own=not place.new,
             exactly=put.metadata.get("source") != STEP,
-        )  # fmt: skip
+        )
     key = thread_names.checkpoint_key(put.namespace, put.id, number)
     kind = "fork" if place.new else "save"
     record = pack(put.rest, put.metadata, place.parent or put.parent, place.late, delta)
@@ -67,12 +71,15 @@ def records_of(tip: Tip, requests: Sequence[Request]) -> list[dict[str, Any]]:
     """Writes as records of a commit on the line that ends with `tip`."""
     return [
         {
-            "t": WRITES, "on": tip.at, "task": one.write.task, "path": one.write.path,
+            "t": WRITES,
+            "on": tip.at,
+            "task": one.write.task,
+            "path": one.write.path,
             "writes": [list(write) for write in one.write.writes],
             **({"brought": True} if one.write.brought else {}),
         }
         for one in requests
-    ]  # fmt: skip
+    ]
 
 
 def late(tips: Iterable[Tip], checkpoint_id: str) -> int:

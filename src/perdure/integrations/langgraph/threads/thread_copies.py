@@ -25,15 +25,20 @@ def copy_thread(logs: ForeignLogs, source: Thread, target: str) -> None:
     known = logs.look(target)
     if known is not None and not known.deleted:
         raise Conflict(
-            "there is a thread of that id already", target=f"thread {target!r}",
+            "there is a thread of that id already",
+            target=f"thread {target!r}",
             hint="delete it first, or copy to another id",
-        )  # fmt: skip
+        )
     with source.lock:
         info, end, removed = _announce(logs, source, target)
     record = {
-        "t": COPIED, "agent": source.name, "incarnation": info.incarnation, "seq": info.seq,
-        "id": end, "removed": removed,
-    }  # fmt: skip
+        "t": COPIED,
+        "agent": source.name,
+        "incarnation": info.incarnation,
+        "seq": info.seq,
+        "id": end,
+        "removed": removed,
+    }
     cause = Cause("create", f"copy of {source.name}", refers=())
     logs.create(target, state_changes.nothing(), cause, records=[record])
 

@@ -14,10 +14,10 @@ FORKING = ("update", "fork")
 def refuse_late(name: str, checkpoint_id: str) -> None:
     """Raise NotFound for what belongs to a thread that was deleted."""
     raise NotFound(
-        f"the thread was deleted, a late write for checkpoint {checkpoint_id} cannot bring it "
-        "back", target=f"thread {name!r}",
+        f"the thread was deleted, a late write for checkpoint {checkpoint_id} cannot bring it back",
+        target=f"thread {name!r}",
         hint="begin anew: call the graph with this thread_id and no checkpoint_id",
-    )  # fmt: skip
+    )
 
 
 def refuse_late_put(logs: ForeignLogs, name: str, put: Put) -> None:
@@ -28,9 +28,7 @@ def refuse_late_put(logs: ForeignLogs, name: str, put: Put) -> None:
         refuse_late(name, put.id)
 
 
-def refuse_late_writes(
-    logs: ForeignLogs, name: str, namespace: str, checkpoint_id: str
-) -> None:  # fmt: skip
+def refuse_late_writes(logs: ForeignLogs, name: str, namespace: str, checkpoint_id: str) -> None:
     """As `refuse_late_put`, if it had this checkpoint, or is too young to know."""
     info = logs.look(name)
     if info is None or not info.deleted:
@@ -47,18 +45,20 @@ def refuse_gone(name: str, own: View, namespace: str, checkpoint_id: str) -> Non
     if own.past().moved and own.puts(namespace, checkpoint_id):
         raise Conflict(
             f"checkpoint {checkpoint_id} is gone: commit {own.past().moved} moved the thread back "
-            "to before it", target=f"thread {name!r}",
+            "to before it",
+            target=f"thread {name!r}",
             hint="call the graph anew: it goes on from where the thread is now",
-        )  # fmt: skip
+        )
 
 
 def removed(name: str, checkpoint_id: str) -> NotFound:
     """The error for a checkpoint that retention removed, where a line still leads to it."""
     return NotFound(
-        f"checkpoint {checkpoint_id} was removed by retention", target=f"thread {name!r}",
+        f"checkpoint {checkpoint_id} was removed by retention",
+        target=f"thread {name!r}",
         hint="move the thread to a later commit with `perdure rollback`, or take it from a copy of "
         "the store, or an export, from before that",
-    )  # fmt: skip
+    )
 
 
 def refuse_race(name: str, put: Put) -> None:

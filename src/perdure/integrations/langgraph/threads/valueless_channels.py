@@ -52,8 +52,10 @@ class Lacking:
         if proven:  # now and then the latest checkpoint has one; those before it are made of writes
             raise Conflict(
                 f"channel {proven[0]!r} is stored as deltas, its values are made of the writes "
-                "before", target=f"thread {self._thread!r}", hint="keep its history",
-            )  # fmt: skip
+                "before",
+                target=f"thread {self._thread!r}",
+                hint="keep its history",
+            )
         for name in state[VERSIONS].keys() - state[VALUES].keys():
             if not name.startswith(PASSING) and name not in self._passing:
                 self._spaces[name].add(namespace)

@@ -21,9 +21,11 @@ class ArrayKind(Kind):
         fortran = value.flags.f_contiguous and not value.flags.c_contiguous
         order = "F" if fortran else "C"
         return {
-            "dtype": value.dtype.str, "shape": list(value.shape), "order": order,
+            "dtype": value.dtype.str,
+            "shape": list(value.shape),
+            "order": order,
             "data": value.tobytes(order=order),
-        }  # fmt: skip
+        }
 
     def build(self, fields: dict[str, Any]) -> Any:
         numpy: Any = importlib.import_module("numpy")  # by this name, not by one that was read

@@ -65,9 +65,12 @@ class PartsKind(Kind):
     """A class with a constructor that takes what a function took out of it."""
 
     def __init__(
-        self, tag: str, cls: type, take: Callable[[Any], dict[str, Any]],
+        self,
+        tag: str,
+        cls: type,
+        take: Callable[[Any], dict[str, Any]],
         build: Callable[..., Any],
-    ) -> None:  # fmt: skip
+    ) -> None:
         super().__init__(tag, cls)
         self._take = take
         self._build = build
@@ -111,10 +114,12 @@ class ModelKind(Kind):
         if self._terse:
             fixed = self._fixed
             taken = {
-                name: item for name, item in own.items()
-                if name in names and (item or not self._may_omit(name, item))
+                name: item
+                for name, item in own.items()
+                if name in names
+                and (item or not self._may_omit(name, item))
                 and not (name == "type" and item == fixed)
-            }  # fmt: skip
+            }
             if extra := value.__pydantic_extra__:
                 taken.update(extra)
             return taken
@@ -159,8 +164,11 @@ class ModelKind(Kind):
         in_order = [name for name in plain if name != TAG]
         new, model, keeps_extra = _new, self.model, self._keeps_extra
         set_dict, set_names, set_extra, set_private = (
-            _set_dict, _set_names, _set_extra, _set_private
-        )  # fmt: skip
+            _set_dict,
+            _set_names,
+            _set_extra,
+            _set_private,
+        )
 
         def build(plain: dict[str, Any]) -> Any:
             own = own_of()
@@ -212,9 +220,12 @@ _new: Callable[[type[Any]], Any] = object.__new__
 _set_dict, _set_names, _set_extra, _set_private = (
     BaseModel.__dict__[name].__set__
     for name in (
-        "__dict__", "__pydantic_fields_set__", "__pydantic_extra__", "__pydantic_private__",
+        "__dict__",
+        "__pydantic_fields_set__",
+        "__pydantic_extra__",
+        "__pydantic_private__",
     )
-)  # fmt: skip
+)
 _IMMUTABLE = frozenset({type(None), bool, int, float, str, bytes})
 
 
@@ -236,9 +247,10 @@ class DataclassKind(Kind):
         self._fields = {field.name: field for field in dataclasses.fields(cls)}
         members = [item for base in cls.__mro__ for item in base.__dict__.items()]
         self._slots = [
-            name for name, member in members
+            name
+            for name, member in members
             if isinstance(member, MemberDescriptorType) and name not in self._fields
-        ]  # fmt: skip
+        ]
         cached = {name for name, member in members if isinstance(member, cached_property)}
         self._passed = cached.union(self._fields)
 
@@ -438,14 +450,21 @@ def _frameworks() -> list[Kind]:
     found.append(ModelKind("Document", Document, terse=True))
     found.append(TupleKind(DELTA_SNAPSHOT, _DeltaSnapshot))
     found.append(
-        PartsKind("Item", Item, lambda v: {n: getattr(v, n) for n in Item.__slots__},
-                  lambda **fields: Item(**fields))
-    )  # fmt: skip
+        PartsKind(
+            "Item",
+            Item,
+            lambda v: {n: getattr(v, n) for n in Item.__slots__},
+            lambda **fields: Item(**fields),
+        )
+    )
     found.append(
-        PartsKind("SearchItem", SearchItem,
-                  lambda v: {n: getattr(v, n) for n in (*Item.__slots__, "score")},
-                  lambda **fields: SearchItem(**fields))
-    )  # fmt: skip
+        PartsKind(
+            "SearchItem",
+            SearchItem,
+            lambda v: {n: getattr(v, n) for n in (*Item.__slots__, "score")},
+            lambda **fields: SearchItem(**fields),
+        )
+    )
     return found + _langgraph()
 
 

@@ -17,9 +17,16 @@ from uuid import UUID
 
 def _moment(value: Any) -> dt.datetime:
     return dt.datetime(
-        value.year, value.month, value.day, value.hour, value.minute, value.second,
-        value.microsecond, value.tzinfo, fold=value.fold,
-    )  # fmt: skip
+        value.year,
+        value.month,
+        value.day,
+        value.hour,
+        value.minute,
+        value.second,
+        value.microsecond,
+        value.tzinfo,
+        fold=value.fold,
+    )
 
 
 _PLAIN: tuple[tuple[type, Callable[[Any], Any]], ...] = (

@@ -37,7 +37,7 @@ from perdure.integrations.langgraph.values.kinds import (
     MisfitError,
     may_register,
     own_name,
-)  # fmt: skip
+)
 from perdure.integrations.langgraph.values.plain_subclasses import NOT_PLAIN, plain_key, plain_of
 from perdure.integrations.langgraph.values.thread_names import plain_name
 from perdure.integrations.langgraph.values.unnamed import (
@@ -46,7 +46,7 @@ from perdure.integrations.langgraph.values.unnamed import (
     data_of,
     say_absent,
     say_misfit,
-)  # fmt: skip
+)
 from perdure.system import stack_room
 
 _AS_IS = frozenset({type(None), bool, int, float, str, bytes})
@@ -97,8 +97,9 @@ class Coder:
         if len(at) > DEPTH_MAX:
             raise Unstorable(
                 f"nested more than {DEPTH_MAX} levels deep, or inside itself",
-                target=format_path(at[:8], root) + "…", hint="flatten it, or store an id",
-            )  # fmt: skip
+                target=format_path(at[:8], root) + "…",
+                hint="flatten it, or store an id",
+            )
         if kind is list:  # of what is stored as it is, here and below, without a call for each
             return [
                 item if type(item) in _AS_IS else self.encode(item, (*at, index), root)
@@ -128,9 +129,10 @@ class Coder:
         }
         if TAG in fields:
             raise Unstorable(
-                f"a field named {TAG!r}", target=format_path((*at, TAG), root),
+                f"a field named {TAG!r}",
+                target=format_path((*at, TAG), root),
                 hint="rename it: that name says of what kind a stored value is",
-            )  # fmt: skip
+            )
         return {TAG: known.tag, **fields}
 
     def encode_items(self, value: Mapping[Any, Any], at: Path, root: str = "state") -> Plain:
@@ -168,9 +170,10 @@ class Coder:
             if type(error) is not RuntimeError:  # e.g. no stack is left
                 raise
             raise Unstorable(
-                "it changed while it was read", target=format_path(at, root),
+                "it changed while it was read",
+                target=format_path(at, root),
                 hint="hand over a copy that nobody else changes",
-            ) from error  # fmt: skip
+            ) from error
         return {TAG: "dict", "items": pairs}
 
     def _encode_stranger(self, value: Any, at: Path, root: str) -> Plain:

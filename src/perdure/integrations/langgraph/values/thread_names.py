@@ -239,8 +239,10 @@ def address_of(config: Mapping[str, Any] | None) -> tuple[str, str, str | None]:
     `namespace_of` and `checkpoint_id_of`. Of what LangGraph hands over at each step."""
     found = _configurable(config)
     thread, space, at = (
-        found.get("thread_id"), found.get("checkpoint_ns"), found.get("checkpoint_id")
-    )  # fmt: skip
+        found.get("thread_id"),
+        found.get("checkpoint_ns"),
+        found.get("checkpoint_id"),
+    )
     if type(thread) is str and (space is None or space == "") and (at is None or type(at) is str):
         return checked(thread), "", text_of(at, "checkpoint_id") if at else None
     return thread_id_of(config), namespace_of(config), checkpoint_id_of(config)
