@@ -51,18 +51,15 @@ class HandedOut(Struct):
 
     def check(self, root: str) -> None:
         """Raises Drifted: it was changed, and stands there still."""
-        there = self.holder.get(self.key) if type(self.holder) is dict else self._item()
+        try:
+            there = self.holder[self.key]
+        except (LookupError, TypeError):
+            return  # it is gone
         if there is not self.plain:
-            return  # another one was assigned, or it is gone
+            return  # another one was assigned
         if not same(self.node.plain(self.value, self.path, Walker(root=root)), self.plain):
             raise Drifted(
                 "it was changed in place, which a draft does not see: its type is taken as a whole",
                 target=format_path(self.path, root),
                 hint="assign a new value",
             )
-
-    def _item(self) -> Any:
-        try:
-            return self.holder[self.key]
-        except (IndexError, TypeError):
-            return None

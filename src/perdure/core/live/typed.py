@@ -363,16 +363,24 @@ class Planner(Ground):
 
     def _check_judged(self, shadow: Shadow) -> None:
         """What a validator of the whole container, or of an item, refuses, nobody could read."""
-        final = self.paths.final(shadow.path, shadow.at)
-        if final is None:
-            return
-        plain = look_up(self.plain, final)
-        if self.value(shadow.node, plain, shadow.path)[1] is not plain:
+        if not self._reads_back(shadow):
             raise SchemaError(
                 "its validator makes another value of it",
                 target=self.text(shadow.path),
                 hint="assign a whole new value, which becomes what the validator makes of it",
             )
+
+    def _reads_back(self, shadow: Shadow) -> bool:
+        """Whether who reads the log makes of it what is there.
+
+        Raises:
+            SchemaError: he cannot make anything of it.
+        """
+        final = self.paths.final(shadow.path, shadow.at)
+        if final is None:
+            return True
+        plain = look_up(self.plain, final)
+        return self.value(shadow.node, plain, shadow.path)[1] is plain
 
     def _check_list(self, shadow: ListShadow) -> None:
         """Its length, and the last item in front of all changes, must be as the log says."""
@@ -435,19 +443,11 @@ class Planner(Ground):
             new = face.get(clone, name)
             if new is not old and self.normalise(shadow, name, new):
                 fixed.append(name)
-        if face.is_made_anew:
-            self._check_stays(shadow)
+        if fixed and face.is_made_anew:  # else what is there is what it was just made of
+            if not self._reads_back(shadow):
+                raise self.restless(shadow.path)
         elif fixed:
             self._check_rests(shadow, clone, fixed)
-
-    def _check_stays(self, shadow: ObjectShadow) -> None:
-        """What its class makes of an object that it made must be that one: each reader asks it."""
-        final = self.paths.final(shadow.path, shadow.at)
-        if final is None:
-            return
-        plain = look_up(self.plain, final)
-        if self.value(shadow.node, plain, shadow.path)[1] is not plain:
-            raise self.restless(shadow.path)
 
     def _check_rests(self, shadow: ObjectShadow, clone: Any, names: list[str]) -> None:
         """What validation made of fields is validated again by whoever reads it: it must stay."""
