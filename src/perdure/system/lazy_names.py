@@ -23,5 +23,6 @@ class LazyNames:
         if name not in self._home:
             raise AttributeError(f"module {module!r} has no attribute {name!r}")
         found = getattr(importlib.import_module(self._home[name]), name)
+        # It may be a module's name, too, as `play` is: that must not hide it.
         setattr(sys.modules[module], name, found)
         return found

@@ -7,6 +7,8 @@ What is imported from here costs only what it needs: the contract, for one, need
 
 from typing import TYPE_CHECKING, Any
 
+from perdure.system.lazy_names import LazyNames
+
 if TYPE_CHECKING:
     from perdure.testing.boundaries import (
         Ending,
@@ -42,32 +44,21 @@ __all__ = [
     "run_with_kills",
 ]
 
-_WHERE = {
-    "BackendContract": "contract.backend",
-    "Clock": "clock",
-    "Difference": "replaying",
-    "Ending": "boundaries",
-    "PhysicalCall": "mortal",
-    "Played": "playing",
-    "PlayedCall": "playing",
-    "Replayed": "replaying",
-    "RunEnding": "kills",
-    "boundary": "boundaries",
-    "kill_at_every_boundary": "kills",
-    "kill_program_at_every_boundary": "boundaries",
-    "play": "playing",
-    "recorded_runs": "replaying",
-    "replay": "replaying",
-    "run_until_waiting": "driving",
-    "run_with_kills": "boundaries",
-}
+_NAMES = LazyNames(
+    {
+        "perdure.testing.contract.backend": "BackendContract",
+        "perdure.testing.clock": "Clock",
+        "perdure.testing.replaying": "Difference Replayed recorded_runs replay",
+        "perdure.testing.boundaries": (
+            "Ending boundary kill_program_at_every_boundary run_with_kills"
+        ),
+        "perdure.testing.mortal": "PhysicalCall",
+        "perdure.testing.playing": "Played PlayedCall play",
+        "perdure.testing.kills": "RunEnding kill_at_every_boundary",
+        "perdure.testing.driving": "run_until_waiting",
+    }
+)
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _WHERE:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    import importlib
-
-    found = getattr(importlib.import_module(f"{__name__}.{_WHERE[name]}"), name)
-    globals()[name] = found  # `play` is a function and a module: the module must not hide it
-    return found
+    return _NAMES.find(__name__, name)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from perdure.integrations.langgraph.saver import PerdureSaver
+from perdure.system.lazy_names import LazyNames
 
 if TYPE_CHECKING:
     from perdure.integrations.langgraph.store.memory_store import PerdureStore
@@ -12,9 +13,8 @@ if TYPE_CHECKING:
 __all__ = ["PerdureSaver", "PerdureStore"]
 
 
-def __getattr__(name: str) -> Any:
-    if name == "PerdureStore":  # for those only who use it
-        from perdure.integrations.langgraph.store.memory_store import PerdureStore
+_NAMES = LazyNames({"perdure.integrations.langgraph.store.memory_store": "PerdureStore"})
 
-        return PerdureStore
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+def __getattr__(name: str) -> Any:
+    return _NAMES.find(__name__, name)  # for those only who use it
