@@ -88,7 +88,8 @@ class Drive:
         self._command = command
         self._order = command.order
         self._function = command.function
-        self._args, self._kwargs = command.args, command.kwargs  # until it is called
+        self._args: tuple[Any, ...]
+        self._kwargs: Mapping[str, Any]
         self.look = look or command.order.look(means.context.backend)
         """What was there when this was made, and then when it took the lease."""
         self.id = self.look.run = command.order.run_id(self.look)
