@@ -49,7 +49,7 @@ if TYPE_CHECKING:
         idempotency_key,
         saved_progress,
     )
-    from perdure.engine.functions.agent_functions import agent
+    from perdure.engine.functions.agent_decorator import agent
     from perdure.engine.functions.async_run import AsyncRun
     from perdure.engine.functions.decorators import step, tool, unrecorded
     from perdure.engine.functions.run import Run
@@ -128,7 +128,7 @@ _NAMES = LazyNames(
         "perdure.core.draft.draft": "increment move",
         "perdure.core.schema.schema": "Ephemeral Schema invariant transitions",
         "perdure.engine.functions.async_run": "AsyncRun",
-        "perdure.engine.functions.agent_functions": "agent",
+        "perdure.engine.functions.agent_decorator": "agent",
         "perdure.engine.functions.decorators": "step tool unrecorded",
         "perdure.engine.control.run_handle": "RunHandle",
         "perdure.engine.execution.inside_calls": (
