@@ -56,7 +56,8 @@ if TYPE_CHECKING:
     from perdure.engine.journal.replay import NOT_DONE
     from perdure.engine.journal.retries import Retry
     from perdure.engine.journal.waits import Ask, Signal, Timer
-    from perdure.model import MISSING, Cause
+    from perdure.missing import MISSING
+    from perdure.model import Cause
     from perdure.repairing import repair
     from perdure.state.snapshot_policy import SnapshotPolicy
     from perdure.store import Store, open
@@ -139,7 +140,8 @@ _NAMES = LazyNames(
         "perdure.engine.functions.run": "Run",
         "perdure.engine.journal.waits": "Ask Signal Timer",
         "perdure.engine.dispatch.worker": "Worker",
-        "perdure.model": "Cause MISSING",
+        "perdure.missing": "MISSING",
+        "perdure.model": "Cause",
         "perdure.state.snapshot_policy": "SnapshotPolicy",
         "perdure.store": "Store open",
         "perdure.repairing": "repair",

@@ -308,16 +308,4 @@ class Verified(Struct, frozen=True):
         return id_text(self.head)
 
 
-class Missing:
-    """The type of MISSING, which stands where None could be a value."""
-
-    def __repr__(self) -> str:
-        return "MISSING"
-
-    def __bool__(self) -> bool:
-        return False
-
-
-MISSING = Missing()
-
 Records = Sequence[Mapping[str, Any]]

@@ -25,10 +25,10 @@ from perdure.engine.dispatch.runner import Runner
 from perdure.engine.functions.run import Run
 from perdure.engine.functions.run_lookup import asked_for, find_run, never_begun
 from perdure.errors import NotFound
+from perdure.missing import MISSING
 from perdure.model import (
     FINISHED,
     MAIN,
-    MISSING,
     UNFINISHED,
     AgentInfo,
     Cause,

@@ -9,7 +9,7 @@ import pydantic
 from perdure.agents import Agent
 from perdure.core.values.plain_values import copy
 from perdure.errors import Conflict
-from perdure.model import MISSING
+from perdure.missing import MISSING
 from perdure.store import Store
 from tests.faults.injecting import Helper
 

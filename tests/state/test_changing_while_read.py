@@ -13,7 +13,7 @@ import perdure
 from perdure.core.arguments import checks
 from perdure.core.types.kept_whole import comes_back
 from perdure.core.values.plain_values import Path, Taker, take
-from perdure.model import MISSING
+from perdure.missing import MISSING
 from perdure.system.threads import no_thread
 
 

@@ -13,7 +13,8 @@ from perdure.core.format import remains
 from perdure.core.values import codec, ops
 from perdure.core.values.plain_values import copy
 from perdure.errors import Corrupt
-from perdure.model import MISSING, Commit
+from perdure.missing import MISSING
+from perdure.model import Commit
 from perdure.storage.retention import RETENTION, Trim
 from perdure.transfer import incoming_states
 from perdure.transfer.whole_log import LogEntry

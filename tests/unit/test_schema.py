@@ -34,7 +34,7 @@ from perdure.core.live.drift import Drift
 from perdure.core.schema.schema import Ephemeral, Schema, invariant, transitions
 from perdure.core.values.plain_values import copy, same
 from perdure.errors import SchemaError, SharedValue, Unstorable
-from perdure.model import MISSING
+from perdure.missing import MISSING
 
 T = TypeVar("T")
 

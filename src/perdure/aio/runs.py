@@ -22,7 +22,8 @@ from perdure.engine.journal.ledger import EffectInfo
 from perdure.engine.journal.left_history import Again
 from perdure.engine.journal.questions import Question
 from perdure.errors import TimedOut
-from perdure.model import MISSING, Commit, RunInfo, RunStatus
+from perdure.missing import MISSING
+from perdure.model import Commit, RunInfo, RunStatus
 from perdure.state.event_loop.loop_waits import Wait, bell
 from perdure.store import Options
 

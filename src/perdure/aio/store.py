@@ -16,7 +16,8 @@ from perdure.core.arguments.not_entered import ToEnter
 from perdure.core.schema.schema import Schema
 from perdure.engine.dispatch.heartbeat import LEASE_TTL
 from perdure.engine.functions.async_run import AsyncRun
-from perdure.model import MAIN, MISSING, AgentInfo, Durability, RunInfo, RunStatus, Verified
+from perdure.missing import MISSING
+from perdure.model import MAIN, AgentInfo, Durability, RunInfo, RunStatus, Verified
 from perdure.retention.purging import Purged
 from perdure.state.event_loop.loop_waits import in_own_thread
 from perdure.state.snapshot_policy import SnapshotPolicy

@@ -20,7 +20,8 @@ from msgspec import Struct
 from perdure.cli import terminal
 from perdure.core.values import zones
 from perdure.core.values.plain_values import format_path
-from perdure.model import MISSING, Change, Commit, RunInfo, id_text
+from perdure.missing import MISSING
+from perdure.model import Change, Commit, RunInfo, id_text
 
 TAGS_HELP = (
     "JSON has fewer kinds of values than a state. The others are objects with one key: "

@@ -12,7 +12,8 @@ from perdure.cli.terminal import text
 from perdure.cli.words import REMOVED, ago, count, full, moment, short
 from perdure.core.values import ops
 from perdure.core.values.plain_values import Plain, format_path, look_up
-from perdure.model import MISSING, UNTIL, Change, Commit, id_text
+from perdure.missing import MISSING
+from perdure.model import UNTIL, Change, Commit, id_text
 
 LINES_MAX = 6
 """Lines of changes under a commit in a log without -p."""

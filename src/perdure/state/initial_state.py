@@ -8,7 +8,7 @@ from perdure.core.schema.schema import Schema
 from perdure.core.schema.value_digest import class_label
 from perdure.core.values.plain_values import Plain
 from perdure.errors import SchemaError, Unstorable
-from perdure.model import MISSING
+from perdure.missing import MISSING
 
 
 def initial_state(schema: Schema[Any], given: Any, agent: str) -> Plain:

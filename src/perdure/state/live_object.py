@@ -10,7 +10,7 @@ from perdure.core.schema.schema import Schema, TypedPlan
 from perdure.core.values.ops import Op
 from perdure.core.values.plain_values import Plain
 from perdure.errors import Drifted, SchemaError
-from perdure.model import MISSING
+from perdure.missing import MISSING
 
 T = TypeVar("T")
 

@@ -15,7 +15,8 @@ from msgspec import Struct
 from perdure.core.draft.draft import Recording
 from perdure.core.schema.schema import TypedPlan
 from perdure.core.values.plain_values import Plain
-from perdure.model import MISSING, Commit
+from perdure.missing import MISSING
+from perdure.model import Commit
 from perdure.state.others_commits import MOVES
 from perdure.state.working_copy import WorkingCopy
 from perdure.storage.log.reader import Folded

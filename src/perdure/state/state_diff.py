@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from perdure.core.values.plain_values import Path, Plain, format_path, same, shared_keys
-from perdure.model import MISSING, Change
+from perdure.missing import MISSING
+from perdure.model import Change
 
 
 def changes(before: Plain, after: Plain, path: Path = ()) -> Iterator[Change]:

@@ -20,7 +20,8 @@ from perdure.core.values.diff import diff
 from perdure.core.values.ops import Op
 from perdure.core.values.plain_values import Plain, copy
 from perdure.errors import PerdureError
-from perdure.model import MAIN, MISSING, AgentInfo, Cause, Commit
+from perdure.missing import MISSING
+from perdure.model import MAIN, AgentInfo, Cause, Commit
 from perdure.state import not_found, refused_calls
 from perdure.state.context import Context
 from perdure.state.flow import Flow, drive

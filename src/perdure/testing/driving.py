@@ -15,7 +15,8 @@ from perdure.engine.dispatch.drive_end import End, FinishedMeanwhileError
 from perdure.engine.dispatch.runner import Runner
 from perdure.engine.functions.agent_functions import spec_of
 from perdure.errors import PerdureError
-from perdure.model import FINISHED, MISSING, RunInfo
+from perdure.missing import MISSING
+from perdure.model import FINISHED, RunInfo
 from perdure.state.initial_state import default_state
 from perdure.storage.capabilities import Backend
 from perdure.store import Options, Store

@@ -18,7 +18,7 @@ from perdure.core.values.plain_values import Plain
 from perdure.core.values.plain_values import same as equal
 from perdure.engine.journal.ledger import EffectInfo
 from perdure.engine.journal.scopes import scope_of
-from perdure.model import MISSING
+from perdure.missing import MISSING
 from perdure.private import new_folder
 from perdure.testing.boundaries import BOUNDARIES_MAX, run_with_kills
 from perdure.testing.driving import refuse_in_a_loop, refuse_without_state

@@ -21,7 +21,7 @@ from perdure.engine.functions.decorators import MARK, Recorded
 from perdure.engine.functions.run_lookup import take_any
 from perdure.engine.journal.values import is_async
 from perdure.errors import PerdureError, StoreUnavailable
-from perdure.model import MISSING
+from perdure.missing import MISSING
 from perdure.private import make_file
 from perdure.storage.capabilities import Backend
 from perdure.testing.boundaries import WRITES, Counter

@@ -22,7 +22,8 @@ from perdure.engine.functions.run_lookup import take_any
 from perdure.engine.journal.prepared_replies import Fakes
 from perdure.engine.journal.prepared_replies import Played as Given
 from perdure.engine.journal.scopes import scope_of
-from perdure.model import MISSING, Commit
+from perdure.missing import MISSING
+from perdure.model import Commit
 from perdure.state.snapshot_policy import SnapshotPolicy
 from perdure.storage.memory.backend import MemoryBackend
 from perdure.testing.clock import Clock

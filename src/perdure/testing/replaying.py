@@ -34,7 +34,8 @@ from perdure.engine.journal.release_order import PROVEN_S
 from perdure.engine.journal.scopes import Scope
 from perdure.engine.journal.values import binding_of, label, parameters_of, preview
 from perdure.errors import NeedsAttention, NotFound, PerdureError, RunInterrupted
-from perdure.model import MISSING, Commit, RunInfo
+from perdure.missing import MISSING
+from perdure.model import Commit, RunInfo
 from perdure.state.snapshot_policy import SnapshotPolicy
 from perdure.storage.log.reader import Folded, LogReader
 from perdure.storage.memory.backend import MemoryBackend

@@ -21,7 +21,8 @@ from perdure.engine.functions.run_lookup import take_any
 from perdure.engine.journal.ledger import EffectInfo
 from perdure.engine.journal.replay import NOT_DONE
 from perdure.errors import NeedsAttention, PerdureError
-from perdure.model import FINISHED, MISSING, RunInfo, from_micros
+from perdure.missing import MISSING
+from perdure.model import FINISHED, RunInfo, from_micros
 from perdure.private import make_file
 from perdure.storage.capabilities import Backend
 from perdure.storage.locate import locate

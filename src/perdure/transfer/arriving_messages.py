@@ -14,7 +14,8 @@ from msgspec.structs import replace
 
 from perdure.core.arguments.bounds import message_key
 from perdure.core.format.records import Finished, Record, RunCancelled, Started, WaitEnded
-from perdure.model import FINISHED, MISSING, Commit, Message, RunInfo
+from perdure.missing import MISSING
+from perdure.model import FINISHED, Commit, Message, RunInfo
 from perdure.storage.capabilities import Backend, RunQuery
 from perdure.storage.log.reader import LogReader
 

@@ -17,7 +17,8 @@ from msgspec.structs import replace
 from perdure.core.arguments.bounds import NAME_MAX
 from perdure.core.format import chain
 from perdure.errors import Conflict, Corrupt, NotFound, UnsupportedFormat
-from perdure.model import MISSING, AgentInfo, Message, from_micros
+from perdure.missing import MISSING
+from perdure.model import AgentInfo, Message, from_micros
 from perdure.storage.answers import Standing
 from perdure.storage.capabilities import Backend, Sent
 from perdure.storage.standing import Aside, ClosedError, Kind, OvertakenError, Why, read_why

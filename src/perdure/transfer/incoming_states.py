@@ -13,7 +13,8 @@ from perdure.core.values import ops
 from perdure.core.values.ops import OpError
 from perdure.core.values.plain_values import Plain, copy
 from perdure.errors import Corrupt
-from perdure.model import MISSING, Commit
+from perdure.missing import MISSING
+from perdure.model import Commit
 from perdure.storage.retention import last_standing
 from perdure.system import shell
 

@@ -14,7 +14,8 @@ from itertools import islice
 from perdure.core.format import chain
 from perdure.core.format.records import Checkpoint, Named
 from perdure.errors import Conflict, Corrupt, PerdureError
-from perdure.model import MISSING, UNFINISHED, AgentInfo, Cause, from_micros
+from perdure.missing import MISSING
+from perdure.model import UNFINISHED, AgentInfo, Cause, from_micros
 from perdure.retention.trimming import carry_out
 from perdure.state.runs.run_rows import RunRows
 from perdure.storage.appending import Append

@@ -21,7 +21,8 @@ from perdure.core.format.records import Record
 from perdure.core.values import codec
 from perdure.core.values.plain_values import Plain
 from perdure.errors import Conflict, Corrupt, NotFound
-from perdure.model import MAIN, MISSING, Cause, Commit, Message, RunInfo, Verified, id_text
+from perdure.missing import MISSING
+from perdure.model import MAIN, Cause, Commit, Message, RunInfo, Verified, id_text
 from perdure.state.commit_lookup import resolve
 from perdure.state.context import Context
 from perdure.state.runs.parentage import args_of_start

@@ -15,7 +15,8 @@ from perdure.core.format import chain
 from perdure.core.format.records import Named
 from perdure.core.values.plain_values import Plain, copy, same
 from perdure.errors import Corrupt, NotFound, PerdureError
-from perdure.model import MISSING, AgentInfo, Commit, RunInfo, Verified, id_text
+from perdure.missing import MISSING
+from perdure.model import AgentInfo, Commit, RunInfo, Verified, id_text
 from perdure.retention.purging import verify_grave
 from perdure.state.agent_names import Names
 from perdure.state.checkpoints import state_hash

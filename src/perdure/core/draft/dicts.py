@@ -20,7 +20,7 @@ from perdure.core.types.nodes import DictNode, Walker
 from perdure.core.types.objects import ObjectNode
 from perdure.core.values.plain_values import stored
 from perdure.errors import SchemaError
-from perdure.model import MISSING
+from perdure.missing import MISSING
 
 
 class _View:

@@ -37,7 +37,7 @@ from perdure.core.values.ops import (
 )
 from perdure.core.values.plain_values import Path, Plain, copy, same
 from perdure.errors import Conflict, SchemaError
-from perdure.model import MISSING
+from perdure.missing import MISSING
 
 Session.kinds.update({dict: DraftDict, list: DraftList, set: DraftSet})
 Session.kind_of_object = staticmethod(kind_of_object)

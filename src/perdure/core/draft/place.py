@@ -18,7 +18,7 @@ from perdure.core.types.typed_copies import Copies
 from perdure.core.types.unions import UnionNode
 from perdure.core.values.plain_values import SCALARS, Path, Plain, format_path
 from perdure.errors import SchemaError
-from perdure.model import MISSING
+from perdure.missing import MISSING
 
 
 class Place:

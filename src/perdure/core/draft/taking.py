@@ -15,7 +15,7 @@ from perdure.core.schema.schema import take_at
 from perdure.core.types.nodes import LeafNode
 from perdure.core.values.plain_values import Path, Plain
 from perdure.errors import SharedValue
-from perdure.model import MISSING
+from perdure.missing import MISSING
 
 
 class Leaving:

@@ -8,7 +8,7 @@ from operator import is_not
 from typing import Any
 
 from perdure.core.values.plain_values import Plain, same
-from perdure.model import MISSING
+from perdure.missing import MISSING
 
 Done = tuple[Any, ...]
 """One change: what it did, the container that it did it to, and what undoes it."""

@@ -11,7 +11,7 @@ from perdure.core.types.nodes import AnyNode, Node, Walker
 from perdure.core.types.objects import ObjectNode, is_default, same_order
 from perdure.core.values.plain_values import SCALARS, Path, Plain, format_path, mark, same
 from perdure.errors import PerdureError
-from perdure.model import MISSING
+from perdure.missing import MISSING
 
 CHANGED = "changed in memory only"
 NOT_LOGGED = "in memory only"

@@ -7,7 +7,7 @@ from typing import Any
 from perdure.core.types.nodes import DictNode, Node
 from perdure.core.types.objects import ObjectNode
 from perdure.core.values.plain_values import SCALARS
-from perdure.model import MISSING
+from perdure.missing import MISSING
 
 
 def carry_over(node: Node, old: Any, new: Any) -> None:

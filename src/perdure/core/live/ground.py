@@ -20,7 +20,7 @@ from perdure.core.values.ops import Delete, Increment, Op, Set, TextSplice
 from perdure.core.values.plain_values import SCALARS, Path, Plain, format_path, look_up, same
 from perdure.core.values.shifted_places import Paths
 from perdure.errors import Drifted, SchemaError, Unstorable
-from perdure.model import MISSING
+from perdure.missing import MISSING
 
 AT_A_KEY = frozenset({Set, Delete, TextSplice, Increment})
 """Ops that change what stands at the end of their path; the others change the container there."""

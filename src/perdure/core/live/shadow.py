@@ -11,7 +11,7 @@ from typing import Any
 from perdure.core.types.nodes import DictNode, Node
 from perdure.core.types.objects import ObjectNode
 from perdure.core.values.plain_values import Path
-from perdure.model import MISSING
+from perdure.missing import MISSING
 
 
 class Shadow:

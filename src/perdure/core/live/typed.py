@@ -34,7 +34,7 @@ from perdure.core.values.ops import (
 )
 from perdure.core.values.plain_values import SCALARS, Path, Plain, look_up, same
 from perdure.errors import Drifted, SchemaError, Unstorable
-from perdure.model import MISSING
+from perdure.missing import MISSING
 from perdure.system.user_errors import of_code
 
 _BEGIN = itemgetter(0)

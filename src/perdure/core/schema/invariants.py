@@ -14,7 +14,7 @@ from perdure.core.arguments.exact_types import is_a
 from perdure.core.arguments.names import shown
 from perdure.core.values.plain_values import Path, format_path
 from perdure.errors import SchemaError, UnknownZone
-from perdure.model import MISSING
+from perdure.missing import MISSING
 from perdure.system.user_errors import of_code
 
 F = TypeVar("F", bound=Callable[..., Any])

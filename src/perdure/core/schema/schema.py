@@ -28,7 +28,7 @@ from perdure.core.types.unknown_fields import keep, keep_unknown, unknown
 from perdure.core.values.ops import Append, Op
 from perdure.core.values.plain_values import Path, Plain, format_path, same
 from perdure.errors import Drifted, SchemaError, UnknownZone, Unstorable
-from perdure.model import MISSING
+from perdure.missing import MISSING
 from perdure.system import shell
 from perdure.system.cached import cached
 

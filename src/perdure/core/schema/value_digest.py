@@ -35,7 +35,7 @@ from perdure.core.types.validation import text_types
 from perdure.core.values import codec
 from perdure.core.values.plain_values import SCALARS, STEADY, Plain, check_zone, take
 from perdure.errors import PerdureError, Unstorable
-from perdure.model import MISSING
+from perdure.missing import MISSING
 from perdure.system.user_errors import check_own
 
 KEY = "__perdure_key__"

@@ -22,7 +22,7 @@ from perdure.core.types.pydantic_hooks import asks_around, looks_around
 from perdure.core.types.slots import content_of, slots_of
 from perdure.core.types.thawed_validators import thawed
 from perdure.errors import SchemaError
-from perdure.model import MISSING
+from perdure.missing import MISSING
 from perdure.system.cached import cached
 
 

@@ -21,7 +21,7 @@ from perdure.core.types.objects import ObjectNode
 from perdure.core.types.unions import UnionNode
 from perdure.core.values.plain_values import SCALARS, Path, changed, format_path, same
 from perdure.errors import Unstorable
-from perdure.model import MISSING
+from perdure.missing import MISSING
 
 _CONTAINERS = (list, tuple, set, frozenset, dict)
 

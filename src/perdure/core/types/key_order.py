@@ -13,7 +13,7 @@ from perdure.core.types.nodes import DictNode, ListNode, Node, TupleNode
 from perdure.core.types.objects import ObjectNode
 from perdure.core.types.validation import Place, PydanticEngine
 from perdure.core.values.plain_values import Path
-from perdure.model import MISSING
+from perdure.missing import MISSING
 
 
 class OrderKeeping(PydanticEngine):

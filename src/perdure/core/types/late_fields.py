@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from perdure.model import MISSING
+from perdure.missing import MISSING
 from perdure.system.user_errors import check_own
 
 

@@ -19,7 +19,7 @@ from perdure.core.values.plain_values import (
     same,
 )
 from perdure.errors import SchemaError
-from perdure.model import MISSING
+from perdure.missing import MISSING
 from perdure.system.cached import cached
 from perdure.system.user_errors import of_code
 

@@ -11,7 +11,7 @@ from perdure.core.types.nodes import Copied, DictNode, ListNode, Node, TupleNode
 from perdure.core.types.objects import ObjectNode
 from perdure.core.types.unknown_fields import Known, keep, keep_unknown
 from perdure.core.values.plain_values import Path, Plain, copy, look_up
-from perdure.model import MISSING
+from perdure.missing import MISSING
 
 
 class Copies:

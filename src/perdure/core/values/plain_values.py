@@ -14,7 +14,7 @@ from uuid import UUID
 
 from perdure.core.values import zones
 from perdure.errors import SharedValue, Unstorable
-from perdure.model import MISSING
+from perdure.missing import MISSING
 
 Plain = Any
 """A plain value. Not spelt out as a recursive type: checkers choke on it, `take` does the check."""

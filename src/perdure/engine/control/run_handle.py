@@ -36,7 +36,8 @@ from perdure.errors import (
     TimedOut,
     UnsupportedFormat,
 )
-from perdure.model import MISSING, Cause, Commit, Message, RunInfo, RunStatus
+from perdure.missing import MISSING
+from perdure.model import Cause, Commit, Message, RunInfo, RunStatus
 from perdure.state.context import Context
 from perdure.state.runs.family_messages import to_family
 from perdure.state.runs.run_rows import FINISHED, row_text

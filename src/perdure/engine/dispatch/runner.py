@@ -19,7 +19,8 @@ from perdure.engine.execution.wakeups import POLL_S, Wakeups
 from perdure.engine.functions.orders import Order, refuse_others
 from perdure.engine.journal.effects import drive
 from perdure.errors import Fenced, PerdureError
-from perdure.model import MISSING, Message, RunInfo
+from perdure.missing import MISSING
+from perdure.model import Message, RunInfo
 from perdure.state.context import Context
 from perdure.state.runs.run_rows import FINISHED
 from perdure.storage.capabilities import RunQuery, Sent

@@ -11,7 +11,8 @@ from perdure.engine.execution.current_run import current
 from perdure.engine.execution.execution import Execution
 from perdure.engine.journal.leaving import Drained, is_drained
 from perdure.errors import Fenced, OutsideRun, TimedOut
-from perdure.model import MISSING, Cause
+from perdure.missing import MISSING
+from perdure.model import Cause
 from perdure.storage.appending import Riders
 
 

@@ -39,7 +39,7 @@ from perdure.engine.journal.waits import (
     with_timeout,
 )
 from perdure.errors import SchemaError
-from perdure.model import MISSING
+from perdure.missing import MISSING
 from perdure.state.event_loop.delayed_cancel import Told
 from perdure.visible import visible
 

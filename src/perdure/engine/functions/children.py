@@ -23,7 +23,8 @@ from perdure.engine.journal.run_log import reader_of
 from perdure.engine.journal.values import binding_of, preview, results_of
 from perdure.engine.journal.waits import ChildEnd, Wait, only, with_timeout
 from perdure.errors import Conflict, NeedsAttention, NotFound, PerdureError
-from perdure.model import MISSING, Message
+from perdure.missing import MISSING
+from perdure.model import Message
 from perdure.state.runs.family_messages import agent_of, begin_of
 from perdure.state.runs.parentage import Origin
 from perdure.storage.appending import Riders

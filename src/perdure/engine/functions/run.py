@@ -36,7 +36,8 @@ from perdure.engine.journal.waits import (
     with_timeout,
 )
 from perdure.errors import SchemaError
-from perdure.model import MISSING, from_micros
+from perdure.missing import MISSING
+from perdure.model import from_micros
 from perdure.system.holders import End, Span, ends_block, first_frame, span_of
 from perdure.system.locks import LOOK_MAX_S
 from perdure.system.user_errors import of_code

@@ -34,7 +34,7 @@ from perdure.core.schema.value_digest import (
 from perdure.core.values import codec
 from perdure.core.values.plain_values import take
 from perdure.errors import NeedsAttention, PerdureError, Unstorable
-from perdure.model import MISSING
+from perdure.missing import MISSING
 from perdure.system.user_errors import check_own
 
 SELF = "self"

@@ -40,7 +40,7 @@ from perdure.errors import (
     TimedOut,
     Unstorable,
 )
-from perdure.model import MISSING
+from perdure.missing import MISSING
 from perdure.storage.appending import Riders
 from perdure.system import shell
 from perdure.system.user_errors import of_code

@@ -20,7 +20,7 @@ from perdure.core.types.nodes import isolate
 from perdure.core.values import codec
 from perdure.core.values.plain_values import SCALARS, Plain, take
 from perdure.errors import SchemaError, Unstorable
-from perdure.model import MISSING
+from perdure.missing import MISSING
 from perdure.system.user_errors import check_own
 
 T = TypeVar("T")

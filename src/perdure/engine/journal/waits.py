@@ -32,7 +32,8 @@ from perdure.engine.journal.effects import (
 from perdure.engine.journal.failures import rebuild_error
 from perdure.engine.journal.question_digest import digests_of, in_full, in_short, json_schema
 from perdure.errors import NeedsAttention, PerdureError, RunFailed, SchemaError, TimedOut
-from perdure.model import MISSING, UNTIL, from_micros
+from perdure.missing import MISSING
+from perdure.model import UNTIL, from_micros
 from perdure.state.runs.family_messages import CHILD
 from perdure.storage.appending import Riders
 from perdure.visible import visible

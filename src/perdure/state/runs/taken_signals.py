@@ -26,7 +26,8 @@ from perdure.core.format.records import (
 )
 from perdure.core.format.rows import check_message
 from perdure.errors import Unstorable
-from perdure.model import MICROS_MAX, MISSING, Commit, Message
+from perdure.missing import MISSING
+from perdure.model import MICROS_MAX, Commit, Message
 from perdure.state.runs.unused_signals import base_key, signal_names
 
 _Which = tuple[str, str]

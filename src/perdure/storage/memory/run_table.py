@@ -10,7 +10,8 @@ from msgspec.structs import replace
 
 from perdure.core.arguments.names import incarnation_of
 from perdure.core.values import codec
-from perdure.model import FINISHED, MISSING, UNFINISHED, Message, MessageKind, RunInfo
+from perdure.missing import MISSING
+from perdure.model import FINISHED, UNFINISHED, Message, MessageKind, RunInfo
 from perdure.storage.answers import Mail
 from perdure.storage.appending import Refused
 from perdure.storage.capabilities import RunQuery, Sent

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any, TypeVar
 
-from perdure.model import MISSING
+from perdure.missing import MISSING
 
 T = TypeVar("T")
 

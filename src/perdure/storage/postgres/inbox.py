@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from msgspec.structs import replace
 
 from perdure.core.values import codec
-from perdure.model import MISSING, Message
+from perdure.missing import MISSING
+from perdure.model import Message
 from perdure.storage.answers import Standing
 from perdure.storage.appending import Refused
 from perdure.storage.capabilities import Sent

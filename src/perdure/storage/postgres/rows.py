@@ -7,7 +7,8 @@ from typing import Any
 import msgspec
 from psycopg.pq.abc import PGresult
 
-from perdure.model import MISSING, Checkpoint, Message, RunInfo
+from perdure.missing import MISSING
+from perdure.model import Checkpoint, Message, RunInfo
 from perdure.storage.appending import Ref, Refused
 from perdure.storage.cells import checkpoint_of, value_of
 from perdure.storage.postgres.wire import TRUE, to_number, to_text

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from perdure.core.values import codec
-from perdure.model import MISSING, Message
+from perdure.missing import MISSING
+from perdure.model import Message
 from perdure.storage.answers import Standing
 from perdure.storage.appending import Appended
 from perdure.storage.capabilities import Shipment

@@ -7,7 +7,8 @@ from msgspec.structs import replace
 
 from perdure.core.arguments.names import incarnation_of
 from perdure.core.values import codec
-from perdure.model import FINISHED, MISSING, Message
+from perdure.missing import MISSING
+from perdure.model import FINISHED, Message
 from perdure.storage.answers import Mail
 from perdure.storage.appending import Refused
 from perdure.storage.capabilities import Sent

@@ -14,7 +14,8 @@ import apsw
 import msgspec
 
 from perdure.core.values import codec
-from perdure.model import MISSING, Checkpoint, Message, RunInfo
+from perdure.missing import MISSING
+from perdure.model import Checkpoint, Message, RunInfo
 from perdure.storage.appending import Ref
 from perdure.storage.cells import checkpoint_of, value_of
 from perdure.storage.port import StoredCommit

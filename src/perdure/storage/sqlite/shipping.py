@@ -8,7 +8,8 @@ import apsw
 from msgspec.structs import replace
 
 from perdure.core.values import codec
-from perdure.model import MISSING, Message
+from perdure.missing import MISSING
+from perdure.model import Message
 from perdure.storage.appending import Append, Appended
 from perdure.storage.capabilities import Shipment
 from perdure.storage.clocks import Clock

@@ -12,7 +12,8 @@ import pytest
 from msgspec.structs import replace
 
 from perdure.errors import PerdureError
-from perdure.model import MISSING, Message, MessageKind
+from perdure.missing import MISSING
+from perdure.model import Message, MessageKind
 from perdure.storage.appending import Append, Appended, Refused
 from perdure.storage.capabilities import INBOX, RUN_ROWS, Backend, RunQuery, Sent
 from perdure.testing.pen import Contract, Pen, a_run, fields, needs, refused

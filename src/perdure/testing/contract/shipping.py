@@ -10,7 +10,8 @@ import pytest
 from msgspec.structs import replace
 
 from perdure.errors import Conflict, NotFound, PerdureError
-from perdure.model import MISSING, Lease, Message
+from perdure.missing import MISSING
+from perdure.model import Lease, Message
 from perdure.storage.answers import Standing
 from perdure.storage.appending import Append, Appended, StoredSnapshot
 from perdure.storage.capabilities import (
