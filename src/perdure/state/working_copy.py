@@ -48,9 +48,8 @@ class WorkingCopy(Generic[T]):
         self, context: Context, name: str, schema: Schema[T], branch: str, initial: Any = MISSING,
         incarnation: int | None = None, reads: Reads | None = None,
     ) -> None:  # fmt: skip
-        self.context = context
+        self.context, self.name = context, name
         self._reads: Reads = reads or context.backend
-        self.name = name
         self.schema, self._own = schema, (schema.id, schema.version)
         self.branch = branch
         self.lock = ReentrantLock()

@@ -63,8 +63,7 @@ class Replayed(Struct, frozen=True):
         result: what the function returned; MISSING where it raised, or did not come to an end.
         error: the exception that it ended with, as it had.
         drift: the first difference from what is recorded; None: there is none.
-        goes_on: where the record ends and the run would go on live, which it does not here; empty
-            where the run is finished.
+        goes_on: where the record ends and the run would go on live; empty: the run is finished.
         calls: how many recorded calls, waits and edits the function came to.
     """
 
