@@ -192,6 +192,7 @@ class Agent(Generic[T]):
             nothing changed.
 
         Raises:
+            SchemaError, StoreUnavailable: as `edit`.
             Conflict: after 100 tries, with growing pauses; or the key was used for something
                 else, an executor has the branch, an edit is open, or `fn` raised it.
             TypeError: `fn` is a coroutine function, or returned a new state and did not change
@@ -329,7 +330,7 @@ class Agent(Generic[T]):
         return resolve(self._working.reader, self.branch_name, where)
 
     def diff(self, a: Where, b: Where) -> list[Change]:
-        """What differs between two states, path by path."""
+        """What differs between two states, path by path. Raises as `at` does."""
         reader = self._working.reader
         old, new = reader.fold(self._resolve(a)), reader.fold(self._resolve(b))
         return list(changes(old.state, new.state))
@@ -471,7 +472,7 @@ class Agent(Generic[T]):
         )
 
     def adopt(self, branch: str, *, cancel_run: bool = False) -> BranchMove:
-        """Make another branch's head the state of this one, as a new commit; see `rollback`."""
+        """Make another branch's head the state of this one, as a commit. Raises as `rollback`."""
         return self._do(self._adopting(branch, cancel_run))
 
     def _adopting(self, branch: str, cancel_run: bool) -> Flow[BranchMove]:

@@ -18,6 +18,7 @@ class PerdureError(Exception):
     """The root of the tree.
 
     Attributes:
+        problem: what failed, in words.
         target: what the operation was about, e.g. ``agent 'ticket-42', branch 'main'``.
         hint: what the reader can do about it; empty where there is nothing.
         retry: whether the same call may succeed when it is simply made again.
@@ -53,15 +54,24 @@ class Fenced(PerdureError):
 
 
 class InDoubt(PerdureError):
-    """A tool call has an intent and no outcome: nobody knows whether it took effect (I5)."""
+    """A tool call has an intent and no outcome: nobody knows whether it took effect (I5).
+
+    Raised in the agent function with ``on_crash="fail"``. Find out in the world what became of it.
+    """
 
 
 class NeedsAttention(PerdureError):
-    """A run stopped for a reason that a person must settle; the hint names the way out (I8)."""
+    """A run stopped for a reason that a person must settle; the hint names the way out (I8).
+
+    Nothing is lost: the run goes on from there by `RunHandle.settle` or `RunHandle.resume`.
+    """
 
 
 class RunFailed(PerdureError):
-    """The agent function of a run raised; recorded, and raised again for whoever asks later."""
+    """A run was cancelled, or ended with what is no `Exception`; start another under a new key.
+
+    Where its function raised an exception, that is raised for whoever asks, not this.
+    """
 
 
 class CallFailed(PerdureError):
@@ -112,19 +122,31 @@ class UnsupportedFormat(PerdureError):
 
 
 class SchemaError(PerdureError):
-    """A value does not fit the state schema, or breaks an invariant; names its path."""
+    """A value does not fit the state schema, or breaks an invariant; names its path.
+
+    Nothing was written.
+    """
 
 
 class Unstorable(SchemaError, TypeError):
-    """A value of a kind that would not come back as it was (I12); names its path."""
+    """A value of a kind that would not come back as it was (I12); names its path.
+
+    Nothing was written. Store plain data, declare a type for it, or mark it `Ephemeral`.
+    """
 
 
 class SharedValue(SchemaError):
-    """One mutable value would stand at two places of the state, or inside itself."""
+    """One mutable value would stand at two places of the state, or inside itself.
+
+    Nothing was written. Store a copy, or an id.
+    """
 
 
 class Drifted(SchemaError):
-    """`agent.state` was changed outside `edit` at a path that this edit touches."""
+    """`agent.state` was changed outside `edit` at a path that this edit touches.
+
+    Nothing was written. `Agent.refresh` drops that change.
+    """
 
 
 class UnknownZone(PerdureError):
@@ -148,7 +170,10 @@ class UnknownZone(PerdureError):
 
 
 class GuardMismatch(PerdureError):
-    """What a checkpoint recorded of its surroundings differs from what is there now."""
+    """What a checkpoint recorded of its surroundings differs from what is there now.
+
+    Raised with ``strict=True`` only; without, see `AgentAt.mismatches`.
+    """
 
 
 class NotFound(PerdureError, LookupError):
@@ -178,7 +203,11 @@ class TimedOut(PerdureError):
 
 
 class OutsideRun(PerdureError):
-    """A tool was called where no run can be seen, in a process that is driving runs."""
+    """A tool was called where no run can be seen, in a process that is driving runs.
+
+    It was not called. `Run.map` and `Run.executor` take the run along to other threads;
+    `unrecorded` says that one means it.
+    """
 
 
 class RunInterrupted(BaseException):

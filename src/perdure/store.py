@@ -118,7 +118,8 @@ def _statuses(given: Sequence[RunStatus]) -> list[RunStatus]:
 
 
 class Store:
-    """An open store. Safe to share between threads; close it, or use it in a ``with``."""
+    """An open store. Safe to share between threads; close it, or use it in a ``with``. All
+    that is read or written may raise `StoreUnavailable` and `Corrupt`."""
 
     def __init__(
         self,

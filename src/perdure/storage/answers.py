@@ -68,7 +68,13 @@ def serves_text(serves: Serves) -> str:
 
 
 class Sizes(Struct):
-    """Bytes kept for one agent, or for all."""
+    """Bytes kept for one agent, or for all.
+
+    Attributes:
+        leaves: parts of long lists, which snapshots share.
+        file_bytes: of all files of the store, also where one agent was asked for.
+        extra: what else the backend says, by its own names.
+    """
 
     commits: int = 0
     header_bytes: int = 0

@@ -88,6 +88,7 @@ class RunHandle(Generic[R]):
 
     @property
     def status(self) -> RunStatus:
+        """As `info` has it; see there for the errors."""
         return self.info.status
 
     def result(self, timeout: timedelta | float | None = None) -> R:

@@ -63,6 +63,7 @@ class Run(Generic[T]):
 
     @property
     def id(self) -> str:
+        """Names the run in its store: agent, function and key, e.g. ``ticket-42/support/main``."""
         return self._execution.id
 
     @property
