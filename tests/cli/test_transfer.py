@@ -13,6 +13,7 @@ import pytest
 
 import perdure
 from perdure.state.runs.run_rows import RunRows
+from perdure.storage.appending import Outcome
 from perdure.storage.sqlite import append as sqlite_append
 from tests.cli.operator import Operator, failing, support
 
@@ -207,16 +208,16 @@ def test_a_full_disk_in_the_middle_leaves_nothing(
     true prefix. All commits go into one transaction."""
     path = export.with_name("full.db")
     perdure.open(path).close()
-    real, left = sqlite_append._append_extras, 5
+    real, left = sqlite_append._append, 5
 
-    def full(*args: Any) -> None:
+    def full(*args: Any, **more: Any) -> Outcome:
         nonlocal left
         left -= 1
         if left == 0:
             raise perdure.StoreUnavailable("the disk is full")
-        real(*args)
+        return real(*args, **more)
 
-    monkeypatch.setattr(sqlite_append, "_append_extras", full)
+    monkeypatch.setattr(sqlite_append, "_append", full)
     code, _ = Operator(path).refused("import", str(export))
     assert code == 6
     monkeypatch.undo()

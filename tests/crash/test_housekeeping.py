@@ -102,11 +102,10 @@ def test_commits_do_not_each_wait_for_somebody_who_reads_for_long(
     monkeypatch.setattr(housekeeper, "_kick", lambda: True)  # the test does its work
     kicks, pages = 0, 0
 
-    def told(_: apsw.Connection, __: str, number: int) -> int:
+    def told(told_by: apsw.Connection, name: str, number: int) -> int:
         nonlocal pages
         pages = number
-        housekeeper.wal_grew(number)
-        return apsw.SQLITE_OK
+        return housekeeper.wal_grew(told_by, name, number)
 
     writer.set_wal_hook(told)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from operator import attrgetter
 from typing import Any, Literal
 
 from msgspec import Struct, field
@@ -86,14 +87,12 @@ class Riders(Struct, frozen=True):
     read_to: Mapping[str, int] = {}
     trims: int | None = None
 
-    @property
-    def is_bare(self) -> bool:
-        """Whether nothing is to be done beside writing the commit itself."""
-        return self.trims is None and not any(getattr(self, name) for name in _BESIDE)
-
 
 NOTHING = Riders()
-_BESIDE = {*Riders.__struct_fields__} - {"records", "sync", "purge", "read_to", "trims"}
+_beside = attrgetter(
+    *({*Riders.__struct_fields__} - {"records", "sync", "purge", "read_to", "trims"})
+)
+"""Of riders, all that is to be done beside writing the commit itself."""
 
 
 def together(parts: Sequence[Riders]) -> Riders:
@@ -149,9 +148,19 @@ class Append(Struct):
     awaited: bool = False
 
     @property
+    def is_plain(self) -> bool:
+        """True as of most commits: its branch is there, and there is nothing beside it to do."""
+        riders = self.riders
+        if riders is not NOTHING and (riders.trims is not None or any(_beside(riders))):
+            return False
+        if self.no is None or self.expected is None:
+            return False
+        return not (self.then or self.epoch_min) and self.snapshot is None
+
+    @property
     def sync(self) -> bool:
         """Whether it, or one that follows it, is to be durable before it is answered."""
-        return self.riders.sync or any(one.riders.sync for one in self.then)
+        return self.riders.sync or (bool(self.then) and any(one.riders.sync for one in self.then))
 
 
 class Appended(Struct, frozen=True):

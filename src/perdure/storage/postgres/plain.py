@@ -26,11 +26,7 @@ TYPES = (BOOL, BIGINT, BIGINT, BIGINT, BIGINT, TEXT, BYTEA, BYTEA, BYTEA)
 
 
 def is_plain(item: Append) -> bool:
-    if item.expected is None or item.no is None or not item.riders.is_bare:
-        return False
-    if item.then or item.snapshot or item.epoch_min:
-        return False
-    return commit_id(item.before) == item.prev
+    return item.is_plain and commit_id(item.before) == item.prev
 
 
 def write(

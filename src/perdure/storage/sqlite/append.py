@@ -29,12 +29,15 @@ from perdure.storage.sqlite.rows import (
     place,
     run,
 )
+from perdure.storage.sqlite.statements import statements
 
 Heads = Mapping[int, tuple[int, bytes]]
 """By agent number, seq and id of the last commit that the connection itself brought in: the log has
 it, and nobody can put another one there (I3)."""
 
 NO_HEADS: Heads = {}
+
+_sql = statements()
 
 
 def append(db: apsw.Connection, item: Append, clock: Clock, heads: Heads = NO_HEADS) -> Outcome:
@@ -66,10 +69,48 @@ def _append_whole(db: apsw.Connection, item: Append, clock: Clock) -> Outcome:
     return outcome
 
 
-def _append(db: apsw.Connection, item: Append, clock: Clock, heads: Heads) -> Outcome:
-    if item.riders.key is None or item.no is None:
-        return _append_new(db, item, clock, heads)
-    no, key = item.no, item.riders.key[0]
+def _append(
+    db: apsw.Connection, item: Append, clock: Clock, heads: Heads, *, key_taken: bool = False
+) -> Outcome:
+    no, plain = item.no, item.is_plain
+    if not plain:
+        if item.riders.key is not None and no is not None and not key_taken:
+            return _append_once(db, item, no, clock, heads)
+        refused = _refusal(db, item)
+        if refused:
+            return refused
+    if no is None:
+        no = int(run(db, "add_agent", (item.agent, item.incarnation))[0][0])
+    at, execute = place(no, item.seq), db.execute
+    if item.expected is not None:
+        wanted = (no, item.branch, item.seq, item.expected, item.epoch, at - 1)
+        if item.riders.holder is None:
+            execute(_sql["claim_head"], wanted)
+        else:
+            execute(_sql["claim_free_head"], (*wanted, item.riders.holder))
+        if not db.changes():
+            return _diagnose(db, item, no)
+    # I3: it links to the commit before its place, and the place is free.
+    before = item.seq - 1
+    links = heads.get(no) == (before, item.prev) or not before or _is_id(db, at - 1, item.prev)
+    if links:
+        execute(_sql["add_commit"], (at, item.header, item.payload))
+    if not links or not db.changes():
+        if item.expected is not None:
+            taken = item.riders.holder is not None
+            do(db, "put_back_head", (no, item.branch, item.expected, taken))
+        return Refused("stale")
+    if item.expected is None:
+        do(db, "add_branch", (no, item.branch, item.seq))
+    if not plain:
+        _append_extras(db, item, no, at, clock)
+    return Appended(no)
+
+
+def _append_once(db: apsw.Connection, item: Append, no: int, clock: Clock, heads: Heads) -> Outcome:
+    """One with an idempotency key: in if that was not used before."""
+    assert item.riders.key is not None
+    key = item.riders.key[0]
     # Taken before anything else: it is its own look whether somebody used it before.
     do(db, "take_key", (no, key, item.seq, item.riders.key[1]))
     if not db.changes():
@@ -77,7 +118,7 @@ def _append(db: apsw.Connection, item: Append, clock: Clock, heads: Heads) -> Ou
         return Refused("key", seq=seq, asked=asked)
     check_missing(db, "keys", no, key)
     try:
-        outcome = _append_new(db, item, clock, heads)
+        outcome = _append(db, item, clock, heads, key_taken=True)
     except apsw.ConstraintError:
         do(db, "put_back_key", (no, key))
         raise
@@ -86,49 +127,10 @@ def _append(db: apsw.Connection, item: Append, clock: Clock, heads: Heads) -> Ou
     return outcome
 
 
-def _append_new(db: apsw.Connection, item: Append, clock: Clock, heads: Heads) -> Outcome:
-    """One whose key, where it has one, was not used before."""
-    refused = _refusal(db, item)
-    if refused:
-        return refused
-    no = item.no
-    if no is None:
-        no = int(run(db, "add_agent", (item.agent, item.incarnation))[0][0])
-    at = place(no, item.seq)
-    if item.expected is not None:
-        wanted = (no, item.branch, item.seq, item.expected, item.epoch, at - 1)
-        if item.riders.holder is None:
-            do(db, "claim_head", wanted)
-        else:
-            do(db, "claim_free_head", (*wanted, item.riders.holder))
-        if not db.changes():
-            return _diagnose(db, item, no)
-    if not _take_place(db, item, at, heads.get(no)):
-        if item.expected is not None:
-            do(
-                db,
-                "put_back_head",
-                (no, item.branch, item.expected, item.riders.holder is not None),
-            )
-        return Refused("stale")
-    if item.expected is None:
-        do(db, "add_branch", (no, item.branch, item.seq))
-    _append_extras(db, item, no, at, clock)
-    return Appended(no)
-
-
-def _take_place(db: apsw.Connection, item: Append, at: int, head: tuple[int, bytes] | None) -> bool:
-    """I3: insert it if it links to the commit before its place, and the place is free."""
-    if item.seq > 1:
-        if head is not None and head[0] == item.seq - 1:
-            before = head[1]
-        else:
-            found = run(db, "find_header", (at - 1,))
-            before = chain.commit_id(found[0][0] if found else b"")
-        if before != item.prev:
-            return False
-    do(db, "add_commit", (at, item.header, item.payload))
-    return bool(db.changes())
+def _is_id(db: apsw.Connection, at: int, commit: bytes) -> bool:
+    """Whether a commit's id is that of what is at a place."""
+    found = run(db, "find_header", (at,))
+    return chain.commit_id(found[0][0] if found else b"") == commit
 
 
 def id_of(item: Append) -> bytes:

@@ -26,7 +26,6 @@ from perdure.storage.sqlite.executors import ExecutorLocks
 from perdure.storage.sqlite.faults import (
     FAILED,
     RESTORE,
-    MisplacedError,
     translate,
     unmasked,
     unread_page,
@@ -96,7 +95,7 @@ class SqliteBackend:
         self.url = f"sqlite:///{self.path}"
         self._locks = ExecutorLocks(self.path)
         self._sockets = Sockets(self.path, self._locks.dead)
-        self._clock = clock
+        self.now = clock
         self._writer = Writer(
             self.path, durability, vfs, create=create, checked=checked, clock=clock
         )
@@ -197,31 +196,14 @@ class SqliteBackend:
 
     def ref_at_hand(self, no: int, name: str) -> tuple[Ref | None] | None:
         """As `AtHand.ref_at_hand`."""
-        return self._at_hand(find_ref, no, name)
+        return self._writer.at_hand(find_ref, no, name)
 
     def _look_up(self, look: Callable[[apsw.Connection, *Asked], T], *asked: *Asked) -> T:
         """What a look at a row or two says: mostly it is who wrote last that asks."""
-        if (found := self._at_hand(look, *asked)) is not None:
+        if (found := self._writer.at_hand(look, *asked)) is not None:
             return found[0]
         with self._reading() as db:
             return look(db, *asked)
-
-    def _at_hand(
-        self, look: Callable[[apsw.Connection, *Asked], T], *asked: *Asked
-    ) -> tuple[T] | None:
-        """From the connection that writes, if it is free: it has the pages in memory, where any
-        other would have to read and check them anew. None: it is not."""
-        writer = self._writer
-        writer.check()
-        if writer.lock.try_take(_getframe()):
-            try:
-                if (at_rest := writer.at_rest) is not None:
-                    return (look(at_rest, *asked),)
-            except (apsw.Error, MisplacedError):
-                pass  # one that only reads asks again, and says what is wrong
-            finally:
-                writer.lock.give_back(_getframe())
-        return None
 
     def refs(self, no: int) -> list[Ref]:
         with self._reading() as db:
@@ -279,7 +261,7 @@ class SqliteBackend:
 
     def ship(self, shipment: Shipment) -> None:
         with self._alone(), self._transaction() as db:
-            shipping.ship(db, shipment, self._clock)
+            shipping.ship(db, shipment, self.now)
 
     # -- leases and executors --------------------------------------------------------------
 
@@ -440,9 +422,6 @@ class SqliteBackend:
         return Sizes(
             commits, headers, payloads, snapshots, manifests, len(ids), leaf_bytes, on_disk
         )
-
-    def now(self) -> int:
-        return self._clock()
 
     def close(self) -> None:
         self._sockets.close()

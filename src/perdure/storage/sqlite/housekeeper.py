@@ -36,6 +36,8 @@ class Housekeeper:
     """Started at its first task; `close` ends it. Failures are logged: the WAL still has it all.
 
     Attributes:
+        wal_pages: how many the WAL had at the last commit; 0: nobody knows yet.
+        flush_due: whether there are commits that were acknowledged before they were durable.
         close_left: closes the connections that calls left in a transaction. As long as those have
             one, no writer begins the WAL anew.
     """
@@ -56,9 +58,9 @@ class Housekeeper:
         self.close_left: Callable[[], None] = lambda: None
         self._closing = False
         self._checkpoint_due = False
-        self._moved = 0
+        self._moved = self.wal_pages = 0
         self._wait_from_pages = LONG_PAGES
-        self._flush_due = False
+        self.flush_due = False
         self._connection: apsw.Connection | None = None
         self.renew()
 
@@ -68,26 +70,25 @@ class Housekeeper:
         self._servants = Servants("perdure-housekeeper")
         self._at_work = threading.Lock()
 
-    def wal_grew(self, pages: int) -> None:
-        """Told after each commit, on the committing thread: must cost nothing.
+    def wal_grew(self, _: object, __: str, pages: int) -> int:
+        """SQLite's hook: told after each commit, on the committing thread. Must cost nothing.
 
         A checkpoint does not make the WAL shorter; only a later writer starts it anew. So the next
         one is due when it has grown as much again, or has begun anew and grown.
         """
+        self.wal_pages = pages
         if pages < self._moved:
             self._moved, self._wait_from_pages = 0, LONG_PAGES
         if pages - self._moved >= CHECKPOINT_PAGES:
             self._checkpoint_due = True
             if self._kick():
                 self._moved = pages  # last: an interrupted one is asked for again
+        return apsw.SQLITE_OK
 
     def flush_later(self) -> None:
-        self._flush_due = True
+        self.flush_due = True
         if self._wake.empty():
             self._kick()
-
-    def flushed(self) -> None:
-        self._flush_due = False
 
     def _kick(self) -> bool:
         """Have the thread look; whether there is one."""
@@ -96,7 +97,7 @@ class Housekeeper:
                 self._servants.begin(self._work)
             except (StoreUnavailable, RuntimeError) as error:  # too many: a later commit asks again
                 _log.warning("housekeeping of %s: %s", self._path, error)
-                self._checkpoint_due = self._flush_due = False
+                self._checkpoint_due = self.flush_due = False
                 self._moved = 0
                 return False
         self._wake.put(None)
@@ -107,7 +108,7 @@ class Housekeeper:
             self._wake.get()
             while not self._wake.empty():
                 self._wake.get()
-            if self._flush_due and self._flush_every_s is not None:
+            if self.flush_due and self._flush_every_s is not None:
                 time.sleep(self._flush_every_s)
             with self._at_work:
                 self._do_what_is_due()
@@ -117,8 +118,8 @@ class Housekeeper:
 
     def _do_what_is_due(self) -> None:
         try:
-            if self._flush_due:
-                self._flush_due = False
+            if self.flush_due:
+                self.flush_due = False
                 sync_wal(self._path)
             if self._checkpoint_due and not self._closing:
                 self._checkpoint_due = False

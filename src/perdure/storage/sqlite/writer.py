@@ -9,7 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import TypeVar
+from operator import attrgetter
+from sys import _getframe
+from typing import TypeVar, TypeVarTuple
 
 import apsw
 
@@ -23,7 +25,7 @@ from perdure.storage.sqlite.alone import keep_copy, without_wal, write_anew
 from perdure.storage.sqlite.append import append, id_of, landed
 from perdure.storage.sqlite.connection import connect
 from perdure.storage.sqlite.doubt import doubt, is_in_doubt, trust
-from perdure.storage.sqlite.faults import FAILED, ReplacedError, translate, unmasked
+from perdure.storage.sqlite.faults import FAILED, MisplacedError, ReplacedError, translate, unmasked
 from perdure.storage.sqlite.files import Files
 from perdure.storage.sqlite.housekeeper import Housekeeper
 from perdure.storage.sqlite.readers import Readers
@@ -37,9 +39,12 @@ from perdure.system.holders import first_frame
 from perdure.system.locks import Lock, WithinItselfError
 
 T = TypeVar("T")
+Asked = TypeVarTuple("Asked")
 
 GROUP_COMMITS = 64
 GROUP_MS = 20
+
+_is_sync = attrgetter("sync")
 
 HEADS_KEPT = 4096
 """Agents whose last commit is kept in memory, so that the next one need not read it."""
@@ -146,15 +151,10 @@ class Writer:
         self._heads: dict[int, tuple[int, bytes]] = {}
         self._full: bool | None = self._durability == "sync"
         self._files = files
-        self._room_needed = 0
+        self._housekeeper.wal_pages = 0
         self._base.forget()
-        connection.set_wal_hook(self._after_commit)
+        connection.set_wal_hook(self._housekeeper.wal_grew)
         self._connection = connection  # last: what goes with it is there
-
-    def _after_commit(self, _: apsw.Connection, __: str, pages: int) -> int:
-        self._housekeeper.wal_grew(pages)
-        self._room_needed = pages * FRAME_SIZE + ROOM_BEHIND
-        return apsw.SQLITE_OK
 
     def check(self) -> None:
         """Raise what ended this writer: it was closed, or the files were exchanged under it."""
@@ -181,14 +181,23 @@ class Writer:
             roll_back(connection)
         return connection
 
-    @property
-    def at_rest(self) -> apsw.Connection | None:
-        """With the lock held: the connection as it is, to look at what is committed; None where it
-        is in a transaction, or something is wrong with it."""
-        connection = self._connection
-        if self._suspect or connection is None or connection.in_transaction:
-            return None
-        return connection
+    def at_hand(
+        self, look: Callable[[apsw.Connection, *Asked], T], *asked: *Asked
+    ) -> tuple[T] | None:
+        """What a look says at what is committed: this connection has the pages in memory, where any
+        other would have to read and check them anew. None: it is not free, or something is wrong
+        with it."""
+        self.check()
+        if self.lock.try_take(_getframe()):
+            try:
+                connection = self._connection
+                if not (self._suspect or connection is None or connection.in_transaction):
+                    return (look(connection, *asked),)
+            except (apsw.Error, MisplacedError):
+                pass  # one that only reads asks again, and says what is wrong
+            finally:
+                self.lock.give_back(_getframe())
+        return None
 
     # -- commits ---------------------------------------------------------------------------
 
@@ -206,16 +215,22 @@ class Writer:
             return [outcome for item in batch for outcome in self.append([item])]
 
     def _transact(self, batch: Sequence[Append]) -> list[Outcome]:
-        connection = self.ready()
-        durable = self._choose_durability(connection, batch)
+        connection, housekeeper, files = self.ready(), self._housekeeper, self._files
+        self._unsynced += len(batch)
+        durable = self._durability == "sync" or any(map(_is_sync, batch))
+        if self._durability == "group" and self._unsynced >= GROUP_COMMITS:
+            durable = True
+        if durable != self._full:
+            self._sync_each(connection, durable)
         if not durable and not self._marked:
             self._mark_unsynced(connection)
         execute = self._cursor.execute  # one that is kept: making one costs as much as beginning
         try:
             execute("BEGIN IMMEDIATE")
             self._base.begin(connection)
-            if durable and self._files.wal_size < self._room_needed:
-                self._files.check()  # no zeros into a file that is not ours
+            pages = housekeeper.wal_pages
+            if durable and pages and files.wal_size < pages * FRAME_SIZE + ROOM_BEHIND:
+                files.check()  # no zeros into a file that is not ours
                 make_room(self._path, self._vfs)
             outcomes = []
             for item in batch:
@@ -224,22 +239,18 @@ class Writer:
         except BaseException:
             roll_back(connection)
             raise
-        self._files.check()
-        self._note(batch, outcomes)
-        if durable:
-            self._unsynced = 0
-            self._housekeeper.flushed()
-        elif self._durability == "group":
-            self._housekeeper.flush_later()
-        return outcomes
-
-    def _note(self, batch: Sequence[Append], outcomes: Sequence[Outcome]) -> None:
+        files.check()
         if len(self._heads) > HEADS_KEPT:
             self._heads.clear()
         for item, outcome in zip(batch, outcomes, strict=True):
             if type(outcome) is Appended:
                 last = item.then[-1] if item.then else item
                 self._heads[outcome.no] = (last.seq, last.id or id_of(last))
+        if durable:
+            self._unsynced, housekeeper.flush_due = 0, False
+        elif self._durability == "group":
+            housekeeper.flush_later()
+        return outcomes
 
     def _mark_unsynced(self, connection: apsw.Connection) -> None:
         """Durably, before the first commit that is not: see `check_wal`."""
@@ -248,17 +259,6 @@ class Writer:
         self.commit(connection)
         self._sync_each(connection, False)
         self._marked = True
-
-    def _choose_durability(self, connection: apsw.Connection, batch: Sequence[Append]) -> bool:
-        self._unsynced += len(batch)
-        full = (
-            self._durability == "sync"
-            or any(item.sync for item in batch)
-            or (self._durability == "group" and self._unsynced >= GROUP_COMMITS)
-        )
-        if full != self._full:
-            self._sync_each(connection, full)
-        return full
 
     def _sync_each(self, connection: apsw.Connection, full: bool) -> None:
         """Whether the connection syncs each transaction that it commits."""
