@@ -48,7 +48,7 @@ class All(_Path):
 def plans(agent: Agent[Any]) -> Iterator[undo_plan.Plan | None]:
     """What undo and redo would do, by all of the path and by what is left of it."""
     reader, seq = agent._working.reader, agent.seq
-    _, (major, _) = agent._working.schema_to_write()
+    _, (major, _) = agent._working.schema_to_write
     for plan in (undo_plan.plan_undo, undo_plan.plan_redo):
         for path in (All(reader, seq), _Path(reader, seq)):
             made = plan(path, lambda at: reader.fold(at).state if at else None, major)

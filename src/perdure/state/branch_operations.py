@@ -69,7 +69,7 @@ def checkpointing(
             name,
             HERE,
             checkpoints.state_hash(working.plain),
-            *working.schema_to_write(),
+            *working.schema_to_write,
             checkpoints.config_hash(config),
             checkpoints.versions(dependencies),
             run.id if run else None,

@@ -41,7 +41,7 @@ def create_along(
         working.incarnation,
         working.branch,
         (1,),
-        *working.schema_to_write(),
+        *working.schema_to_write,
         working.context.executor,
         epoch,
         cause,

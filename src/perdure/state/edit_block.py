@@ -51,8 +51,9 @@ class Block(Generic[T]):
         """The draft; reads the log."""
         working = self._working
         working.refresh()
-        self.made = used_key(working, self._cause, self._declared)
-        self._throwaway = self.made is not None
+        if self._cause.key is not None:
+            self.made = used_key(working, self._cause, self._declared)
+            self._throwaway = self.made is not None
         return self._record()
 
     @property
@@ -97,7 +98,9 @@ class Block(Generic[T]):
         recording, working = self._close(), self._working
         if self._throwaway:
             return
-        riders = key_riders(self._cause, self._declared)
+        cause, riders = self._cause, NOTHING
+        if cause.key is not None:
+            riders = key_riders(cause, self._declared)
         # One change alone is none that was taken back: most edits are told by that.
         alone = len(recording.done) == 1
         if not alone and working.seq and riders.key is None and not recording.changed:
@@ -105,7 +108,7 @@ class Block(Generic[T]):
             recording.check_handed_out()
             recording.apply_ephemeral(working.typed)
             return
-        self.made = yield from working.committing_recording(recording, self._cause, riders)
+        self.made = yield from working.committing_recording(recording, cause, riders)
 
     def _close(self) -> Recording:
         recording = self._recording

@@ -8,6 +8,7 @@ from perdure.core.values.ops import Op
 from perdure.core.values.plain_values import Plain
 from perdure.model import Cause
 from perdure.state.context import Context
+from perdure.state.snapshot_policy import RESTING, RESTING_WEIGHT_MIN, WEIGHT_LONG
 from perdure.storage.appending import StoredSnapshot
 from perdure.storage.log import snapshots
 from perdure.storage.log.proposals import Proposal
@@ -20,11 +21,9 @@ class SinceSnapshot:
 
     def __init__(self) -> None:
         self._leaves = Leaves()
-        self._weight = 0
-        self._commits = 0
-        self._at = 0
-        self._wrote = 0
-        self._holds = 0
+        self._weight = self._commits = self._at = 0
+        self._wrote = self._holds = 0
+        """Bytes that the last snapshot wrote; bytes of it, those that it shares included."""
 
     def begin(self, folded: Folded, *, migrated: bool) -> None:
         """From a state as it was read."""
@@ -40,7 +39,7 @@ class SinceSnapshot:
 
     def note(self, delta: Sequence[Op], size: int) -> None:
         """One more commit, of `size` bytes."""
-        if delta:
+        if delta and self._leaves.lists:
             self._leaves.note(delta)
         self._weight += weight(delta, size)
         self._commits += 1
@@ -58,17 +57,21 @@ class SinceSnapshot:
 
     def due(self, context: Context, cause: Cause) -> bool:
         """Whether the next commit shall carry a snapshot."""
-        policy = context.snapshots
-        ages = self._at and policy.every_seconds is not None
-        return policy.due(
-            self._weight,
-            self._wrote,
-            self._holds,
-            self._commits,
-            (context.backend.now() - self._at) / 1e6 if ages else 0.0,
-            cause.kind,
-            cause.what,
-        )
+        policy, weight = context.snapshots, self._weight
+        if policy.by_weight and weight >= self._wrote:
+            if cause.kind in RESTING:
+                heavy = weight >= min(policy.weight_min, RESTING_WEIGHT_MIN)
+            else:
+                heavy = weight >= max(policy.weight_min, min(self._holds // 2, WEIGHT_LONG))
+            if heavy:
+                return True
+        if policy.every_commits is not None and self._commits >= policy.every_commits:
+            return True
+        if policy.every_seconds is not None:
+            age_s = (context.backend.now() - self._at) / 1e6 if self._at else 0.0
+            if age_s >= policy.every_seconds:
+                return True
+        return cause.kind in policy.on or cause.what in policy.on
 
     def write(
         self, state: Plain, agent: str, incarnation: int, parent: int

@@ -61,29 +61,6 @@ class SnapshotPolicy(Struct, frozen=True):
         if type(self.on) not in (tuple, frozenset) or not all(type(one) is str for one in self.on):
             force_setattr(self, "on", _words("on", self.on))
 
-    def due(
-        self, weight: int, wrote: int, holds: int, commits: int, age_s: float, kind: str, what: str
-    ) -> bool:
-        """Whether the commit at hand shall carry a snapshot.
-
-        Args:
-            weight: bytes of deltas since the last snapshot.
-            wrote: bytes that the last snapshot wrote.
-            holds: bytes of it, those included that it shares with earlier ones.
-            commits, age_s: how many commits and seconds it is behind.
-        """
-        if kind in RESTING:
-            heavy = weight >= self.weight_min or weight >= RESTING_WEIGHT_MIN
-        else:
-            heavy = weight >= self.weight_min and weight >= min(holds // 2, WEIGHT_LONG)
-        return (
-            (heavy and self.by_weight and weight >= wrote)
-            or (self.every_commits is not None and commits >= self.every_commits)
-            or (self.every_seconds is not None and age_s >= self.every_seconds)
-            or kind in self.on
-            or what in self.on
-        )
-
 
 def _words(name: str, given: Any) -> tuple[str, ...]:
     """One text has many texts in it: each of its parts would be taken for one that was meant."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from typing import NoReturn
 
 from perdure.core.format.records import Checkpoint
 from perdure.errors import Conflict, NotFound
@@ -31,14 +32,13 @@ def is_line(branch: str) -> bool:
     return _LINE.fullmatch(branch) is not None
 
 
-def refuse_edit(schema_id: str, name: str, branch: str) -> None:
+def refuse_edit(name: str, branch: str) -> NoReturn:
     """Raise Conflict for a branch of a thread, whichever it is: another one may be adopted."""
-    if schema_id == THREAD:
-        raise Conflict(
-            "cannot edit: the state of a LangGraph thread is that of its checkpoints",
-            target=_target(name, branch),
-            hint="`graph.update_state(config, values)` makes one with other values",
-        )
+    raise Conflict(
+        "cannot edit: the state of a LangGraph thread is that of its checkpoints",
+        target=_target(name, branch),
+        hint="`graph.update_state(config, values)` makes one with other values",
+    )
 
 
 def refuse_undo(reader: LogReader, branch: str, seq: int, path: Iterable[Commit]) -> None:

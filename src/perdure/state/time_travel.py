@@ -105,7 +105,7 @@ def _going_back(
         path = _Path(reader, working.seq)
         if kind == "redo":
             refuse_redo(reader, working.branch, path.since(working.seq))
-        _, (major, _) = working.schema_to_write()
+        _, (major, _) = working.schema_to_write
         plan = make_plan(path, partial(_state_before, working, kind), major)
         if plan is None:
             raise NotFound(f"there is nothing to {kind}", target=_target(working))

@@ -39,7 +39,7 @@ def hindrance(working: WorkingCopy[Any], kind: str, plan: Plan) -> PerdureError 
 
 
 def _of_another_version(working: WorkingCopy[Any], elder: Commit) -> str:
-    name, (major, _) = working.schema_to_write()
+    name, (major, _) = working.schema_to_write
     return (
         f"is of version {elder.schema_version[0]} of the schema {name!r}, and the state is of "
         f"version {major}: what would come back was never migrated"

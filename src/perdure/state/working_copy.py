@@ -10,7 +10,6 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Generic, TypeVar
 
-from perdure.core.arguments.names import check_cause
 from perdure.core.draft.draft import Recording, view
 from perdure.core.format import chain
 from perdure.core.live.drift import Drift
@@ -30,7 +29,7 @@ from perdure.state.initial_state import initial_state
 from perdure.state.live_object import Live
 from perdure.state.others_commits import MOVES, advance_both, newer_commits
 from perdure.state.snapshot_age import SinceSnapshot
-from perdure.state.thread_rollback import refuse_edit
+from perdure.state.thread_rollback import THREAD, refuse_edit
 from perdure.storage.appending import NOTHING, Riders
 from perdure.storage.log.proposals import Committed, Proposal
 from perdure.storage.log.reader import Folded, LogReader
@@ -69,6 +68,10 @@ class WorkingCopy(Generic[T]):
         self._live = Live(schema, name)
         self._seq = 0
         self._stored: tuple[str, tuple[int, int]] | None = None
+        self.schema_to_write = self._own
+        """A newer minor version in the log stays: unknown fields are kept, so is their version."""
+        self.migration_due = False
+        """Whether the log's state is of an older major version than the one in memory."""
         self._since = SinceSnapshot()
 
     # -- what is there ---------------------------------------------------------------------
@@ -90,7 +93,8 @@ class WorkingCopy(Generic[T]):
     def typed(self) -> T:
         if self._plain is MISSING:
             self._load_anew()
-        return self._live.of(self._plain, self._seq)
+        live = self._live
+        return live.value if live.value is not MISSING else live.of(self._plain, self._seq)
 
     seen = typed  # what the function of a run sees; see `run_view`
 
@@ -145,7 +149,8 @@ class WorkingCopy(Generic[T]):
         """Move on to the branch's head as it is now."""
         if self.editing:
             self.refuse_inside_edit()
-        self._mend()
+        if self._open is not None:
+            self._mend()
         if self._plain is MISSING or self._seq == 0:
             self._load_anew()
             return
@@ -237,18 +242,15 @@ class WorkingCopy(Generic[T]):
             raise not_found.other_schema(self.name, folded.schema_id, self.schema)
         plain = self.schema.migrate(folded.state, folded.schema_version)
         self._plain = MISSING
-        self._stored = (folded.schema_id, folded.schema_version)
+        self._stored = stored = (folded.schema_id, folded.schema_version)
+        (_, own), (_, version) = self._own, stored
+        self.migration_due = version[0] < own[0]
+        self.schema_to_write = stored if own < version < (own[0] + 1,) else self._own
         self._live.drop()
         self._open = None
         self._seq = folded.seq
         self._since.begin(folded, migrated=self.migration_due)
         self._plain = plain  # last: an exception before leaves none, which is read anew
-
-    @property
-    def migration_due(self) -> bool:
-        """Whether the log's state is of an older major version than the one in memory."""
-        stored = self._stored
-        return stored is not None and stored[1][0] < self._own[1][0]
 
     def rewind(self, folded: Folded) -> None:
         """Go back, in memory only, to an earlier state, now this copy's: where a replay begins."""
@@ -292,9 +294,9 @@ class WorkingCopy(Generic[T]):
         seq = self._seq
         try:
             recording.check_whole()
-            committed = yield from self._committing(
-                recording.plain, recording.ops, recording.inverses, cause, riders
-            )
+            root, delta = recording.plain, recording.ops
+            plan = self._planned(root, delta, recording.inverses)
+            committed = yield from self._submitting(delta, cause, riders, root=root, plan=plan)
         except BaseException as error:
             whole = isinstance(error, PerdureError) and not recording.torn
             self._put_back(recording, recording.rollback if whole else None, seq)
@@ -304,7 +306,8 @@ class WorkingCopy(Generic[T]):
 
     def record(self) -> Recording:
         """A draft of the state, which `commit_recording` or `restore` ends."""
-        self._mend()
+        if self._open is not None:
+            self._mend()
         typed = self.typed  # built from the plain state as it is before the draft changes it
         self._begin_change()
         self._open = recording = Recording(self.schema, self._plain, typed=typed)
@@ -334,7 +337,7 @@ class WorkingCopy(Generic[T]):
         if self.editing:
             self.refuse_inside_edit()
         if not delta and self.in_memory and self._seq and not self.migration_due:
-            check_cause(cause)  # the state stays, as with most of a run's: nothing to take back
+            # The state stays, as with most of a run's: nothing to take back.
             return self._submitting([], cause, riders)
         if not delta and not self.in_memory:
             return self._committing_nothing(cause, riders)
@@ -362,7 +365,9 @@ class WorkingCopy(Generic[T]):
             for op in delta:
                 inverses.append(ops.invert(root, op))
                 root = ops.apply(root, ops.own(op))
-            return (yield from self._committing(root, list(delta), inverses, cause, riders, whole))
+            changed = list(delta)
+            plan = self._planned(root, changed, inverses, whole=whole)
+            return (yield from self._submitting(changed, cause, riders, root=root, plan=plan))
         except BaseException as error:
 
             def restore() -> Plain:
@@ -383,11 +388,10 @@ class WorkingCopy(Generic[T]):
         else:
             self.forget()
 
-    def _committing(
-        self, root: Plain, delta: list[Op], inverses: list[Op], cause: Cause, riders: Riders,
-        whole: bool = False,
-    ) -> Flow[Committed]:  # fmt: skip
-        check_cause(cause)
+    def _planned(
+        self, root: Plain, delta: list[Op], inverses: list[Op], *, whole: bool = False
+    ) -> TypedPlan | None:
+        """What a change does to the live object, where there is one; and that it may be made."""
         typed, plan = self._live.value if whole else self.typed, None
         if delta and typed is not MISSING:
             plan = self.schema.plan(typed, root, delta, inverses)
@@ -395,14 +399,12 @@ class WorkingCopy(Generic[T]):
                 plan.refuse_turned()
         if delta and self.schema.invariants:
             self.schema.check_invariants(typed, view(self.schema, root), [op.path for op in delta])
-        self._plain = root
-        if self._seq == 0 or self.migration_due:
-            yield from self._committing_base()
-        return (yield from self._submitting(delta, cause, riders, root=root, plan=plan))
+        return plan
 
     def _begin_change(self) -> None:
         """Where a base must be written first, it is the state before any change, to its order."""
-        refuse_edit(self.schema.id, self.name, self.branch)
+        if self.schema.id == THREAD:
+            refuse_edit(self.name, self.branch)
         if self._seq == 0 or self.migration_due:
             self._base = copy(self._plain)
 
@@ -424,7 +426,8 @@ class WorkingCopy(Generic[T]):
         yield self.load
         if self._seq:
             return None
-        refuse_edit(self.schema.id, self.name, self.branch)
+        if self.schema.id == THREAD:
+            refuse_edit(self.name, self.branch)
         self.schema.check_invariants(None, view(self.schema, self._plain), [()])
         created, cause = [ops.Set((), self._plain)], Cause("create")
         return (yield from self._submitting(created, cause, NOTHING, along=along))
@@ -435,9 +438,13 @@ class WorkingCopy(Generic[T]):
     ) -> Flow[Committed]:  # fmt: skip
         """One commit. `root` is the plain state behind it, where it changes that, and `plan` what
         it does to the live object."""
+        if root is not MISSING:
+            self._plain = root
+            if self._seq == 0 or self.migration_due:
+                yield from self._committing_base()
         first = self._seq == 0
         payload = chain.pack_payload(delta, riders.records)
-        schema, reader = self.schema_to_write(), self._reader
+        schema, reader = self.schema_to_write, self._reader
         incarnation: int = reader.incarnation if reader else (yield lambda: self.incarnation)
         draft = chain.Draft(
             self.name, incarnation, self.branch, () if first else (self._seq,),
@@ -463,7 +470,7 @@ class WorkingCopy(Generic[T]):
             self._since.begin_ageing(committed.at_micros)
         if along is not None:
             self._since.note((), len(along.draft.payload.data))
-        self._stored = schema
+        self._stored, self.migration_due = schema, False
         if root is MISSING:
             self._seq = proposal.end.seq  # the state stays
         else:
@@ -479,13 +486,6 @@ class WorkingCopy(Generic[T]):
         if plan is not None:
             self._live.value = plan.apply()
         self._plain, self._open = root, None
-
-    def schema_to_write(self) -> tuple[str, tuple[int, int]]:
-        """A newer minor version in the log stays: unknown fields are kept, so is their version."""
-        own, stored = self._own, self._stored
-        if stored is not None and stored[1] > own[1] and stored[1][0] == own[1][0]:
-            return own[0], stored[1]
-        return own
 
     @property
     def incarnation(self) -> int:

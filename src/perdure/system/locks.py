@@ -104,7 +104,9 @@ class Lock:
 
     def take(self, frame: Holder, timeout_s: float | None = None) -> bool:
         """Take it for a frame; False: not in time."""
-        return self.try_take(frame) or self._contend(frame, timeout_s)
+        if self._holder.setdefault(None, frame) is frame:
+            return True
+        return self._contend(frame, timeout_s)
 
     def give_back(self, frame: Holder) -> None:
         """End what a frame holds, if it holds it."""

@@ -137,7 +137,7 @@ def pack_payload(delta: Sequence[Op], records: Sequence[Mapping[str, Any]]) -> P
             check_records(records)
         except (ValueError, TypeError) as error:
             raise _unreadable(f"what is recorded ({_kinds(records)})", error) from error
-    body = codec.encode([[ops.to_wire(op) for op in delta] if delta else [], records])
+    body = codec.encode([[*map(ops.to_wire, delta)], records])
     random = random_bytes()
     data = envelope.seal(body, random[: envelope.SALT_SIZE])
     return Payload(data, envelope.digest(data), random[envelope.SALT_SIZE :])
@@ -165,25 +165,25 @@ def link(draft: Draft, tail: Tail, now: int) -> tuple[bytes, Tail]:
         Unstorable: the readers of the log would refuse the header.
     """
     at = max(now, tail.at + 1)
-    header = _encode(
-        [
-            HEADER_VERSION,
-            draft.agent,
-            draft.incarnation,
-            tail.seq + 1,
-            tail.id,
-            draft.branch,
-            draft.parents,
-            [draft.schema_id, *draft.schema_version],
-            at,
-            draft.executor,
-            draft.epoch,
-            _cause_to_wire(draft.cause),
-            draft.payload.id,
-            draft.payload.digest,
-        ]
-    )
     try:
+        header = _encode(
+            (
+                HEADER_VERSION,
+                draft.agent,
+                draft.incarnation,
+                tail.seq + 1,
+                tail.id,
+                draft.branch,
+                draft.parents,
+                (draft.schema_id, *draft.schema_version),
+                at,
+                draft.executor,
+                draft.epoch,
+                _cause_to_wire(draft.cause),
+                draft.payload.id,
+                draft.payload.digest,
+            )
+        )
         # I11: every commit passes here, and none gets in that `read_commit` would refuse, nor one
         # that is found under other names than those that it says: a date is written as its text.
         read = _decode_header(header)
