@@ -17,15 +17,13 @@ from perdure.missing import MISSING
 from perdure.system.threads import no_thread
 
 
-class Turning(Taker):
+class Turning(Taker, kw_only=True):
     """Somebody changes a dict while it is gone through."""
 
-    def __init__(self, changed: dict[Any, Any]) -> None:
-        super().__init__()
-        self._changed = changed
+    changed: dict[Any, Any]
 
     def key(self, key: Any, at: Path, given: Any = MISSING) -> Any:
-        self._changed[len(self._changed)] = 1
+        self.changed[len(self.changed)] = 1
         return super().key(key, at, given)
 
 
@@ -33,7 +31,7 @@ def test_a_dict_that_grows_while_it_is_taken_is_refused_by_its_path() -> None:
     """A bare RuntimeError came out, "dictionary changed size during iteration", naming nothing."""
     items: dict[Any, Any] = {"a": 1, "b": 2}
     with pytest.raises(perdure.Unstorable, match=r"state\.in: it changed while it was read"):
-        Turning(items).take({"in": items}, ())
+        Turning(changed=items).take({"in": items}, ())
 
 
 class Growing:

@@ -116,7 +116,8 @@ class Recording(Session):
                 target=self.root_name,
                 hint="let the block end with the exception, and make the edit again",
             )
-        self.check_handed_out()
+        if self.handed_out:
+            self.check_handed_out()
 
     def check_handed_out(self) -> None:
         """Raises Drifted: a value that was given out as a whole was changed in place."""
@@ -124,7 +125,8 @@ class Recording(Session):
             given.check(self.root_name)
 
     def begin(self, place: Place) -> tuple[Path, bool]:
-        self.check_open()
+        if self.closed:
+            self.check_open()  # raises
         if self.torn:
             self.check_whole()
         if place.frozen:

@@ -47,8 +47,8 @@ class DraftObject(Proxy, metaclass=_Looks):
         raise TypeError("the class of a draft cannot change")
 
     def __getattr__(self, name: str) -> Any:
-        place = place_of(self)
-        face = _face(place)
+        place = self._perdure
+        face = place.node.face  # type: ignore[attr-defined]
         if name in face.fields or (face.keeps_extra and name in place.plain):
             if name in place.plain:
                 return place.read(name)
@@ -192,8 +192,9 @@ _OWN = frozenset(
 
 
 @functools.cache
-def _proxy_class(cls: type) -> type[DraftObject]:
-    """Python looks special methods up on the type, so the proxy's type has those of the class."""
+def kind_of_object(cls: type) -> type[DraftObject]:
+    """What the proxies of a class's objects are. Python looks special methods up on the type, so it
+    has those of the class."""
     body: dict[str, Any] = {
         "__slots__": (),
         "__module__": cls.__module__,
@@ -212,8 +213,3 @@ def _proxy_class(cls: type) -> type[DraftObject]:
                 body[name] = _forward(name, _of_library(owner))
     made: Any = _Looks(cls.__name__, (DraftObject,), body)
     return made  # type: ignore[no-any-return]
-
-
-def kind_of_object(place: Place) -> type[DraftObject]:
-    """What the proxy of an object is: a type of its own for each class."""
-    return _proxy_class(_face(place).cls)

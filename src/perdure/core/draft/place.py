@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterator
 from typing import Any, ClassVar, NoReturn
 from weakref import ref
 
+from msgspec import Struct
+
 from perdure.core.draft.handed_out import HandedOut, can_change
 from perdure.core.schema.schema import Schema, take_at
 from perdure.core.types.nodes import AnyNode, LeafNode, ListNode, Node, TupleNode
@@ -21,7 +23,7 @@ from perdure.errors import SchemaError
 from perdure.missing import MISSING
 
 
-class Place:
+class Place(Struct, eq=False):
     """One container of a draft.
 
     Attributes:
@@ -30,18 +32,13 @@ class Place:
         pending: it is the default of a field that is not stored, and joins the tree when changed.
     """
 
-    __slots__ = ("frozen", "key", "node", "parent", "pending", "plain", "session")
-
-    def __init__(
-        self, session: Session, parent: Place | None, key: Any, plain: Plain, node: Node
-    ) -> None:
-        self.session = session
-        self.parent = parent
-        self.key = key
-        self.plain = plain
-        self.node = node
-        self.frozen: bool = parent is not None and parent.frozen
-        self.pending = False
+    session: Session
+    parent: Place | None
+    key: Any
+    plain: Plain
+    node: Node
+    frozen: bool = False
+    pending: bool = False
 
     def find(self) -> bool:
         """Whether the parent still has it; brings `key` up to date."""
@@ -125,7 +122,8 @@ class Place:
 
     def read(self, key: Any) -> Any:
         """The value of an item: a scalar with its type, or a proxy."""
-        return self.session.read(self, key, self.child(key), self.plain[key])
+        node = self.node.child(key) or self.child(key)  # which raises
+        return self.session.read(self, key, node, self.plain[key])
 
     def detach(self) -> Any:
         """A typed copy of it, that is no part of the draft, and is known if it comes back."""
@@ -225,7 +223,7 @@ class Session:
     """One draft or view: makes proxies. By itself it is read-only; `Recording` writes."""
 
     kinds: dict[type, type[Proxy]] = {}  # noqa: RUF012  # filled by draft.py: what stands for what
-    kind_of_object: Callable[[Place], type[Proxy]]  # set there, too
+    kind_of_object: Callable[[type], type[Proxy]]  # set there, too: of each class a type
 
     def __init__(self, schema: Schema[Any], plain: Plain, root_name: str, typed: Any) -> None:
         self.schema = schema
@@ -300,7 +298,7 @@ class Session:
             return self._tuple(parent, key, node, plain)
         if kind is frozenset or isinstance(node, _WHOLE):
             return self._hand_out(parent, key, node, plain)
-        return self._proxy(Place(self, parent, key, plain, node))
+        return self._proxy(Place(self, parent, key, plain, node, parent.frozen))
 
     def _hand_out(self, parent: Place, key: Any, node: Node, plain: Plain) -> Any:
         value = parent.build(node, plain)
@@ -310,8 +308,7 @@ class Session:
         return value
 
     def _tuple(self, parent: Place, key: Any, node: Node, plain: Plain) -> Any:
-        place = Place(self, parent, key, plain, node)
-        place.frozen = True
+        place = Place(self, parent, key, plain, node, True)
         items = [self.read(place, at, node.child(at) or node, one) for at, one in enumerate(plain)]
         cls = getattr(node, "cls", tuple)
         return tuple(items) if cls is tuple else cls(*items)
@@ -319,7 +316,7 @@ class Session:
     def _proxy(self, place: Place) -> Proxy:
         plain, node = place.plain, place.node
         if isinstance(node, ObjectNode) and not node.face.is_dict:
-            kind = self.kind_of_object(place)
+            kind = self.kind_of_object(node.face.cls)
         elif (found := self.kinds.get(type(plain))) is not None:
             kind = found
         else:

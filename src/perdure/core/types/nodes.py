@@ -11,6 +11,8 @@ from collections.abc import Mapping, Sequence
 from enum import Enum
 from typing import Any, Literal, NamedTuple, get_args, get_origin
 
+from msgspec import field
+
 from perdure.core.types.annotations import Limits, is_union, unwrap
 from perdure.core.types.validation import Engine
 from perdure.core.values.plain_values import (
@@ -50,15 +52,13 @@ class Walker(Taker):
         unsure: what was met does not show in the plain form, and is compared with what is built.
     """
 
-    def __init__(self, seen: dict[int, Path] | None = None, root: str = "state") -> None:
-        super().__init__(seen, root)
-        self.classes: dict[Path, Any] = {}
-        self.given: Mapping[int, Copied] | None = None
-        self.found: dict[Path, Copied] = {}
-        self.unsure = False
+    classes: dict[Path, Any] = field(default_factory=dict)
+    given: Mapping[int, Copied] | None = None
+    found: dict[Path, Copied] = field(default_factory=dict)
+    unsure: bool = False
 
     def leave(self, container: Any) -> None:
-        at = self._open.pop(id(container))
+        at = self.open.pop(id(container))
         if self.given and id(container) in self.given:
             self.found[at] = self.given[id(container)]
 

@@ -128,8 +128,9 @@ class ObjectNode(Node):
                 taken[name] = item
             elif item is not MISSING:
                 taken[name] = node.plain(item, (*at, name), walker)
-        for name, item in face.extras(value).items():
-            taken[name] = walker.take(item, (*at, name))
+        if face.keeps_extra:
+            for name, item in face.extras(value).items():
+                taken[name] = walker.take(item, (*at, name))
         strays = face.strays(value)
         if strays:
             name = next(iter(strays))

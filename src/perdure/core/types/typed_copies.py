@@ -7,6 +7,8 @@ by the copy's identity: also that there was nothing, for then it gets nothing wh
 
 from __future__ import annotations
 
+from msgspec import Struct, field
+
 from perdure.core.types.nodes import Copied, DictNode, ListNode, Node, TupleNode
 from perdure.core.types.objects import ObjectNode
 from perdure.core.types.unknown_fields import Known, keep, keep_unknown
@@ -14,7 +16,7 @@ from perdure.core.values.plain_values import Path, Plain, copy, look_up
 from perdure.missing import MISSING
 
 
-class Copies:
+class Copies(Struct):
     """What one draft has given out, and what of that it has taken back.
 
     Attributes:
@@ -22,11 +24,8 @@ class Copies:
         taken: the plain containers that were made of such; see `Known`.
     """
 
-    __slots__ = ("given", "taken")
-
-    def __init__(self) -> None:
-        self.given: dict[int, Copied] = {}
-        self.taken: Known = {}
+    given: dict[int, Copied] = field(default_factory=dict)
+    taken: Known = field(default_factory=dict)
 
     def note(self, node: Node, typed: object, plain: Plain) -> None:
         """Remember a copy that was just built from `plain`."""

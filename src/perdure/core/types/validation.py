@@ -180,7 +180,7 @@ class PydanticEngine(Engine):
         )
 
     def validate(self, place: Place, value: Any, at: Path, root: str) -> Any:
-        adapter = self._adapter(place)
+        adapter = place.prepared or self._adapter(place)
         try:
             # Stored are field names, whatever aliases the class reads from others.
             return adapter.validator.validate_python(value, by_name=True, by_alias=False)

@@ -12,6 +12,8 @@ from decimal import Decimal
 from typing import Any
 from uuid import UUID
 
+from msgspec import Struct, field
+
 from perdure.core.values import zones
 from perdure.errors import SharedValue, Unstorable
 from perdure.missing import MISSING
@@ -80,13 +82,12 @@ def take(
     return Taker(seen, root).take(value, at)
 
 
-class Taker:
+class Taker(Struct):
     """One copying walk: refuses aliases (with `seen`) and cycles, and measures the depth."""
 
-    def __init__(self, seen: dict[int, Path] | None = None, root: str = "state") -> None:
-        self._seen = seen
-        self.root = root
-        self._open: dict[int, Path] = {}
+    seen: dict[int, Path] | None = None
+    root: str = "state"
+    open: dict[int, Path] = field(default_factory=dict)
 
     def take(self, value: Any, at: Path) -> Plain:
         kind = type(value)
@@ -132,23 +133,23 @@ class Taker:
     def enter(self, container: Any, at: Path, *, frozen: bool = False) -> None:
         """Begin a container, refusing one that is open or, if asked and it can change, was seen."""
         mark = id(container)
-        if mark in self._open:
+        if mark in self.open:
             raise SharedValue(
-                f"a cycle: it is inside itself, at {format_path(self._open[mark], self.root)}",
+                f"a cycle: it is inside itself, at {format_path(self.open[mark], self.root)}",
                 target=format_path(at, self.root),
                 hint="a state is a tree; store an id instead of the object itself",
             )
-        if self._seen is not None and not frozen:
-            if mark in self._seen:
+        if self.seen is not None and not frozen:
+            if mark in self.seen:
                 raise SharedValue(
-                    f"the same object stands at {format_path(self._seen[mark], self.root)} too",
+                    f"the same object stands at {format_path(self.seen[mark], self.root)} too",
                     target=format_path(at, self.root),
                     hint="a state is a tree; store a copy (copy.deepcopy) or an id",
                 )
-            self._seen[mark] = at
+            self.seen[mark] = at
         if len(at) > DEPTH_MAX:
             self._check_depth(at)
-        self._open[mark] = at
+        self.open[mark] = at
 
     def _check_depth(self, at: Path) -> None:
         if len(at) > DEPTH_MAX:
@@ -159,7 +160,7 @@ class Taker:
             )
 
     def leave(self, container: Any) -> None:
-        del self._open[id(container)]
+        del self.open[id(container)]
 
     def key(self, key: Any, at: Path, given: Any = MISSING) -> Any:
         """As `member`, of a dict key."""
