@@ -28,6 +28,7 @@ ON_POSTGRES = {
     "test_leavings",
     "test_circles",
     "test_who_is_next",
+    "test_unfit_arguments",
 }
 """Modules that run on PostgreSQL each time; PERDURE_POSTGRES=1 runs all there."""
 

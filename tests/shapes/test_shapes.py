@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict, defaultdict, deque
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, get_origin
 
 import pytest
 
 import perdure
+from perdure.core.types.registry import parts
+from perdure.engine.journal.values import parameters_of
 from tests.shapes.__main__ import in_one_store
+from tests.shapes.alike import difference
 from tests.shapes.hashable import Hashable, Spot
-from tests.shapes.ways import look_at_shape, put_shape
+from tests.shapes.ways import look_at_shape, put_shape, shape_of
 
 
 @pytest.mark.filterwarnings("ignore:.*`ReadOnly` qualifier:UserWarning")  # pydantic's
@@ -45,9 +49,36 @@ def test_the_refusal_of_a_member_names_its_path() -> None:
         assert "NamedTuple" in refused.value.hint
 
 
+REFUSED = {deque, defaultdict, OrderedDict}
+
+
+@pytest.mark.filterwarnings("ignore:.*`ReadOnly` qualifier:UserWarning")  # pydantic's
+def test_an_argument_is_what_is_declared_or_refused() -> None:
+    """Where a run's argument did not fit its type, the function got it as plain data."""
+    refused: list[Any] = []
+    for seed in range(300):
+        shape = shape_of(seed)
+        if shape is None or REFUSED & {get_origin(one.type) for one in parts(shape.kind, {}, {})}:
+            continue  # no instance of such a class can be stored
+
+        def f(run: Any, value: Any) -> None: ...
+
+        f.__annotations__["value"] = shape.kind
+        schema, arguments = perdure.Schema(shape.kind, id="f"), parameters_of(f)
+        for given in [3, "no", None, [["x"]], {"of": "another"}, {"a": {}}, {}]:
+            try:
+                ((plain,), _) = arguments.take((given,), {})
+            except perdure.SchemaError as error:
+                refused.append((seed, given, type(error)))
+            else:
+                ((built,), _) = arguments.build([plain], {})
+                assert difference(built, schema.build(plain), odd=True) is None, (seed, given)
+    assert len(refused) > 1000
+    assert {kind for *_, kind in refused} == {perdure.SchemaError}
+
+
 def test_a_loss_is_found() -> None:
     """The comparison that the others trust."""
-    from tests.shapes.alike import difference
     from tests.shapes.generate import Boxed, Parent
 
     one, other = Parent(), Parent()

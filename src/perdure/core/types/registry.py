@@ -27,7 +27,7 @@ from perdure.core.types.late_fields import made_in_parts
 from perdure.core.types.nodes import AnyNode, DictNode, LeafNode, ListNode, Node, SetNode, TupleNode
 from perdure.core.types.objects import ObjectNode
 from perdure.core.types.unions import UnionNode
-from perdure.core.types.validation import Engine, MsgspecEngine, PydanticEngine
+from perdure.core.types.validation import Engine, MsgspecEngine, PydanticEngine, text_types
 from perdure.core.values.plain_values import SCALARS
 from perdure.errors import SchemaError
 from perdure.system.cached import cached
@@ -255,6 +255,24 @@ def is_of_pydantic(bare: Bare) -> bool:
         or hasattr(origin, "__get_pydantic_core_schema__")
         or origin.__module__.startswith("pydantic")
     )
+
+
+def is_known(annotation: Any) -> bool:
+    """Whether values of all that stands there, in fields of classes too, can be stored. Those of a
+    class that is none of a library's, of a Protocol or a function's type cannot."""
+    return all(map(_is_stored, parts(annotation, {}, {})))
+
+
+def _is_stored(bare: Bare) -> bool:
+    origin = get_origin(bare.type) or bare.type
+    if is_union(bare.type) or is_literal(bare.type) or origin in (Any, object):
+        return True
+    if origin in (*_LISTS, *_DICTS, *_SETS, *SCALARS):
+        return True
+    if not isinstance(origin, type):
+        return False
+    whole = issubclass(origin, (tuple, frozenset, Enum, *text_types()))
+    return whole or is_of_pydantic(Bare(bare.type)) or face_of(bare.type) is not None
 
 
 def is_struct(bare: Bare) -> bool:

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from perdure.engine.control.run_handle import RunHandle
 from perdure.engine.control.wait_circles import endless, find_circle, in_place
 from perdure.engine.execution.wakeups import Wakeups
-from perdure.errors import Conflict, PerdureError
+from perdure.errors import Conflict, NeedsAttention, PerdureError
 from perdure.model import Cause, RunInfo, RunStatus
 from perdure.state.context import Context
 from perdure.state.runs.run_rows import row_text
@@ -73,5 +73,6 @@ def stop_in_circle(context: Context, wakeups: Wakeups, run: str, children: Seque
 def stop_unread(context: Context, wakeups: Wakeups, run: str, error: PerdureError) -> None:
     """The same of one whose log cannot be read, here or at all. Never fails: its caller raises the
     error itself, and who executes it is to have given the lease back."""
+    own = "" if isinstance(error, NeedsAttention) else "what it recorded cannot be read: "
     with suppress(PerdureError):
-        stop(context, wakeups, run, row_text(f"what it recorded cannot be read: {error}"))
+        stop(context, wakeups, run, row_text(f"{own}{error}"))

@@ -11,6 +11,8 @@ from perdure.engine.functions.agent_functions import AgentSpec, spec_of
 from perdure.engine.functions.orders import Order
 from perdure.engine.journal.prepared_replies import Fakes, Played
 from perdure.engine.journal.values import parameters_of
+from perdure.errors import NeedsAttention, SchemaError
+from perdure.system import shell
 
 
 class Command(Struct, frozen=True):
@@ -28,12 +30,30 @@ class Command(Struct, frozen=True):
     fakes: Fakes | None = None
     played: Played | None = None
 
-    def arguments(self) -> tuple[tuple[Any, ...], Mapping[str, Any]]:
+    def arguments(
+        self, function: Callable[..., Any], run: str, turn: Any = None
+    ) -> tuple[tuple[Any, ...], Mapping[str, Any]]:
         """Of one call of the function, which may use them up: what the stored ones give, as it does
-        for whoever takes the run over; its caller's own only where they cannot be stored."""
-        if self.order.input is None:
+        for whoever takes the run over; its caller's own only where they cannot be stored.
+
+        Args:
+            turn: those with which the run began its current turn; None: it is the first.
+
+        Raises:
+            NeedsAttention: they do not fit what the function declares by now.
+        """
+        given = turn or self.order.input
+        if given is None:
             return self.args, self.kwargs
-        return parameters_of(self.function).build(*self.order.input)
+        try:
+            return parameters_of(function).build(*given)
+        except SchemaError as error:
+            raise NeedsAttention(
+                f"an argument no longer fits its declared type: {error.problem}",
+                target=f"run {run}, {error.target}",
+                hint="let the type read the old form too; then "
+                f"`{shell.perdure('resume', run)}`, or run it again",
+            ) from error
 
     @property
     def spec(self) -> AgentSpec[Any]:

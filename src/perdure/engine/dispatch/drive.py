@@ -206,7 +206,7 @@ class Drive:
             self._row = row if row is not None else self._begin_under_lease()
             self._choose_function(self._row)
             execution = self._next_execution()
-        except (Corrupt, UnsupportedFormat, UnknownZone) as error:
+        except (Corrupt, NeedsAttention, UnsupportedFormat, UnknownZone) as error:
             self._hold.release()  # I8: it needs a person, and says why
             stop_unread(self._means.context, self._means.wakeups, self.id, error)
             raise
@@ -289,8 +289,8 @@ class Drive:
         journal = Journal.read(self.id, reversed(commits), origin, origins.runs, began.at_micros)
         journal.older = begun_by_older(began.typed, origins.runs)
         before = made_before(working.reader, info, origins, journal)
-        self._args, self._kwargs = self._command.arguments()
-        self._read_turn(began, origins)
+        given = self._read_turn(began, origins)
+        self._args, self._kwargs = self._command.arguments(self._function, self.id, given)
         if any_changes(commits):
             self._rewind(info.turn_at)  # else the state is what it was then
         return self.execution_type(
@@ -301,8 +301,8 @@ class Drive:
     def _rewind(self, seq: int) -> None:
         self.working.rewind(self.working.reader.fold(seq))
 
-    def _read_turn(self, began: Commit, origins: Origins) -> None:
-        """What the commits that began the run and the turn say: deadline and arguments."""
+    def _read_turn(self, began: Commit, origins: Origins) -> Any:
+        """The arguments of a later turn than the first; notes the deadline, which both may say."""
         reader, row = self.working.reader, self._row
         first = began if row.turn_at == row.started else reader.commit(row.started)
         since = origins.back or first  # a run that is set back has its time anew
@@ -310,12 +310,13 @@ class Drive:
             if isinstance(record, Started) and record.run in origins.runs and record.deadline:
                 # Whole milliseconds: the log's time runs microseconds ahead of a clock that stands.
                 self._deadline = (since.at_micros + record.deadline) // 1000 * 1000
+        given = None
         for record in began.typed:
             if isinstance(record, Turn) and record.run in origins.runs:
                 given, told = record.input, record.deadline_at
-                self._args, self._kwargs = parameters_of(self._function).build(*given)
                 if origins.back is None and told is not UNSET:  # an earlier one may be set back
                     self._deadline = told
+        return given
 
     def release(self) -> None:
         """Give the lease back, however it ended."""

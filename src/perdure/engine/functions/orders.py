@@ -16,7 +16,7 @@ from perdure.core.values.plain_values import Plain
 from perdure.engine.functions.agent_functions import spec_of
 from perdure.engine.journal.call_identity import FORM, digests, digests_before, same_as_before
 from perdure.engine.journal.values import binding_of, fitting, parameters_of, preview
-from perdure.errors import Conflict, Corrupt, PerdureError
+from perdure.errors import Conflict, Corrupt, PerdureError, SchemaError
 from perdure.model import Message, RunInfo
 from perdure.state.runs.run_rows import args_digest as args_digest
 from perdure.storage.appending import Riders
@@ -110,7 +110,7 @@ class Order(Struct, frozen=True):
             storable: refuse arguments that cannot be stored.
 
         Raises:
-            Unstorable: they cannot.
+            SchemaError: one does not fit its declared type; Unstorable: one cannot be stored.
         """
         agent = check_name(agent, "an agent")
         key, queue = check_name(key, "a run's key"), check_name(queue, "a queue")
@@ -123,7 +123,7 @@ class Order(Struct, frozen=True):
             fitting(list(taken), "arguments")
             given = taken
         except PerdureError as error:
-            if storable:
+            if storable or type(error) is SchemaError:
                 raise
             unstorable = error
         told = digests(arguments)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from itertools import count
 from types import FunctionType
-from typing import Any, TypeVar, get_type_hints
+from typing import Any, Optional, TypeVar, get_type_hints
 
 import msgspec
 
@@ -16,7 +16,8 @@ from perdure.core.format import envelope
 from perdure.core.schema.schema import EphemeralMark, Schema, take_at
 from perdure.core.schema.value_digest import AS_IT_IS, declared_key
 from perdure.core.types.hints import hints_of
-from perdure.core.types.nodes import isolate
+from perdure.core.types.nodes import Node, isolate
+from perdure.core.types.registry import Registry, is_known
 from perdure.core.values import codec
 from perdure.core.values.plain_values import SCALARS, Plain, take
 from perdure.errors import SchemaError, Unstorable
@@ -89,14 +90,17 @@ class Parameters:
     """How the arguments of one function are stored and rebuilt: by their annotations."""
 
     def __init__(self, function: Callable[..., Any], *, skip: int = 0) -> None:
-        self._skip = skip
-        self._name = label(function)
         self._hints = _hints(function)
         try:
-            self._parameters = list(inspect.signature(function).parameters.values())[skip:]
+            parameters = list(inspect.signature(function).parameters.values())[skip:]
         except ValueError:  # builtins without a signature
-            self._parameters = []
-        self._schemas: dict[str, Schema[Any] | None] = {}
+            parameters = []
+        by_kind = {one.kind: one for one in parameters}
+        self._more = by_kind.get(inspect.Parameter.VAR_POSITIONAL)
+        self._others = by_kind.get(inspect.Parameter.VAR_KEYWORD)
+        self._named = {one.name: one for one in parameters if one is not self._more}
+        self._positional = [one for one in parameters if one.kind <= one.POSITIONAL_OR_KEYWORD]
+        self._types: dict[str, tuple[Node | None, bool]] = {}
 
     def take(
         self, args: tuple[Any, ...], kwargs: Mapping[str, Any]
@@ -104,64 +108,93 @@ class Parameters:
         """Arguments as plain data, positional and named.
 
         Raises:
-            Unstorable: naming the parameter and the path in it.
+            SchemaError: one does not fit its declared type; Unstorable: it has no plain form. Both
+                name the parameter and the path in it.
         """
         return (
-            [self._take(self._positional(place), arg) for place, arg in enumerate(args)],
-            {name: self._take(name, arg) for name, arg in kwargs.items()},
+            [self._take(*self._at(place), arg) for place, arg in enumerate(args)],
+            {name: self._take(*self._of(name), arg) for name, arg in kwargs.items()},
         )
 
     def build(
         self, args: Sequence[Plain], kwargs: Mapping[str, Plain]
     ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """The arguments again: they share nothing with what is stored."""
+        """The arguments again: they share nothing with what is stored.
+
+        Raises:
+            SchemaError: what is stored of one does not fit its declared type any more.
+        """
         return (
-            tuple(self._build(self._positional(place), arg) for place, arg in enumerate(args)),
-            {name: self._build(name, arg) for name, arg in kwargs.items()},
+            tuple(self._build(*self._at(place), arg) for place, arg in enumerate(args)),
+            {name: self._build(*self._of(name), arg) for name, arg in kwargs.items()},
         )
 
-    def _positional(self, place: int) -> str:
-        if place < len(self._parameters):
-            return self._parameters[place].name
-        return self._parameters[-1].name if self._parameters else str(place)
+    def _at(self, place: int) -> tuple[str, inspect.Parameter | None]:
+        if place < len(self._positional):
+            return self._positional[place].name, self._positional[place]
+        name = self._more.name if self._more else "arguments"
+        return f"{name}[{place - len(self._positional)}]", self._more
 
-    def _schema(self, name: str) -> Schema[Any] | None:
-        if name not in self._schemas:
-            hint = self._hints.get(name)
-            untyped = hint is None or hint is Any
-            self._schemas[name] = None if untyped else Schema(hint, id=f"{self._name}.{name}")
-        return self._schemas[name]
+    def _of(self, name: str) -> tuple[str, inspect.Parameter | None]:
+        return name, self._named.get(name, self._others)
 
-    def _take(self, name: str, value: Any) -> Plain:
-        schema = self._schema(name)
+    def _type(self, parameter: inspect.Parameter | None) -> tuple[Node | None, bool]:
+        """What it is declared as, and whether all of that is known; None: anything."""
+        if parameter is None or parameter.name not in self._hints:
+            return None, False
+        found = self._types.get(parameter.name)
+        if found is None:
+            hint = self._hints[parameter.name]
+            found = self._types[parameter.name] = _declared(
+                hint if parameter.default is not None else Optional[hint]  # noqa: UP045
+            )
+        return found
+
+    def _take(self, name: str, parameter: inspect.Parameter | None, value: Any) -> Plain:
+        node, known = self._type(parameter)
+        if node is None:
+            return take(value, root=name)
         try:
-            if schema is not None:
-                return schema.take(value, (), aliases_refused=False)
-        except Unstorable:
-            raise
+            return take_at(node, value, (), root=name)
         except SchemaError as error:
-            if _raised_by_class(error) is not None:
+            if _raised_by_class(error) is not None or (isinstance(error, Unstorable) and not known):
                 raise
-            # It is not of its declared type, which is the function's own affair.
-        return take(value, root=name)
+            try:
+                plain = take(value, root=name)
+            except SchemaError as lost:  # it may be all that its function wants, and cannot be kept
+                raise (error if isinstance(error, Unstorable) else lost) from error.__cause__
+            if known:  # not Unstorable, which those may pass who give the function their own
+                raise SchemaError(error.problem, target=error.target, hint=error.hint) from error
+        return plain
 
-    def _build(self, name: str, plain: Plain) -> Any:
-        schema = self._schema(name)
-        if schema is None:
+    def _build(self, name: str, parameter: inspect.Parameter | None, plain: Plain) -> Any:
+        node, known = self._type(parameter)
+        if node is None:
             return isolate(plain)
         try:
-            return schema.build(plain)
+            return node.build(plain, (), name)
         except SchemaError as error:
             raised = _raised_by_class(error)
-        if raised is not None:
-            raise raised
+            if raised is not None:
+                raise raised from None
+            if known:
+                raise
         return isolate(plain)  # it was not of its declared type in the first place
+
+
+def _declared(hint: Any) -> tuple[Node | None, bool]:
+    try:
+        return Registry(hint).root, is_known(hint)
+    except (SchemaError, TypeError):  # no type of a value that could be stored
+        return None, False
 
 
 def _raised_by_class(error: SchemaError) -> BaseException | None:
     """The error of another kind that a value's class raised, where it did: that what it asks does
     not answer, say. It tells nothing of whether the value is of the declared type."""
     cause = error.__cause__
+    while isinstance(cause, SchemaError):
+        cause = cause.__cause__
     return None if isinstance(cause, ValueError | TypeError | msgspec.ValidationError) else cause
 
 
