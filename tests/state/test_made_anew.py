@@ -3,11 +3,22 @@ the log makes one, so an edit does."""
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+import random
+import threading
+from dataclasses import dataclass, field
+from typing import Annotated, Any, Self
 
 import pydantic
 import pytest
-from pydantic import AfterValidator, BaseModel, ValidationInfo, field_validator, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    Field,
+    PrivateAttr,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
 from pydantic.dataclasses import dataclass as pydantic_dataclass
 
 import perdure
@@ -300,3 +311,155 @@ def test_a_model_with_private_attributes_alone_is_assigned_as_before() -> None:
             return n
 
     assert not PydanticFace(Plain).is_made_anew
+
+
+def seen(state: Any) -> Any:
+    """All that a model shows: with the order of its dicts, private attributes, and extra fields."""
+    if isinstance(state, BaseModel):
+        kept = {**vars(state), **(state.__pydantic_extra__ or {})}
+        private = {**(state.__pydantic_private__ or {}), "_lock": None}
+        return {name: seen(one) for name, one in kept.items()}, private
+    if isinstance(state, dict):
+        return [(key, seen(one)) for key, one in state.items()]
+    return [seen(one) for one in state] if isinstance(state, list) else state
+
+
+class Fills(BaseModel, extra="allow"):
+    """What the hooks below make of the fields, each in all places that a model has."""
+
+    by_day: dict[str, int] = {}
+    log: list[int] = []
+    total: int = 0
+    _total: int = PrivateAttr(default=0)
+    _lock: Any = PrivateAttr(default_factory=threading.Lock)
+
+    def fill(self) -> None:
+        self.by_day = dict(sorted(self.by_day.items()))
+        self.log = sorted(self.log)
+        self.total = self._total = sum(self.by_day.values()) + sum(self.log)
+        self.doubled = self.total * 2
+
+
+class FillsAsMade(Fills):
+    def model_post_init(self, context: Any) -> None:
+        super().model_post_init(context)
+        self.fill()
+
+
+class FillsInInit(Fills):
+    def __init__(self, **given: Any) -> None:
+        super().__init__(**given)
+        self.fill()
+
+
+class FillsBehind(Fills):
+    @model_validator(mode="after")
+    def filled(self) -> Self:
+        self.fill()
+        return self
+
+
+class FillsByField(Fills):
+    @field_validator("by_day")
+    @classmethod
+    def in_order(cls, by_day: dict[str, int]) -> dict[str, int]:
+        return dict(sorted(by_day.items()))
+
+
+class Shelf(BaseModel):
+    first: FillsAsMade = Field(default_factory=FillsAsMade)
+    by_name: dict[str, FillsInInit] = Field(default_factory=lambda: {"a": FillsInInit()})
+    rows: list[FillsByField] = Field(default_factory=lambda: [FillsByField()])
+
+
+@pytest.mark.parametrize("kind", [FillsAsMade, FillsInInit, FillsBehind, FillsByField, Shelf])
+def test_the_handle_that_edits_shows_what_a_fresh_one_does(kind: Any) -> None:
+    """`model_post_init` made a private attribute, an extra field and the order of a dict. The
+    handle that edited kept what was made before its edit, or committed the dict as it was: each
+    fresh handle showed another state of the same commit, and `drift()` of an untouched one named
+    it for ever."""
+    luck = random.Random(kind.__name__)
+    with perdure.open("memory://") as store:
+        agent = store.agent("a", kind)
+        for turn in range(40):
+            lock = getattr(agent.state, "_lock", None)
+            with agent.edit("some") as draft:
+                for _ in range(luck.randint(1, 3)):
+                    part = draft
+                    if kind is Shelf:
+                        part = luck.choice([draft.first, draft.by_name["a"], draft.rows[0]])
+                    match luck.randrange(4):
+                        case 0:
+                            part.by_day[luck.choice("edcba")] = luck.randint(0, 9)
+                        case 1:
+                            part.log.append(luck.randint(0, 9))
+                        case 2:
+                            part.by_day = {key: luck.randint(0, 9) for key in luck.sample("xyz", 3)}
+                        case 3 if part.by_day:
+                            part.by_day.pop(luck.choice(list(part.by_day)))
+            fresh = store.agent("a", kind)
+            assert seen(agent.state) == seen(fresh.state)
+            assert agent.drift() == [] == fresh.drift()
+            assert turn == 0 or getattr(agent.state, "_lock", None) is lock, "it may be held"
+            if luck.random() < 0.2:
+                agent.undo()
+
+
+def test_an_extra_field_that_a_hook_takes_away_is_refused() -> None:
+    class Tidy(BaseModel, extra="allow"):
+        most: int = 3
+
+        def model_post_init(self, context: Any) -> None:
+            for name in [k for k in (self.__pydantic_extra__ or {}) if len(k) > self.most]:
+                del self.__pydantic_extra__[name]  # type: ignore[union-attr]
+
+    with perdure.open("memory://") as store:
+        agent: Any = store.agent("a", Tidy)
+        with agent.edit("one") as draft:
+            draft.abc = 1
+        with pytest.raises(perdure.Unstorable), agent.edit("less") as draft:
+            draft.most = 2
+        assert seen(agent.state) == seen(store.agent("a", Tidy).state)
+        with pytest.raises(perdure.Unstorable), agent.edit("another") as draft:
+            draft.abcd = 1
+        assert seen(agent.state) == seen(store.agent("a", Tidy).state)
+
+
+def test_a_field_that_a_newer_class_makes_of_others_is_no_drift() -> None:
+    """Version 1.1 of a class had one field more, which its hook made of the others. Every `save` of
+    every older agent was refused: the field "was changed outside edit", and `refresh` did not help,
+    as each handle makes it anew."""
+
+    @dataclass
+    class Order:
+        lines: list[int] = field(default_factory=list)
+
+    @dataclass
+    class Counted:
+        lines: list[int] = field(default_factory=list)
+        count: int = field(init=False, default=0)
+
+        def __post_init__(self) -> None:
+            self.count = len(self.lines)
+
+    class CountedModel(BaseModel):
+        lines: list[int] = []
+        count: int = 0
+
+        @model_validator(mode="after")
+        def counted(self) -> Self:
+            self.count = len(self.lines)
+            return self
+
+    old = perdure.Schema(Order, id="order", version=1)
+    kinds: tuple[Any, Any] = (Counted, CountedModel)
+    for newer in kinds:
+        with perdure.open("memory://") as store:
+            with store.agent("a", old).edit("first") as draft:
+                draft.lines.append(1)
+            agent = store.agent("a", perdure.Schema(newer, id="order", version=(1, 1)))
+            assert (agent.state.count, agent.drift()) == (1, [])
+            agent.save(newer(lines=[1, 2]))
+            fresh = store.agent("a", perdure.Schema(newer, id="order", version=(1, 1)))
+            assert agent.state.count == fresh.state.count == 2
+            assert agent.at(agent.seq).plain == {"lines": [1, 2], "count": 2}

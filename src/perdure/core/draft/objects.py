@@ -10,8 +10,8 @@ from typing import Any, NoReturn
 
 from perdure.core.draft.place import Place, Proxy, place_of
 from perdure.core.draft.taking import rearranged, take_over
-from perdure.core.types.late_fields import private_default
 from perdure.core.types.objects import ObjectNode
+from perdure.core.types.private_attributes import private_default
 from perdure.errors import SchemaError
 
 _LIBRARIES = ("pydantic", "msgspec", "builtins", "typing", "abc")

@@ -9,6 +9,7 @@ from msgspec import Struct
 
 from perdure.core.types.nodes import AnyNode, Node, Walker
 from perdure.core.types.objects import ObjectNode, is_default, same_order
+from perdure.core.types.private_attributes import as_good
 from perdure.core.values.plain_values import SCALARS, Path, Plain, format_path, mark, same
 from perdure.errors import PerdureError
 from perdure.missing import MISSING
@@ -37,6 +38,19 @@ class Drift(Struct, frozen=True):
     in_memory: Any
     in_log: Any
     reason: str
+
+
+def drift_of(node: Node, typed: Any, plain: Plain) -> list[Drift]:
+    """Every difference that a rehydration would drop. What a class itself makes of the plain data
+    comes back, though it is not in the log: a field that a newer version adds and fills in."""
+    found = list(compare(node, typed, plain))
+    if not found:
+        return found
+    fresh = node.build(plain, (), "state")
+    made = {one.path: one.in_memory for one in compare(node, fresh, plain)}
+    return [
+        one for one in found if one.path not in made or not as_good(one.in_memory, made[one.path])
+    ]
 
 
 def holds(node: Node, typed: Any, plain: Plain) -> bool:
@@ -178,7 +192,8 @@ def _beside(node: ObjectNode, typed: Any) -> Iterator[tuple[str, Any, Any, str]]
         if memory is not MISSING and memory is not default and not _equal(memory, default):
             yield name, memory, MISSING, EPHEMERAL
     for name, memory in face.private(typed).items():
-        yield name, memory, MISSING, PRIVATE
+        if name not in face.forgotten:
+            yield name, memory, MISSING, PRIVATE
 
 
 def _is_default(node: ObjectNode, name: str, memory: Any) -> bool:

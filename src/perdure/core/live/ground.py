@@ -13,11 +13,11 @@ from perdure.core.live.drift import REORDERED, compare, holds
 from perdure.core.live.shadow import ObjectShadow, Shadow
 from perdure.core.types.kept_whole import check_shown
 from perdure.core.types.nodes import AnyNode, Node, Walker, isolate
-from perdure.core.types.objects import ObjectNode, is_default, reconcile
+from perdure.core.types.objects import ObjectNode, alike, is_default, reconcile
 from perdure.core.types.unions import UnionNode, Whole
 from perdure.core.values import ops as ops_module
 from perdure.core.values.ops import Delete, Increment, Op, Set, TextSplice
-from perdure.core.values.plain_values import SCALARS, Path, Plain, format_path, look_up, same
+from perdure.core.values.plain_values import SCALARS, Path, Plain, format_path, look_up
 from perdure.core.values.shifted_places import Paths
 from perdure.errors import Drifted, SchemaError, Unstorable
 from perdure.missing import MISSING
@@ -60,13 +60,13 @@ class Ground:
         value = node.build(plain, path, self.name)
         self.own(value)
         taken = node.plain(value, path, Walker(root=self.name))
-        if same(taken, plain):
+        if alike(node, taken, plain):
             return value, plain
         fixed = reconcile(node, plain, taken)
-        if same(fixed, plain):
+        if alike(node, fixed, plain):
             return value, plain
         again = node.plain(node.build(fixed, path, self.name), path, Walker(root=self.name))
-        if not same(reconcile(node, fixed, again), fixed):
+        if not alike(node, reconcile(node, fixed, again), fixed):
             raise self.restless(path)
         return value, fixed
 
@@ -247,7 +247,8 @@ class Ground:
             fixed = True
             if isinstance(shadow.node, ObjectNode) and value is not MISSING:
                 field = shadow.node.fields.get(key)
-                fixed = field is None or field.default_is_fixed
+                face = shadow.node.face  # its own code may have filled in what is not stored
+                fixed = field is None or (field.default_is_fixed and not face.checks_whole)
                 if field is not None and value is not MISSING and id(value) not in self.built:
                     taken = node.plain(self.final(value), inverse.path, Walker(root=self.name))
                     if not fixed or is_default(shadow.node, key, taken):
@@ -312,7 +313,7 @@ class Ground:
         if stored is MISSING and is_default(shadow.node, name, taken):
             return False
         fixed = taken if stored is MISSING else reconcile(child, stored, taken)
-        if stored is not MISSING and same(fixed, stored):
+        if stored is not MISSING and alike(child, fixed, stored):
             return False
         index = shadow.ops.get(name, -1)
         self.write(shadow, name, index, fixed)

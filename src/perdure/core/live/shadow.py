@@ -10,6 +10,7 @@ from typing import Any
 
 from perdure.core.types.nodes import DictNode, Node
 from perdure.core.types.objects import ObjectNode
+from perdure.core.types.private_attributes import renew
 from perdure.core.values.plain_values import Path
 from perdure.missing import MISSING
 
@@ -66,6 +67,8 @@ class ObjectShadow(Shadow):
         super().__init__(value, node)
         self.changes: dict[str, Any] = {}
         self.ops: dict[str, int] = {}
+        self.made: Any = None
+        """An instance on which the class's own code ran: its private attributes come along."""
         self._left: set[str] = set()
         """Keys of a TypedDict that were taken out. One that comes back stands last."""
 
@@ -102,6 +105,8 @@ class ObjectShadow(Shadow):
                 face.drop(target, name)
             else:
                 face.put(target, name, value)
+        if self.made is not None:
+            renew(target, self.made, face.forgotten)
         if not self.changes and not face.is_dict:
             face.forget_caches(target)
 

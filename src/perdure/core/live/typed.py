@@ -427,7 +427,7 @@ class Planner(Ground):
         clone = face.clone(shadow.value)
         for name in {*changed, *inside}:
             face.put(clone, name, self.final(shadow.get(name)))
-        before = {name: face.get(clone, name) for name in node.fields}
+        before = {name: face.get(clone, name) for name in (*node.fields, *face.extras(clone))}
         kept = late_fields.kept(face, shadow.value, clone, checked)
         if face.is_made_anew:
             clone = self._as_read(shadow, clone)
@@ -438,10 +438,11 @@ class Planner(Ground):
                 raise node.engine.explain(error, shadow.path, self.name) from error
         for name, item in kept.items():
             face.put(clone, name, item)
+        shadow.made = clone if face.has_private else None
         fixed = []
-        for name, old in before.items():
+        for name in before | face.extras(clone):
             new = face.get(clone, name)
-            if new is not old and self.normalise(shadow, name, new):
+            if new is not before.get(name, MISSING) and self.normalise(shadow, name, new):
                 fixed.append(name)
         if fixed and face.is_made_anew:  # else what is there is what it was just made of
             if not self._reads_back(shadow):

@@ -8,7 +8,7 @@ from typing import Any, Generic, TypeVar, overload
 
 from perdure.core.arguments.checks import iterable
 from perdure.core.live.append_plan import appended
-from perdure.core.live.drift import Drift, compare
+from perdure.core.live.drift import Drift, compare, drift_of
 from perdure.core.live.typed import Planner, TypedPlan
 from perdure.core.schema.invariants import Invariant, invariant, transitions
 from perdure.core.schema.schema_arguments import (
@@ -274,7 +274,7 @@ class Schema(Generic[T]):
 
     def drift(self, typed: T, plain: Plain) -> list[Drift]:
         """Everything in which the live object differs from the plain truth. Costs O(state)."""
-        return list(compare(self.root, typed, plain))
+        return drift_of(self.root, typed, plain)
 
     def check_touched(self, typed: T, plain: Plain, paths: Sequence[Path]) -> None:
         """Compare the live object with a plain tree at some paths only.

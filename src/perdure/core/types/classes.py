@@ -17,7 +17,8 @@ from msgspec import Struct
 
 from perdure.core.types.annotations import EphemeralMark, is_judged, of_key, substitute, unwrap
 from perdure.core.types.hints import hints_of
-from perdure.core.types.late_fields import equal, init_only, private_default
+from perdure.core.types.late_fields import equal, init_only
+from perdure.core.types.private_attributes import private_default
 from perdure.core.types.pydantic_hooks import asks_around, looks_around
 from perdure.core.types.slots import content_of, slots_of
 from perdure.core.types.thawed_validators import thawed

@@ -18,6 +18,7 @@ from perdure.core.types.classes import Face
 from perdure.core.types.late_fields import equal
 from perdure.core.types.nodes import AnyNode, DictNode, LeafNode, Node
 from perdure.core.types.objects import ObjectNode
+from perdure.core.types.private_attributes import as_good
 from perdure.core.types.unions import UnionNode
 from perdure.core.values.plain_values import SCALARS, Path, changed, format_path, same
 from perdure.errors import Unstorable
@@ -178,7 +179,7 @@ class _Comparison:
         for name, item in kept.items():
             if name in face.forgotten:
                 continue
-            if name not in made or not _as_good(item, made[name]):
+            if name not in made or not as_good(item, made[name]):
                 raise Unstorable(
                     f"it is a private attribute of {face.name}, which is not stored, and differs "
                     "from what a new instance has",
@@ -224,17 +225,3 @@ def _names(annotation: Any, kind: type) -> bool:
 
 def _name(value: Any) -> str:
     return type(value).__qualname__
-
-
-def _as_good(given: Any, made: Any, depth: int = 0) -> bool:
-    """Whether what the class makes itself stands for what was given: a lock is equal to no other
-    lock, and a new one is just as good."""
-    if equal(given, made):
-        return True
-    by_identity: Any = object.__eq__
-    if type(given) is not type(made) or type(given).__eq__ is not by_identity or depth > 3:
-        return False
-    kept, new = getattr(given, "__dict__", {}), getattr(made, "__dict__", {})
-    return kept.keys() == new.keys() and all(
-        _as_good(item, new[name], depth + 1) for name, item in kept.items()
-    )

@@ -54,17 +54,6 @@ def kept(face: Any, value: Any, clone: Any, changed: list[str]) -> dict[str, Any
     return {name: item for name, item in found.items() if item is not MISSING}
 
 
-def private_default(info: Any) -> Any:
-    """What a private attribute of a pydantic model begins with; MISSING where other fields decide
-    it. Newer versions of pydantic call no factory in `get_default`."""
-    if info.default_factory is None:
-        return info.get_default()
-    try:
-        return info.default_factory()
-    except TypeError:
-        return MISSING
-
-
 def equal(a: Any, b: Any) -> bool:
     try:
         return bool(a == b)

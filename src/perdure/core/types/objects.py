@@ -242,7 +242,8 @@ def reconcile(node: Node, stored: Plain, taken: Plain) -> Plain:
     if isinstance(node, AnyNode) or type(stored) is not type(taken):
         return taken
     if type(taken) is dict:
-        return _reconcile_dicts(node, stored, taken)
+        result = _reconcile_dicts(node, stored, taken)
+        return result if isinstance(node, ObjectNode) else {key: result[key] for key in taken}
     if type(taken) is list and len(stored) == len(taken):
         item = node.child(0)
         if item is None or (isinstance(item, LeafNode) and item.as_is):
@@ -263,6 +264,11 @@ def _reconcile_dicts(node: Node, stored: dict[Any, Any], taken: dict[Any, Any]) 
         if key not in stored and not is_default(node, key, item):
             result[key] = item
     return result
+
+
+def alike(node: Node, a: Plain, b: Plain) -> bool:
+    """Whether two plain values are the same, with the keys of all dicts in the same order."""
+    return same(a, b) and same_order(node, a, b)
 
 
 def same_order(node: Node, a: Plain, b: Plain) -> bool:

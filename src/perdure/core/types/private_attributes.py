@@ -1,0 +1,51 @@
+"""Private attributes of pydantic models: they are not stored, the class makes them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from perdure.core.types.late_fields import equal
+from perdure.missing import MISSING
+
+
+def private_of(value: Any) -> dict[str, Any]:
+    """All private attributes of an instance."""
+    return getattr(value, "__pydantic_private__", None) or {}
+
+
+def private_default(info: Any) -> Any:
+    """What a private attribute of a pydantic model begins with; MISSING where other fields decide
+    it. Newer versions of pydantic call no factory in `get_default`."""
+    if info.default_factory is None:
+        return info.get_default()
+    try:
+        return info.default_factory()
+    except TypeError:
+        return MISSING
+
+
+def as_good(given: Any, made: Any, depth: int = 0) -> bool:
+    """Whether what the class makes itself stands for what was given: a lock is equal to no other
+    lock, and a new one is just as good."""
+    if equal(given, made):
+        return True
+    by_identity: Any = object.__eq__
+    if type(given) is not type(made) or type(given).__eq__ is not by_identity or depth > 3:
+        return False
+    kept, new = getattr(given, "__dict__", {}), getattr(made, "__dict__", {})
+    return kept.keys() == new.keys() and all(
+        as_good(item, new[name], depth + 1) for name, item in kept.items()
+    )
+
+
+def renew(target: Any, made: Any, kept: frozenset[str]) -> None:
+    """Give an instance what its class's own code made as the same instance was made anew. What is
+    as good stays: a lock may be held.
+
+    Args:
+        kept: attributes that live in memory only, and stay as well.
+    """
+    private = private_of(target)
+    for name, item in private_of(made).items():
+        if name not in kept and not as_good(private.get(name, MISSING), item):
+            private[name] = item
