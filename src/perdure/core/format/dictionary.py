@@ -62,7 +62,7 @@ def check_installed() -> None:
     """Import what packs and unpacks, once.
 
     Raises:
-        StoreUnavailable: this Python does not have it.
+        StoreUnavailable: this Python does not have it, or cannot read it now.
     """
     try:
         import zstandard as zstandard  # 5 ms to import
@@ -70,6 +70,11 @@ def check_installed() -> None:
         raise StoreUnavailable(
             f"what is stored is packed with zstd, and this Python lacks zstandard: {error}",
             hint="pip install zstandard; nothing is wrong with the store",
+        ) from error
+    except OSError as error:  # it is first needed where a process may be short of everything
+        raise StoreUnavailable(
+            f"zstandard, which packs what is stored, cannot be loaded: {error.strerror or error}",
+            hint="a process may have too many open files (`ulimit -n`); then make the call again",
         ) from error
 
 
