@@ -116,8 +116,7 @@ class Recording(Session):
                 target=self.root_name,
                 hint="let the block end with the exception, and make the edit again",
             )
-        if self.handed_out:
-            self.check_handed_out()
+        self.check_handed_out()
 
     def check_handed_out(self) -> None:
         """Raises Drifted: a value that was given out as a whole was changed in place."""

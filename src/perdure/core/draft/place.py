@@ -375,7 +375,7 @@ class Session:
         assert isinstance(node, ObjectNode)
         if self.typed is not None:
             holder = follow(self.typed, self.schema.root, place.last_path())[0]
-            if node.face.is_instance(holder):
+            if type(holder) is node.face.type:
                 return node.face.get(holder, name)
         return node.default(name)
 
@@ -400,7 +400,7 @@ class Session:
             return
         for path, value in self.ephemeral:
             holder, node = follow(typed, self.schema.root, path[:-1])
-            if isinstance(node, ObjectNode) and node.face.is_instance(holder):
+            if isinstance(node, ObjectNode) and type(holder) is node.face.type:
                 node.face.put(holder, path[-1], value)
 
 

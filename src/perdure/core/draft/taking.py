@@ -103,7 +103,7 @@ def take(
     """
     session = place.session
     path, name = (*place.last_path(), key), session.root_name
-    node = place.child(key)
+    node = place.node.child(key) or place.child(key)  # which raises
     seen = {} if seen is None else seen
     before = len(seen)
     try:

@@ -1,38 +1,70 @@
-"""The plan of what most commits do: put items at the end of a list. `typed` plans all the rest.
+"""Plans of changes, and the one of what most commits do: put items at the end of a list.
 
-It costs a third of the general plan, and comes to the same: where anything is out of the ordinary
-there is none, and the general one finds out what it is.
+It costs a third of the general plan, which `typed` makes, and comes to the same: where anything is
+out of the ordinary there is none, and the general one finds out what it is.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
-from perdure.core.live.drift import holds
+from msgspec import Struct
+
+from perdure.core.live.shadow import Shadow
+from perdure.core.types.annotations import Limits
 from perdure.core.types.classes import Face
 from perdure.core.types.nodes import AnyNode, DictNode, ListNode, Node
 from perdure.core.types.objects import ObjectNode
 from perdure.core.values.ops import Append
-from perdure.core.values.plain_values import Plain
+from perdure.core.values.plain_values import SCALARS, Plain, same
+from perdure.errors import Unstorable
+from perdure.missing import MISSING
 
 
-class Appended:
+class TypedPlan(Struct):
+    """The prepared change of a live typed object.
+
+    Attributes:
+        root: the object behind it.
+        normalises: whether validation changed the ops, or the plain tree.
+        turned: where ops inside a member of a union made another member of it.
+    """
+
+    root: Any
+    shadows: Sequence[Shadow] = ()
+    normalises: bool = False
+    turned: Sequence[Unstorable] = ()
+
+    def refuse_turned(self) -> None:
+        """For an edit by a draft, where nobody said that an object is to be one of another class.
+
+        Raises:
+            Unstorable: it would be.
+        """
+        for error in self.turned:
+            raise error
+
+    def apply(self) -> Any:
+        """Bring the live object in step; returns the root, a new one only where it was replaced."""
+        for shadow in self.shadows:
+            shadow.apply()
+        return self.root
+
+
+class Appended(TypedPlan, kw_only=True):
     """New items of a live list. `holders`: the objects that it is in, with their classes."""
 
-    __slots__ = ("_holders", "_items", "_values")
+    holders: list[tuple[Face, Any]]
+    items: list[Any]
+    values: list[Any]
 
-    def __init__(
-        self, holders: list[tuple[Face, Any]], items: list[Any], values: list[Any]
-    ) -> None:
-        self._holders = holders
-        self._items = items
-        self._values = values
-
-    def apply(self) -> None:
-        self._items.extend(self._values)
-        for face, holder in self._holders:
+    def apply(self) -> Any:
+        self.items.extend(self.values)
+        for face, holder in self.holders:
             if not face.is_dict:
                 face.forget_caches(holder)
+        return self.root
 
 
 def appended(node: Node, typed: Any, plain: Plain, op: Append, root: str) -> Appended | None:
@@ -44,12 +76,12 @@ def appended(node: Node, typed: Any, plain: Plain, op: Append, root: str) -> App
     Raises:
         SchemaError: a new item does not fit.
     """
-    holders = []
+    whole, holders = typed, []
     for key in op.path:
         if node.limits.judged:
             return None
         if isinstance(node, ObjectNode):
-            if node.face.looks_inside or not node.face.is_instance(typed):
+            if node.face.looks_inside or type(typed) is not node.face.type:
                 return None
             holders.append((node.face, typed))
             typed = node.face.get(typed, key)
@@ -65,22 +97,48 @@ def appended(node: Node, typed: Any, plain: Plain, op: Append, root: str) -> App
     if item is None or node.limits.judged or type(typed) is not list or type(plain) is not list:
         return None
     count = len(typed)
-    if count + len(op.values) != len(plain) or node.limits.problem(len(plain)) is not None:
+    if count + len(op.values) != len(plain):
+        return None
+    if node.limits != _NONE and node.limits.problem(len(plain)) is not None:
         return None
     if count and not holds(item, typed[-1], plain[count - 1]):
         return None  # changed outside `edit`, maybe
     if isinstance(item, AnyNode):
-        return Appended(holders, typed, list(map(item.build, op.values)))
+        values = list(map(item.build, op.values))
+        return Appended(whole, holders=holders, items=typed, values=values)
     if not all(map(item.stable, op.values)):
         return None  # validation may make something else of it
     values = []
     for place, value in enumerate(op.values, count):
         values.append(item.build_stable(value, (*op.path, place), root))
-    return Appended(holders, typed, values)
+    return Appended(whole, holders=holders, items=typed, values=values)
 
 
-_LISTS = (ListNode, AnyNode)
+_LISTS, _NONE = (ListNode, AnyNode), Limits()
 
 
 def _has_plain_keys(node: Node) -> bool:
     return isinstance(node, AnyNode) or (isinstance(node, DictNode) and node.key.as_is)
+
+
+def holds(node: Node, typed: Any, plain: Plain) -> bool:
+    """Whether it is the very scalar of the log, an object with just such in its fields, or plain
+    data that is the same.
+
+    A quick look at what is mostly so: False only means that one must `compare`.
+    """
+    if typed is plain:
+        return type(plain) in SCALARS
+    if isinstance(node, AnyNode):
+        return same(typed, plain)
+    if not isinstance(node, ObjectNode) or type(plain) is not dict:
+        return False
+    if type(typed) is not node.face.type or node.face.keeps_extra:
+        return False
+    kept: dict[str, Any] | None = getattr(typed, "__dict__", None)
+    if kept is None or len(kept) != len(plain):
+        return False
+    for key, one in plain.items():
+        if kept.get(key, MISSING) is not one or type(one) not in SCALARS:
+            return False
+    return True

@@ -53,29 +53,6 @@ def drift_of(node: Node, typed: Any, plain: Plain) -> list[Drift]:
     ]
 
 
-def holds(node: Node, typed: Any, plain: Plain) -> bool:
-    """Whether it is the very scalar of the log, an object with just such in its fields, or plain
-    data that is the same.
-
-    A quick look at what is mostly so: False only means that one must `compare`.
-    """
-    if typed is plain:
-        return type(plain) in SCALARS
-    if isinstance(node, AnyNode):
-        return same(typed, plain)
-    if not isinstance(node, ObjectNode) or type(plain) is not dict:
-        return False
-    if not node.face.is_instance(typed) or node.face.keeps_extra:
-        return False
-    kept: dict[str, Any] | None = getattr(typed, "__dict__", None)
-    if kept is None or len(kept) != len(plain):
-        return False
-    for key, one in plain.items():
-        if kept.get(key, MISSING) is not one or type(one) not in SCALARS:
-            return False
-    return True
-
-
 def compare(
     node: Node, typed: Any, plain: Plain, at: Path = (), *, deep: bool = True, root: str = "state"
 ) -> Iterator[Drift]:
@@ -85,7 +62,7 @@ def compare(
         return Drift(format_path(path, root), memory, log, reason)
 
     node = node.pick_typed(typed)
-    if isinstance(node, ObjectNode) and type(plain) is dict and node.face.is_instance(typed):
+    if isinstance(node, ObjectNode) and type(plain) is dict and type(typed) is node.face.type:
         for name, memory, log, reason in _object(node, typed, plain, at, deep):
             if reason:
                 yield drift((*at, name), memory, log, reason)

@@ -20,7 +20,7 @@ def carry_over(node: Node, old: Any, new: Any) -> None:
         return
     node = node.pick_typed(new)
     if isinstance(node, ObjectNode):
-        if node.pick_typed(old) is node and node.face.is_instance(old):
+        if node.pick_typed(old) is node and type(old) is node.face.type:
             _carry_fields(node, old, new)
     elif isinstance(node, DictNode) and type(old) is dict and type(new) is dict:
         for key, item in new.items():

@@ -9,7 +9,8 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from perdure.core.live.drift import REORDERED, compare, holds
+from perdure.core.live.append_plan import holds
+from perdure.core.live.drift import REORDERED, compare
 from perdure.core.live.shadow import ObjectShadow, Shadow
 from perdure.core.types.kept_whole import check_shown
 from perdure.core.types.nodes import AnyNode, Node, Walker, isolate

@@ -265,7 +265,7 @@ def shadow_of(value: Any, node: Node) -> Shadow | None:
     """A shadow of a live container of this node; None where it is none, or another's."""
     kind = type(value)
     if isinstance(node, ObjectNode):
-        return ObjectShadow(value, node) if node.face.is_instance(value) else None
+        return ObjectShadow(value, node) if type(value) is node.face.type else None
     if kind is dict:
         return DictShadow(value, node)
     if kind is list:

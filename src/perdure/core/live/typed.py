@@ -5,11 +5,10 @@ Planning leaves the live object alone; applying cannot fail. Both cost what chan
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from operator import itemgetter
 from typing import Any
 
-from perdure.core.live.append_plan import Appended
+from perdure.core.live.append_plan import TypedPlan
 from perdure.core.live.ephemeral import carry_over
 from perdure.core.live.ground import AT_A_KEY, Ground, put_back, replace_content
 from perdure.core.live.shadow import ListShadow, ObjectShadow, SetShadow, Shadow, shadow_of
@@ -33,48 +32,12 @@ from perdure.core.values.ops import (
     add,
 )
 from perdure.core.values.plain_values import SCALARS, Path, Plain, look_up, same
-from perdure.errors import Drifted, SchemaError, Unstorable
+from perdure.errors import Drifted, SchemaError
 from perdure.missing import MISSING
 from perdure.system.user_errors import of_code
 
 _BEGIN = itemgetter(0)
 """Of a change in the log of a `ListShadow`."""
-
-
-class TypedPlan:
-    """The prepared change of a live typed object.
-
-    Attributes:
-        normalises: whether validation changed the ops, or the plain tree.
-        turned: where ops inside a member of a union made another member of it.
-    """
-
-    def __init__(
-        self,
-        root: Any,
-        shadows: Sequence[Shadow | Appended],
-        normalises: bool,
-        turned: Sequence[Unstorable] = (),
-    ) -> None:
-        self._root = root
-        self._shadows = shadows
-        self.normalises = normalises
-        self.turned = turned
-
-    def refuse_turned(self) -> None:
-        """For an edit by a draft, where nobody said that an object is to be one of another class.
-
-        Raises:
-            Unstorable: it would be.
-        """
-        for error in self.turned:
-            raise error
-
-    def apply(self) -> Any:
-        """Bring the live object in step; returns the root, a new one only where it was replaced."""
-        for shadow in self._shadows:
-            shadow.apply()
-        return self._root
 
 
 class _UnseenError(Exception):

@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Generic, TypeVar, overload
 
 from perdure.core.arguments.checks import iterable
-from perdure.core.live.append_plan import appended
+from perdure.core.live.append_plan import TypedPlan, appended
 from perdure.core.live.drift import Drift, compare, drift_of
-from perdure.core.live.typed import Planner, TypedPlan
+from perdure.core.live.typed import Planner
 from perdure.core.schema.invariants import Invariant, invariant, transitions
 from perdure.core.schema.schema_arguments import (
     check_id,
@@ -254,7 +254,7 @@ class Schema(Generic[T]):
         if len(ops) == 1 and type(ops[0]) is Append:
             simple = appended(self.root, typed, plain, ops[0], root_name)
             if simple is not None:
-                return TypedPlan(typed, [simple], normalises=False)
+                return simple
         return Planner(self.root, typed, plain, ops, inverses, root_name).run()
 
     def check_invariants(self, before: Any, after: Any, touched: Sequence[Path]) -> None:
@@ -322,12 +322,14 @@ def take_at(
     """See `Schema.take`. `seen`: containers met so far, where meeting one twice is refused.
     `copies`: of a draft, which may be met in the value."""
     walker = Walker(seen, root)
-    if copies is None:
-        return _checked(node, value, node.plain(value, path, walker), path, walker)
-    walker.given = copies.given
-    plain = node.plain(value, path, walker)
-    checked = _checked(node, value, plain, path, walker)
-    if not walker.found:
+    if copies is not None:
+        walker.given = copies.given
+    plain = checked = node.plain(value, path, walker)
+    # Of an object, whether it is valid is seen when the edit ends.
+    surely = isinstance(node, ObjectNode) and not walker.unsure and node.stable(plain)
+    if not surely and not isinstance(node, AnyNode):
+        checked = _checked(node, value, plain, path, walker)
+    if copies is None or not walker.found:
         return checked
     copies.settle(node, plain, path, walker.found, root)
     if checked is plain:
@@ -338,10 +340,6 @@ def take_at(
 def _checked(node: Node, value: Any, plain: Plain, path: Path, walker: Walker) -> Plain:
     """What was made of a value, in the form in which it comes back."""
     root = walker.root
-    if isinstance(node, AnyNode):
-        return plain
-    if isinstance(node, ObjectNode) and not walker.unsure and node.stable(plain):
-        return plain  # whether it is valid is seen when the edit ends
     previous, classes = plain, walker.classes
     for attempt in range(2):
         typed = node.build(previous, path, root)

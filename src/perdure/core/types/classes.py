@@ -88,6 +88,8 @@ class Face:
                     hint="give it one: it is what the field has after rehydration",
                 )
             (self.live if one.live else self.fields)[one.name] = one
+        self.type = dict if self.is_dict else self.cls
+        """That of its instances."""
 
     @cached
     def late(self) -> tuple[str, ...]:
@@ -116,9 +118,6 @@ class Face:
     def looks_inside(self) -> bool:
         """Whether the class validates more than the one field that is set."""
         return self.checks_whole or any(field.validated for field in self.fields.values())
-
-    def is_instance(self, value: Any) -> bool:
-        return type(value) is self.cls
 
     def derives(self, value: Any) -> bool:
         """Whether it is of the class, or of one that derives from it."""
@@ -299,9 +298,6 @@ class TypedDictFace(Face):
             needed = name in required if said is None else said
             found.append(Field(name, annotation, required_key=needed))
         return found
-
-    def is_instance(self, value: Any) -> bool:
-        return type(value) is dict
 
     def get(self, value: Any, name: str) -> Any:
         return value.get(name, MISSING)

@@ -33,7 +33,7 @@ def restore(node: Node, typed: Any, value: Any) -> None:
     node = node.pick_typed(typed)
     pairs: Iterable[tuple[Node | None, Any, Any]] = ()
     if isinstance(node, ObjectNode):
-        if type(value) is not dict or not node.face.is_instance(typed):
+        if type(value) is not dict or type(typed) is not node.face.type:
             return
         if node.face.is_dict:
             _reorder(typed, value)

@@ -112,7 +112,7 @@ class ObjectNode(Node):
         face = self.face
         if type(value) is dict:
             return self._raw(value, at, walker)
-        if not face.is_instance(value):
+        if type(value) is not face.type:
             if face.derives(value) and not hasattr(type(value), "__perdure_place__"):
                 raise walker.lost(
                     f"a {type(value).__qualname__} would come back as a {face.name}",

@@ -38,7 +38,7 @@ class Copies(Struct):
         node = node.pick_typed(typed)
         found = False
         if isinstance(node, ObjectNode):
-            if kind is not dict or not node.face.is_instance(typed):
+            if kind is not dict or type(typed) is not node.face.type:
                 return False
             fields, get = node.face.fields, node.face.get
             for key, item in plain.items():
