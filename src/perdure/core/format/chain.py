@@ -24,7 +24,7 @@ from perdure.model import MICROS_MAX, Cause, Commit, id_text
 from perdure.system import stack_room
 from perdure.system.randomness import random_bytes
 
-HEADER_VERSION = 1
+HEADER_VERSION: Literal[1] = 1
 PARTS = 2
 """Of a payload: its delta and its records."""
 SHA256 = b"\x01"
@@ -35,9 +35,9 @@ _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder().decode
 
 
-class _Said(Struct, frozen=True, gc=False):
-    """The fields of a cause but its kind, under their short names; those of newer versions are
-    left out."""
+class _Said(Struct, frozen=True, gc=False, omit_defaults=True):
+    """The fields of a cause but its kind, under their short names: what is empty is not written.
+    Those of newer versions are left out."""
 
     w: str = ""
     r: str | None = None
@@ -50,7 +50,7 @@ class _Said(Struct, frozen=True, gc=False):
 
 
 class _Header(Struct, array_like=True, forbid_unknown_fields=True, frozen=True, gc=False):
-    """A header as it is decoded: its fields in their order, each of its type."""
+    """A header: its fields in their order, each of its type, as which it is decoded."""
 
     version: Literal[1]
     agent: str
@@ -164,10 +164,20 @@ def link(draft: Draft, tail: Tail, now: int) -> tuple[bytes, Tail]:
     Raises:
         Unstorable: the readers of the log would refuse the header.
     """
-    at = max(now, tail.at + 1)
+    at, cause, payload = max(now, tail.at + 1), draft.cause, draft.payload
+    said = _Said(
+        cause.what or "",
+        cause.run or None,
+        cause.step or None,
+        cause.key or None,
+        cause.trace or None,
+        cause.group or None,
+        cause.tags or (),
+        cause.refers or (),
+    )
     try:
         header = _encode(
-            (
+            _Header(
                 HEADER_VERSION,
                 draft.agent,
                 draft.incarnation,
@@ -179,9 +189,9 @@ def link(draft: Draft, tail: Tail, now: int) -> tuple[bytes, Tail]:
                 at,
                 draft.executor,
                 draft.epoch,
-                _cause_to_wire(draft.cause),
-                draft.payload.id,
-                draft.payload.digest,
+                (cause.kind, said),
+                payload.id,
+                payload.digest,
             )
         )
         # I11: every commit passes here, and none gets in that `read_commit` would refuse, nor one
@@ -192,27 +202,6 @@ def link(draft: Draft, tail: Tail, now: int) -> tuple[bytes, Tail]:
     except (msgspec.MsgspecError, ValueError, TypeError) as error:
         raise _unreadable(f"the header of a commit ({draft.cause.kind})", error) from error
     return header, Tail(tail.seq + 1, commit_id(header), at, header)
-
-
-def _cause_to_wire(cause: Cause) -> list[Any]:
-    """Its kind, and its other fields under short names; what is empty is absent."""
-    rest: dict[str, Any] = {}
-    if cause.what:
-        rest["w"] = cause.what
-    if cause.run:
-        rest["r"] = cause.run
-    if cause.step:
-        rest["s"] = cause.step
-    if cause.key or cause.trace or cause.group or cause.tags or cause.refers:
-        more = {
-            "k": cause.key,
-            "t": cause.trace,
-            "g": cause.group,
-            "l": cause.tags,
-            "x": cause.refers,
-        }
-        rest |= {short: value for short, value in more.items() if value}
-    return [cause.kind, rest]
 
 
 def read_header(header: bytes, target: str) -> list[Any]:
