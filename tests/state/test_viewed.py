@@ -17,6 +17,7 @@ from perdure.core.schema.schema import Schema
 from perdure.engine.journal.leaving import TornError
 from perdure.engine.journal.visible_state import Seeing
 from perdure.model import Cause
+from perdure.state.flow import drive
 from perdure.state.run_view import ViewedCopy
 from perdure.store import Store
 from perdure.system.locks import ReentrantLock
@@ -73,7 +74,8 @@ class Scene:
         if self._kind is not dict:
             recording.draft.client = self._client
         recording.close()
-        self.working.commit_recording(recording, Cause("edit"))
+        working = self.working
+        drive(working.context, working.committing_recording(recording, Cause("edit")))
 
     def others(self, number: int) -> None:
         """They are not here while a run executes; it may not have seen it when it goes on."""

@@ -12,7 +12,7 @@ from perdure.state.snapshot_policy import RESTING, RESTING_WEIGHT_MIN, WEIGHT_LO
 from perdure.storage.appending import StoredSnapshot
 from perdure.storage.log import snapshots
 from perdure.storage.log.proposals import Proposal
-from perdure.storage.log.reader import Folded, weight
+from perdure.storage.log.reader import REPLAY_COST, Folded
 from perdure.storage.log.snapshots import Leaves
 
 
@@ -41,7 +41,7 @@ class SinceSnapshot:
         """One more commit, of `size` bytes."""
         if delta and self._leaves.lists:
             self._leaves.note(delta)
-        self._weight += weight(delta, size)
+        self._weight += size + REPLAY_COST[bool(delta)]
         self._commits += 1
 
     def doubt(self) -> None:

@@ -154,7 +154,7 @@ class WorkingCopy(Generic[T]):
         if self._plain is MISSING or self._seq == 0:
             self._load_anew()
             return
-        ref = self._reads.ref(self.reader.no, self.branch)
+        ref = self._reads.ref((self._reader or self.reader).no, self.branch)
         if ref is None or ref.deleted:
             raise not_found.deleted(self.name, self.branch)
         if ref.seq == self._seq:
@@ -282,18 +282,14 @@ class WorkingCopy(Generic[T]):
 
     # -- moving on -------------------------------------------------------------------------
 
-    def commit_recording(
-        self, recording: Recording, cause: Cause, riders: Riders = NOTHING
-    ) -> Committed:
-        """Validate and commit what a draft recorded; on any failure all is as before it."""
-        return drive(self.context, self.committing_recording(recording, cause, riders))
-
     def committing_recording(
         self, recording: Recording, cause: Cause, riders: Riders = NOTHING
     ) -> Flow[Committed]:
+        """Validate and commit what a draft recorded; on any failure all is as before it."""
         seq = self._seq
         try:
-            recording.check_whole()
+            if recording.torn or recording.handed_out:
+                recording.check_whole()
             root, delta = recording.plain, recording.ops
             plan = self._planned(root, delta, recording.inverses)
             committed = yield from self._submitting(delta, cause, riders, root=root, plan=plan)
@@ -305,7 +301,7 @@ class WorkingCopy(Generic[T]):
         return committed
 
     def record(self) -> Recording:
-        """A draft of the state, which `commit_recording` or `restore` ends."""
+        """A draft of the state, which `committing_recording` or `restore` ends."""
         if self._open is not None:
             self._mend()
         typed = self.typed  # built from the plain state as it is before the draft changes it
@@ -392,7 +388,8 @@ class WorkingCopy(Generic[T]):
         self, root: Plain, delta: list[Op], inverses: list[Op], *, whole: bool = False
     ) -> TypedPlan | None:
         """What a change does to the live object, where there is one; and that it may be made."""
-        typed, plan = self._live.value if whole else self.typed, None
+        typed, plan = self._live.value, None
+        typed = self.typed if typed is MISSING and not whole else typed
         if delta and typed is not MISSING:
             plan = self.schema.plan(typed, root, delta, inverses)
             if plan.turned and isinstance(self._open, Recording):

@@ -130,7 +130,8 @@ def _wire_list(
         if kind is dict:
             wired = _wire_dict(item, encoder, as_is)
         elif kind is list:
-            wired = _wire_list(item, encoder, as_is) if item else item
+            flat = as_is.issuperset(map(type, item))
+            wired = item if flat else _wire_list(item, encoder, as_is)
         else:
             wired = _wire(item, encoder, as_is)
         if wired is not item:
@@ -154,7 +155,8 @@ def _wire_dict(
         if kind is dict:
             wired = _wire_dict(item, encoder, as_is)
         elif kind is list:
-            wired = _wire_list(item, encoder, as_is) if item else item
+            flat = as_is.issuperset(map(type, item))
+            wired = item if flat else _wire_list(item, encoder, as_is)
         else:
             wired = _wire(item, encoder, as_is)
         if wired is not item:

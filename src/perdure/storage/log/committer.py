@@ -270,6 +270,8 @@ class Committer:
         self._batch = []
 
     def _commit_queued(self) -> None:
+        if len(self._tails) > TAILS_KEPT:
+            self._tails.clear()
         batch = list(self._queue)
         if self._batch:  # it is a leader's who was interrupted
             batch = list(dict.fromkeys((*self._batch, *batch)))
@@ -311,46 +313,38 @@ class Committer:
             else:
                 self._settle(proposal, outcome)
 
-    def _commit(self, batch: list[Proposal]) -> None:
-        waiting = batch
+    def _commit(self, waiting: list[Proposal]) -> None:
         for _ in range(ROUNDS_MAX):
-            waiting, linked = self._link_all(waiting)
+            now = self._backend.now()
+            ends: dict[int | tuple[str, int], Tail] = {}
+            linked: list[Proposal] = []
+            appends: list[Append] = []
+            for proposal in waiting:
+                # Linked to its log's end, or to the one of the same log before it in the batch.
+                try:
+                    draft, no = proposal.draft, proposal.no
+                    log = no if no is not None else (draft.agent, draft.incarnation)
+                    tail = ends.get(log) or self._tails.get(no) or self._tail(proposal)
+                    append = proposal.link(tail, now)
+                except Exception as error:  # its own: the others of the batch go on
+                    proposal.error = error
+                    continue
+                ends[log] = proposal.end
+                linked.append(proposal)
+                appends.append(append)
+            waiting = []
+            outcomes = self._backend.append(appends) if appends else ()
+            for proposal, outcome in zip(linked, outcomes, strict=True):
+                if not self._settle(proposal, outcome):
+                    waiting.append(proposal)
             if not waiting:
                 return
-            outcomes = self._backend.append(linked)
-            left: list[Proposal] = []
-            for proposal, outcome in zip(waiting, outcomes, strict=True):
-                if not self._settle(proposal, outcome):
-                    left.append(proposal)
-            if not left:
-                return
-            waiting = left
         for proposal in waiting:
             proposal.error = StoreUnavailable(
                 "could not get a commit in between those of others",
                 target=f"agent {proposal.draft.agent!r}",
                 hint="make the call again",
             )
-
-    def _link_all(self, waiting: list[Proposal]) -> tuple[list[Proposal], list[Append]]:
-        """Link each to its log's end, or to the one of the same log before it in the batch."""
-        now = self._backend.now()
-        ends: dict[int | tuple[str, int], Tail] = {}
-        linked: list[Proposal] = []
-        appends: list[Append] = []
-        for proposal in waiting:
-            try:
-                draft, no = proposal.draft, proposal.no
-                log = no if no is not None else (draft.agent, draft.incarnation)
-                tail = ends.get(log) or self._tails.get(no) or self._tail(proposal)
-                append = proposal.link(tail, now)
-            except Exception as error:  # its own: the others of the batch go on
-                proposal.error = error
-                continue
-            ends[log] = proposal.end
-            linked.append(proposal)
-            appends.append(append)
-        return linked, appends
 
     def _tail(self, proposal: Proposal) -> Tail:
         """The end of its log, where that is not known."""
@@ -363,7 +357,7 @@ class Committer:
         except (Corrupt, UnsupportedFormat):
             # Its bytes are what the next one links to, whatever they say.
             tail = Tail(last[0].seq, chain.commit_id(last[0].header), self._last_time(proposal.no))
-        self._remember(proposal.no, tail)
+        self._tails[proposal.no] = tail
         return tail
 
     def _last_time(self, no: int) -> int:
@@ -376,15 +370,10 @@ class Committer:
             last = rows[-1].seq - 1
         return 0
 
-    def _remember(self, no: int, tail: Tail) -> None:
-        if len(self._tails) >= TAILS_KEPT and no not in self._tails:
-            self._tails.clear()
-        self._tails[no] = tail
-
     def _settle(self, proposal: Proposal, outcome: Outcome) -> bool:
         """Note an outcome; False where the proposal must be linked and tried again."""
         if isinstance(outcome, Appended):
-            self._remember(outcome.no, proposal.end)
+            self._tails[outcome.no] = proposal.end
             proposal.landed(outcome.no)
             return True
         self._tails.pop(proposal.no, None)

@@ -30,17 +30,9 @@ from perdure.system import logs
 
 _log = logs.logger("perdure.log")
 
-COMMIT_WEIGHT = 200
-"""What replaying a commit costs beside its bytes, in bytes."""
-
-JOURNAL_WEIGHT = 1000
-"""The same of one that changes no state: it is only in the way, and runs write thousands."""
-
-
-def weight(delta: Sequence[Op], size: int) -> int:
-    """What a commit of so many bytes adds to the reasons for a snapshot."""
-    return size + (COMMIT_WEIGHT if delta else JOURNAL_WEIGHT)
-
+REPLAY_COST = (1000, 200)
+"""What replaying a commit costs beside its bytes, in bytes: of one that changes no state (it is
+only in the way, and runs write thousands), and of one that does."""
 
 CHUNK_NEAR = 16
 """How many commits are read at first where a state that is known is not far."""
@@ -328,7 +320,7 @@ class LogReader(CommitReader):
         for commit, row in self._ancestor_rows(seq, "all", CHUNK_NEAR):
             if row.snapshotted or row.payload.startswith(remains.MAGIC):
                 return False
-            weighed, count = weighed + weight(commit.delta, commit.size), count + 1
+            weighed, count = weighed + commit.size + REPLAY_COST[bool(commit.delta)], count + 1
             if weighed >= weights or count >= commits:
                 return True
         return False
@@ -378,7 +370,7 @@ class LogReader(CommitReader):
         for commit in reversed(pending):
             state = self.apply(state, commit)
             leaves.note(commit.delta)
-            weighed += weight(commit.delta, commit.size)
+            weighed += commit.size + REPLAY_COST[bool(commit.delta)]
         return Folded(
             seq,
             state,
@@ -402,7 +394,7 @@ class LogReader(CommitReader):
         for commit in commits:
             state = self._go_over(state, map(ops.own, commit.delta), commit.seq)
             leaves.note(commit.delta)
-            weighed += weight(commit.delta, commit.size)
+            weighed += commit.size + REPLAY_COST[bool(commit.delta)]
         first, last = commits[0], commits[-1]
         return Folded(
             last.seq,

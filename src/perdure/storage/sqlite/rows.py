@@ -196,7 +196,8 @@ def _refuse_others(row: Any, kinds: frozenset[tuple[type, ...]]) -> None:
 
 def to_ref(row: Any) -> Ref:
     """Raises MisplacedError: it is none."""
-    _refuse_others(row, _REF)
+    if tuple(map(type, row)) not in _REF:
+        raise MisplacedError
     name, kind, seq, deleted, epoch, held, holder, data, _ = row
     checkpoint = checkpoint_of(data, name, seq) if data else None
     return Ref(name, kind, seq, bool(deleted), epoch, held, holder, checkpoint)

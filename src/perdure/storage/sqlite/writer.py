@@ -41,8 +41,7 @@ from perdure.system.locks import Lock, WithinItselfError
 T = TypeVar("T")
 Asked = TypeVarTuple("Asked")
 
-GROUP_COMMITS = 64
-GROUP_MS = 20
+GROUP_COMMITS, GROUP_MS = 64, 20
 
 _is_sync = attrgetter("sync")
 
@@ -187,7 +186,8 @@ class Writer:
         """What a look says at what is committed: this connection has the pages in memory, where any
         other would have to read and check them anew. None: it is not free, or something is wrong
         with it."""
-        self.check()
+        if self._final is not None:
+            raise self._final
         if self.lock.try_take(_getframe()):
             try:
                 connection = self._connection
