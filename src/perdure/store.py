@@ -17,6 +17,7 @@ from perdure.core.arguments.checks import function as callable_
 from perdure.core.arguments.checks import seconds as duration
 from perdure.core.arguments.exact_types import is_a
 from perdure.core.arguments.names import check_name, check_words, shown, words_of
+from perdure.core.format.records import Deleted, RunCancelled
 from perdure.core.schema.schema import Schema
 from perdure.engine.control.run_handle import RunHandle
 from perdure.engine.dispatch.heartbeat import LEASE_TTL
@@ -230,11 +231,10 @@ class Store:
             for run in runs
             if run.agent_no == info.no
         ]
-        records = [{"t": "run-cancelled", "run": run.id} for run in cancelled]
+        records = [RunCancelled(run=run.id) for run in cancelled]
         asked = [never_begun(message) for message in backend.inbox(agent=name, kind="start")]
-        deleted: dict[str, Any] = {"t": "agent-deleted"} | ({"purge": True} if purge else {})
         riders = Riders(
-            [*records, deleted],
+            [*records, Deleted(purge=purge)],
             runs=cancelled,
             delete_agent=True,
             purge=purge,

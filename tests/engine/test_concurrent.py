@@ -258,7 +258,7 @@ def test_who_is_cancelled_while_its_outcome_is_written_is_so_again(
     written = RunWriter.write_async
 
     async def write(self: RunWriter, item: Any) -> None:
-        ours = any(record["place"].startswith("child#1/") for record in item.riders.records)
+        ours = any(record.place.startswith("child#1/") for record in item.riders.records)
         if ours and tasks:
             tasks.pop().cancel()
         await written(self, item)

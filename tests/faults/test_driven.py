@@ -208,7 +208,7 @@ def test_i8_a_commit_that_is_queued_where_nobody_leads_is_seen_to(
     submit_soon = Committer.submit_soon
 
     def interrupted(committer: Committer, proposal: Any, done: Any) -> None:
-        if not any(record["t"] == "step" for record in proposal.riders.records):
+        if not any(record.t == "step" for record in proposal.riders.records):
             return submit_soon(committer, proposal, done)
         monkeypatch.setattr(Committer, "submit_soon", submit_soon)
         proposal.call_when_settled(done)

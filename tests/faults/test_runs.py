@@ -61,7 +61,7 @@ def test_what_comes_between_two_instructions_of_a_commit_is_what_is_told(
     go_on = RunWriter._go_on
 
     def interrupted(writer: RunWriter, flight: Any, outcome: Any) -> bool:
-        if any(record["t"] == "intent" for item in flight.items for record in item.riders.records):
+        if any(record.t == "intent" for item in flight.items for record in item.riders.records):
             monkeypatch.setattr(RunWriter, "_go_on", go_on)
             raise TimeLimit("injected")
         return go_on(writer, flight, outcome)
@@ -151,7 +151,7 @@ def test_i5_what_comes_while_a_first_exception_is_seen_to_is_no_outcome_either(
     record, failed = Performer.record, Leaving.failed
 
     def first(performer: Performer, effect: Record) -> Any:
-        if effect.riders.records[0]["t"] != "outcome":
+        if effect.said(0).t != "outcome":
             return record(performer, effect)
         monkeypatch.setattr(Performer, "record", record)
         raise MemoryError("injected")

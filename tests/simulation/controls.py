@@ -138,7 +138,7 @@ def _intents_late() -> Iterator[None]:
     write = RunWriter.write
 
     def put_off(self: RunWriter, item: Any) -> None:
-        if item.riders.records and item.riders.records[0]["t"] == "intent":
+        if item.riders.records and item.riders.records[0].t == "intent":
             self.later(item.riders)
         else:
             write(self, item)

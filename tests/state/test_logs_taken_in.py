@@ -10,6 +10,7 @@ import pytest
 
 import perdure
 from perdure.core.format import remains
+from perdure.core.format.records import plain_of
 from perdure.core.values import codec, ops
 from perdure.core.values.plain_values import copy
 from perdure.errors import Corrupt
@@ -104,7 +105,7 @@ def test_a_word_that_names_itself_as_the_one_before_it_is_not_followed_for_ever(
         parts = parts_of(entries(store))
     fields = msgspec.msgpack.decode(parts[-2])
     fields[5] = RETENTION
-    record = Trim(5, 2, 5, 4, ((2, 3),), {}).record()
+    record = plain_of(Trim(5, 2, 5, 4, ((2, 3),), {}).record())
     word = [msgspec.msgpack.encode(fields), codec.encode([[], [record]])]
     refused(mended([*parts, *word]), "as the word before it")
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
+from msgspec import UNSET, UnsetType
 from rich.text import Text
 
 from perdure import Corrupt, NotFound, UnsupportedFormat
 from perdure.cli.terminal import text
 from perdure.cli.words import REMOVED, ago, count, full, moment, short
+from perdure.core.format import records
 from perdure.core.values import ops
 from perdure.core.values.plain_values import Plain, format_path, look_up
 from perdure.missing import MISSING
@@ -63,7 +65,7 @@ def cause_words(commit: Commit) -> Text:
         case "run-started":
             return text(("run started: ", "cyan"), what)
         case "run-finished":
-            if any(record.get("status") == "failed" for record in commit.records):
+            if _said(one.status for one in commit.typed if one.t == cause.kind) == "failed":
                 return text(("run failed: ", "bold red"), what)
             return text(("run finished: ", "cyan"), what)
         case "run-stopped":
@@ -77,14 +79,14 @@ def cause_words(commit: Commit) -> Text:
         case "run-resumed":
             return text(("run goes on: ", "cyan"), what)
         case "message-refused":
-            problem = _said(commit, "message-refused", "problem")
+            problem = _said(one.problem for one in commit.typed if one.t == cause.kind)
             return text(("refused ", "bold red"), f"at {step or what}: {problem}")
         case "run-progress":
-            return text("says: ", _said(commit, "run-progress", "text") or what)
+            said = _said(one.text for one in commit.typed if one.t == cause.kind)
+            return text("says: ", said or what)
         case "intent":
-            attempt = max((int(record.get("attempt", 1)) for record in commit.records), default=1)
-            again = f", attempt {attempt}" if attempt > 1 else ""
-            return text("calls ", (step, "bold"), again)
+            attempts = [one.attempt for one in commit.typed if one.t == cause.kind]
+            return text("calls ", (step, "bold"), _again(", ", *attempts))
         case "outcome":
             return text("outcome of ", (step, "bold"))
         case "step":
@@ -93,15 +95,20 @@ def cause_words(commit: Commit) -> Text:
             return text(kind, f" {what or step}" if what or step else "")
 
 
-def _said(commit: Commit, kind: str, field: str) -> str:
-    """What the first record of a kind says, on one line."""
-    found = (str(one.get(field, "")) for one in commit.records if one.get("t") == kind)
-    return next(found, "").partition("\n")[0]
+def _said(found: Iterable[Any]) -> str:
+    """The first line of what the first record of a kind says."""
+    return next(map(str, found), "").partition("\n")[0]
+
+
+def _again(between: str, *attempts: int | UnsetType) -> str:
+    """Of the last of several attempts, which it is."""
+    attempt = max((one for one in attempts if one is not UNSET), default=1)
+    return f"{between}attempt {attempt}" if attempt > 1 else ""
 
 
 def _waiting(commit: Commit, what: str) -> Text:
     line = text(("run waits: ", "cyan"), what)
-    waits = _said(commit, "run-waiting", "waits")
+    waits = _said(one.waits for one in commit.typed if one.t == "run-waiting")
     return text(line, f"  {'' if waits.startswith(UNTIL) else 'for '}{waits}") if waits else line
 
 
@@ -230,58 +237,55 @@ def difference(change: Change, *, whole: bool = False) -> Text:
 def record_lines(commit: Commit, *, whole: bool) -> list[Text]:
     """What the commit's records say beyond its cause."""
     say: Say = full if whole else short
-    return [made for record in commit.records if (made := _record(record, say, whole)) is not None]
+    return [made for record in commit.typed if (made := _record(record, say, whole)) is not None]
 
 
-def _record(record: Mapping[str, Any], say: Say, whole: bool) -> Text | None:
-    place = str(record.get("place", ""))
-    preview = str(record.get("preview", ""))
-    match record.get("t"):
-        case "run-started":
-            return text(("▶ ", "cyan"), str(record.get("function")), f"({preview})")
-        case "intent":
-            attempt = int(record.get("attempt", 1))
-            again = f"  attempt {attempt}" if attempt > 1 else ""
-            return text(("→ ", "cyan"), f"{place}({preview}){again}")
-        case "step":
-            return text(("· ", "cyan"), f"{place}({preview}) ", *_result(record, say))
-        case "outcome":
-            who = f"  says {record['who']!s}" if "who" in record else ""
-            by = record.get("by", "call")
-            how = "" if by == "call" else f"  by {by!s}"
-            return text(("← ", "cyan"), f"{place} ", *_result(record, say), (who or how, "magenta"))
-        case "wait-ended":
-            who = f"  from {record['who']!s}" if record.get("who") else ""
-            return text(("← ", "cyan"), f"{place} ", *_result(record, say), (who, "magenta"))
-        case "cancelled":
+def _record(record: records.Record, say: Say, whole: bool) -> Text | None:
+    place = record.place
+    match record:
+        case records.Started():
+            return text(("▶ ", "cyan"), record.function, f"({record.preview})")
+        case records.Intent():
+            again = _again("  ", record.attempt)
+            return text(("→ ", "cyan"), f"{place}({record.preview}){again}")
+        case records.Outcome(t="step"):
+            return text(("· ", "cyan"), f"{place}({record.preview}) ", *_result(record, say))
+        case records.Outcome(t="outcome"):
+            how = f"  by {record.by!s}" if record.by not in ("", "call") else ""
+            said = f"  says {record.who!s}" if record.who else how
+            return text(("← ", "cyan"), f"{place} ", *_result(record, say), (said, "magenta"))
+        case records.WaitEnded():
+            who = (f"  from {record.who}" if record.who else "", "magenta")
+            if record.t == "message-refused":
+                return text(("! ", "yellow"), f"{place} {record.problem!s}", who)
+            return text(("← ", "cyan"), f"{place} ", *_result(record, say), who)
+        case records.Cancelled():
             return text(("× ", "cyan"), f"{place} was cancelled")
-        case "message-refused":
-            who = f"  from {record['who']!s}" if record.get("who") else ""
-            return text(("! ", "yellow"), f"{place} {record.get('problem')!s}", (who, "magenta"))
-        case "value":
-            return text(("· ", "cyan"), f"{place} = {say(record.get('value'))}")
-        case "run-finished":
-            status = str(record.get("status"))
-            style = "green" if status == "done" else "red"
-            return text(("■ ", "cyan"), (status, style), " ", *_result(record, say))
-        case "run-stopped":
-            problem = str(record.get("problem"))
+        case records.Valued(t="value"):
+            return text(("· ", "cyan"), f"{place} = {say(record.value)}")
+        case records.Finished():
+            style = "green" if record.status == "done" else "red"
+            return text(("■ ", "cyan"), (record.status, style), " ", *_result(record, say))
+        case records.Stopped():
+            problem = str(record.problem)
             return text(("! ", "bold red"), problem if whole else problem.partition("\n")[0])
-        case "run-cancelled":
-            return text(("■ ", "cyan"), f"cancelled {record.get('run')!s}")
+        case records.RunCancelled():
+            return text(("■ ", "cyan"), f"cancelled {record.run}")
     return None
 
 
-def _result(record: Mapping[str, Any], say: Say) -> tuple[tuple[str, str] | str, ...]:
-    if record.get("not_done"):
+def _result(
+    record: records.Outcome | records.Finished, say: Say
+) -> tuple[tuple[str, str] | str, ...]:
+    error = record.error
+    if isinstance(record, records.Finished):
+        error = record.value if record.status == "failed" else None
+    elif record.came == "not done":
         return (("was not done", "yellow"),)
-    error = record.get("error")
-    if error is None and record.get("status") == "failed":
-        error = record.get("value")
-    if isinstance(error, Mapping):
-        kind = str(error.get("type", "")).rpartition(":")[2]
-        return (("raised ", "red"), f"{kind}: {error.get('text', '')}")
-    return (f"→ {say(record.get('value'))}",)
+    if error is not None:
+        kind = str(error["type"]).rpartition(":")[2]
+        return (("raised ", "red"), f"{kind}: {error['text']}")
+    return (f"→ {say(record.value)}",)
 
 
 class Changes:

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 from msgspec.structs import replace
 
 from perdure.core.arguments.names import check_label, check_name
+from perdure.core.format import records
 from perdure.core.values.diff import diff
 from perdure.core.values.ops import Op
 from perdure.errors import Conflict
@@ -77,15 +78,14 @@ def checkpointing(
         )
 
     point: Checkpoint = yield prepare
-    record = {
-        "t": "checkpoint",
-        "name": name,
-        "state": point.state_hash,
-        "config": point.config_hash,
-        "dependencies": dict(point.dependencies),
-        "run": point.run,
-        "position": point.position,
-    }
+    record = records.Checkpoint(
+        name=name,
+        state=point.state_hash,
+        config=point.config_hash,
+        dependencies=dict(point.dependencies),
+        run=point.run,
+        position=point.position,
+    )
     yield from working.creating()
     riders = Riders(records=[record], checkpoint=point)
     made = yield from working.committing_delta([], Cause("checkpoint", name), riders)
@@ -153,6 +153,6 @@ def deleting_branch(working: WorkingCopy[Any], name: str) -> Flow[Commit]:
             )
 
     yield prepare
-    riders = Riders(records=[{"t": "branch-deleted", "name": name}], drop_branch=name)
+    riders = Riders(records=[records.Named(name=name)], drop_branch=name)
     made = yield from working.committing_delta([], Cause("delete-branch", name), riders)
     return made.read()

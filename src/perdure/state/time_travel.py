@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from perdure.core.arguments.checks import flag
 from perdure.core.format import chain
+from perdure.core.format.records import RunCancelled
 from perdure.core.undo import undo_plan
 from perdure.core.values.ops import OpError
 from perdure.core.values.plain_values import Plain
@@ -207,7 +208,7 @@ def _cancelled(working: WorkingCopy[Any], cancel_run: bool) -> list[RunInfo]:
 def _riders(working: WorkingCopy[Any], cancelled: Sequence[RunInfo]) -> Riders:
     unused = [Unused.read(working.context.backend, run.id) for run in cancelled]
     return Riders(
-        records=[one.noted_in({"t": "run-cancelled", "run": one.run}) for one in unused],
+        records=[one.noted_in(RunCancelled(run=one.run)) for one in unused],
         runs=cancelled,
         sends=[
             message

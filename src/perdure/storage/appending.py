@@ -9,6 +9,7 @@ from typing import Any, Literal
 from msgspec import Struct, field
 from msgspec.structs import replace
 
+from perdure.core.format.records import Record
 from perdure.model import Checkpoint, Message, RunInfo
 
 
@@ -72,7 +73,7 @@ class Riders(Struct, frozen=True):
             is another one by now, what the commit builds on may be removed: ``trimmed``.
     """
 
-    records: Sequence[Mapping[str, Any]] = ()
+    records: Sequence[Record | Mapping[str, Any]] = ()
     holder: str | None = None
     key: tuple[str, bytes] | None = None
     checkpoint: Checkpoint | None = None

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any
 
 from msgspec import Struct
 
@@ -70,16 +69,15 @@ class Trim(Struct, frozen=True):
         """Whether the state at a commit stays: the first one's always does."""
         return seq >= self.before or seq == 1 or seq in self.bases
 
-    def record(self) -> dict[str, Any]:
-        """As `read` takes it."""
-        return {
-            "t": TRIMMED,
-            "seen": self.seen,
-            "previous": self.previous,
-            "before": self.before,
-            "removed": [list(one) for one in self.removed],
-            "bases": [[seq, digest] for seq, digest in sorted(self.bases.items())],
-        }
+    def record(self) -> Trimmed:
+        """As `trim_of` reads it."""
+        return Trimmed(
+            seen=self.seen,
+            previous=self.previous,
+            before=self.before,
+            removed=list(self.removed),
+            bases=sorted(self.bases.items()),
+        )
 
     def stands(self, between: Iterable[Commit]) -> bool:
         """Whether nothing needs what is to go. `between`: the commits behind `seen` and before

@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from perdure.core.arguments.checks import function as check_function
 from perdure.core.arguments.checks import iterable, mapping
+from perdure.core.format import records
 from perdure.engine.dispatch.async_drive import AsyncDrive
 from perdure.engine.dispatch.command import Command
 from perdure.engine.dispatch.drive import Drive, Means
@@ -379,14 +380,14 @@ class _ReplayDrive(Drive):
         """In words; empty where it has not ended."""
         if last and self._row.status not in ("done", "failed"):
             return ""
-        for record in self.working.reader.commit(self._end).records:
+        for record in self.working.reader.commit(self._end).typed:
             match record:
-                case {"t": "run-turn", "args": given, "preview": shown} if not last:
-                    return f"run.again({shown}) [{args_digest(given)}]"
-                case {"t": "run-finished", "status": "failed", "value": error} if last:
+                case records.Turn() if not last:
+                    return f"run.again({record.preview}) [{args_digest(record.args)}]"
+                case records.Finished(status="failed", value=error) if last:
                     return f"raises {error['type'].partition(':')[2]}: {error['text']}"
-                case {"t": "run-finished", "value": value} if last:
-                    return f"returns {value!r}"
+                case records.Finished() if last:
+                    return f"returns {record.value!r}"
         return ""
 
     def _end_now(self) -> str:
@@ -428,7 +429,7 @@ class _Replay:
     def whole(self) -> Replayed:
         """Up to the first difference, or to the end of the record."""
         commits = self._commits()
-        begins = [one for one in commits if (begun := _turn_begun(one)) and "again" not in begun]
+        begins = [one for one in commits if (begun := _turn_begun(one)) and begun.again is None]
         seen = Replayed(self._info.id)
         for number, begin in enumerate(begins):
             last = number + 1 == len(begins)
@@ -443,7 +444,7 @@ class _Replay:
         """Those that the run lies on, oldest first, from its begin to its end. A fork begins where
         the turn does that it was forked in: what that recorded before is its own."""
         info, reader = self._info, self._reader
-        since = int(_turn_begun(reader.commit(info.started)).get("turn_at", 0)) or info.started
+        since = getattr(_turn_begun(reader.commit(info.started)), "turn_at", 0) or info.started
         path: list[Commit] = []
         for commit in reader.ancestors(info.ended or reader.ref(info.branch).seq):
             if commit.seq < since:
@@ -459,7 +460,7 @@ class _Replay:
         except (TypeError, PerdureError) as error:
             drift = Difference(
                 f"its arguments do not fit any more: {words(error)}",
-                str(_turn_begun(begin).get("preview", "")), label(self._function),
+                getattr(_turn_begun(begin), "preview", ""), label(self._function),
             )  # fmt: skip
             return Replayed(info.id, drift=drift)
         runner = self._store.runner
@@ -481,12 +482,12 @@ class _Replay:
 
     def _arguments(self, begin: Commit) -> tuple[tuple[Any, ...], dict[str, Any]]:
         record = _turn_begun(begin)
-        given = record.get("input")
+        given = None if record is None else record.input
         if given is None:
             if self._given is None:
                 raise ValueError(
                     f"the arguments of run {self._info.id} could not be recorded: pass args= or "
-                    f"kwargs=, as they were: {record.get('preview', '')}"
+                    f"kwargs=, as they were: {getattr(record, 'preview', '')}"
                 )
             return self._given
         args, kwargs = parameters_of(self._function).build(*given)
@@ -494,7 +495,6 @@ class _Replay:
         return args, kwargs
 
 
-def _turn_begun(commit: Commit) -> Mapping[str, Any]:
-    """The record that a run, or a turn of it, begins here; empty if none does."""
-    begin = (record for record in commit.records if record["t"] in ("run-started", "run-turn"))
-    return next(begin, {})
+def _turn_begun(commit: Commit) -> records.Started | records.Turn | None:
+    """The record with which a run, or a turn of it, begins here."""
+    return next((r for r in commit.typed if isinstance(r, records.Started | records.Turn)), None)

@@ -15,7 +15,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 from perdure.core.format import envelope, remains
-from perdure.core.format.records import Record, check_records, read_records
+from perdure.core.format.records import Record, check_records, plain_of, read_records
 from perdure.core.values import codec, ops
 from perdure.core.values.ops import Op, OpError
 from perdure.core.values.plain_values import Plain
@@ -124,20 +124,21 @@ def commit_id(header: bytes) -> bytes:
     return SHA256 + sha256(_DOMAIN + header).digest()
 
 
-def pack_payload(delta: Sequence[Op], records: Sequence[Mapping[str, Any]]) -> Payload:
+def pack_payload(delta: Sequence[Op], records: Sequence[Record | Mapping[str, Any]]) -> Payload:
     """Encode a delta and records. Their values must be plain already.
 
     Raises:
         Unstorable: a record that the readers of the log would refuse.
     """
-    records = list(records)  # as they are written, whatever a list of somebody's says that it holds
-    if records:
+    # As they are written, whatever a list of somebody's says that it holds.
+    said = [plain_of(one) if isinstance(one, Record) else one for one in records]
+    if said:
         try:
             # I11: by the very types of `read_payload`, or one wrong word poisons the agent for all.
-            check_records(records)
+            check_records(said)
         except (ValueError, TypeError) as error:
-            raise _unreadable(f"what is recorded ({_kinds(records)})", error) from error
-    body = codec.encode([[*map(ops.to_wire, delta)], records])
+            raise _unreadable(f"what is recorded ({_kinds(said)})", error) from error
+    body = codec.encode([[*map(ops.to_wire, delta)], said])
     random = random_bytes()
     data = envelope.seal(body, random[: envelope.SALT_SIZE])
     return Payload(data, envelope.digest(data), random[envelope.SALT_SIZE :])

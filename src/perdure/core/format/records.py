@@ -9,12 +9,13 @@ own. Field by field in docs/format.md ("Records").
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from operator import attrgetter
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import msgspec
-from msgspec import UNSET, Meta, Struct, UnsetType, convert, field
-from msgspec.structs import force_setattr
+from msgspec import NODEFAULT, UNSET, Meta, Struct, UnsetType, convert, field
+from msgspec.structs import asdict, force_setattr
 
 from perdure.core.values.plain_values import Plain
 from perdure.model import MICROS_MAX
@@ -22,8 +23,7 @@ from perdure.model import MICROS_MAX
 Number = Annotated[int, Meta(ge=0, le=2**62)]
 Moment = Annotated[int, Meta(ge=0, le=MICROS_MAX)]
 Digests = Mapping[str, str]
-NONE: Digests = MappingProxyType({})
-R = TypeVar("R", bound="Record")
+NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 
 class Error(Struct, frozen=True, kw_only=True):
@@ -44,10 +44,10 @@ else:
 class WentBack(Struct, frozen=True, kw_only=True, gc=False):
     runs: list[str]
     untils: list[Number]
-    effects: Literal["ask", "reuse", "live"]
     at: Number = 0
     until: Number = 0
     step: str = ""
+    effects: Literal["ask", "reuse", "live"]
 
 
 class Child(Struct, frozen=True, kw_only=True, gc=False):
@@ -77,12 +77,13 @@ class Record(Struct, frozen=True, kw_only=True, gc=False):
     Attributes:
         error: None: it has none.
         made_at: 0: it does not say that its call was made before.
+        value: absent, of one that is to be written: it has none.
     """
 
     t: str
     run: str = ""
     place: str = ""
-    args: Digests = NONE
+    args: Digests = NOTHING
     preview: str = ""
     error: ErrorMap | None = None
     child: Child | None = None
@@ -94,17 +95,19 @@ class Record(Struct, frozen=True, kw_only=True, gc=False):
     told: list[str] | None = None
     several: bool = False
     key: Any = None
-    value: Any = None
+    value: Any = UNSET
 
 
 class Fired(Record, frozen=True, kw_only=True):
+    t: str = "timers"
     run: str
     after: str
     fired: list[str]
-    clock: list[tuple[Number, Number]] = []
+    clock: Sequence[tuple[Number, Number]] = ()
 
 
 class Started(Record, frozen=True, kw_only=True):
+    t: str = "run-started"
     run: str
     function: str
     key: str
@@ -127,6 +130,7 @@ class Turn(Record, frozen=True, kw_only=True):
         deadline_at: absent: that of the turn before holds.
     """
 
+    t: str = "run-turn"
     run: str
     input: tuple[list[Any], dict[str, Any]]
     deadline_at: Moment | UnsetType = UNSET
@@ -134,18 +138,22 @@ class Turn(Record, frozen=True, kw_only=True):
 
 
 class Waiting(Record, frozen=True, kw_only=True):
+    t: str = "run-waiting"
     wake_at: Moment | None = 0
     seen: Number | None = 0
     waits: Any = ""
 
 
 class Finished(Record, frozen=True, kw_only=True):
+    t: str = "run-finished"
     status: Literal["done", "failed"]
     value: Any = None
-    left: list[dict[str, Any]] = []
+    left: Sequence[dict[str, Any]] = ()
+    left_out: Any = 0
 
 
 class Stopped(Record, frozen=True, kw_only=True):
+    t: str = "run-stopped"
     problem: Any = ""
 
 
@@ -156,15 +164,19 @@ class RunCancelled(Record, frozen=True, kw_only=True):
         why: absent: the branch was moved under it.
     """
 
+    t: str = "run-cancelled"
     why: Any = UNSET
     left: Any = ()
+    left_out: Any = 0
 
 
 class SetBack(Record, frozen=True, kw_only=True):
+    t: str = "run-retried"
     from_: Any = field(default="", name="from")
 
 
 class Noted(Record, frozen=True, kw_only=True):
+    t: str = "run-progress"
     text: str = ""
     fraction: float | None = None
 
@@ -213,6 +225,7 @@ class Cancelled(Outcome, frozen=True, kw_only=True):
         gave_back: name and key of the signal that is in the inbox again.
     """
 
+    t: str = "cancelled"
     kind: str
     after: float
     cancelled: Any = True
@@ -224,19 +237,22 @@ class Valued(Outcome, frozen=True, kw_only=True):
 
 
 class Intent(Placed, frozen=True, kw_only=True):
+    t: str = "intent"
     key: str
     kind: Any = "tool"
     policy: Any = ""
 
 
 class WaitBegan(Placed, frozen=True, kw_only=True):
+    t: str = "wait-began"
     branches: list[Branch]
-    schema: dict[str, Any] = {}
+    schema: Mapping[str, Any] = NOTHING
     question: str | None = None
     words: Any = ""
 
 
 class WaitEnded(Outcome, frozen=True, kw_only=True):
+    t: str = "wait-ended"
     label: str
     kind: str = ""
     key: str = ""
@@ -245,6 +261,7 @@ class WaitEnded(Outcome, frozen=True, kw_only=True):
 
 
 class Deleted(Record, frozen=True, kw_only=True):
+    t: str = "agent-deleted"
     purge: Any = False
 
 
@@ -265,9 +282,11 @@ class Other(Outcome, frozen=True, kw_only=True):
     again_at: Any = 0
     told: Any = None
     several: Any = False
+    value: Any = None
 
 
 class Checkpoint(Other, frozen=True, kw_only=True):
+    t: str = "checkpoint"
     name: str
     seq: Number = 0
     state: str = ""
@@ -278,6 +297,7 @@ class Checkpoint(Other, frozen=True, kw_only=True):
 
 
 class Trimmed(Other, frozen=True, kw_only=True):
+    t: str = "trimmed"
     seen: Number
     previous: Number
     before: Number
@@ -286,51 +306,105 @@ class Trimmed(Other, frozen=True, kw_only=True):
 
 
 class Passed(Other, frozen=True, kw_only=True):
+    t: str = "passed-over"
     to: Number
     rest: list[tuple[Number, Number]]
 
 
 class Named(Other, frozen=True, kw_only=True):
+    t: str = "branch-deleted"
     name: str
 
 
-_OF_RUNS: dict[str, type[Record]] = {
-    "run-started": Started,
-    "run-turn": Turn,
-    "run-waiting": Waiting,
-    "run-finished": Finished,
-    "run-resumed": Record,
-    "run-pending": Record,
-    "run-stopped": Stopped,
-    "run-cancelled": RunCancelled,
-    "run-retried": SetBack,
-    "run-progress": Noted,
-    "cancelled": Cancelled,
-    "step": Outcome,
-    "edit": Outcome,
-    "outcome": Outcome,
-    "progress": Placed,
-    "attempt-failed": Placed,
-    "value": Valued,
-    "patch": Valued,
-    "intent": Intent,
-    "wait-began": WaitBegan,
-    "wait-ended": WaitEnded,
-    "message-refused": WaitEnded,
-    "timers": Fired,
-    "agent-deleted": Deleted,
-}
-_BESIDE: dict[str, type[Other]] = {
-    "checkpoint": Checkpoint,
-    "branch-deleted": Named,
-    "trimmed": Trimmed,
-    "passed-over": Passed,
-}
+_OF_RUNS: dict[str, type[Record]] = {}
+_BESIDE: dict[str, type[Other]] = {}
+_WRITTEN: dict[str, tuple[Sequence[str], attrgetter[Any], Sequence[Any], Sequence[str]]] = {}
+"""How records of a kind are written: names of fields, what reads them, with which values they are
+left out; and which of them hold structs or pairs."""
+_LEFT = "cancelled after error told several kept_on"
+
+
+def _kind(t: str, shape: type[Record], fields: str = "") -> None:
+    """What is read of a kind, and what is written of it, in this order.
+
+    Args:
+        fields: behind an ``!``: it is there also where it is empty; ``*``: it holds structs or
+            pairs.
+    """
+    if issubclass(shape, Other):
+        _BESIDE[t] = shape
+    else:
+        _OF_RUNS[t] = shape
+        fields = f"run {fields}"
+    marked = ["t!", *fields.split()]
+    names = [one.rstrip("!*") for one in marked]
+    known = {one.encode_name: one for one in msgspec.structs.fields(shape)}
+    absent = [NODEFAULT if "!" in one else known[one.rstrip("*")].default for one in marked]
+    read = attrgetter(*(known[name].name for name in names))
+    _WRITTEN[t] = names, read, absent, [one[:-1] for one in marked if "*" in one]
+
+
+_kind(
+    "run-started",
+    Started,
+    "function key args preview! version! queue! parent! digests input deadline origin",
+)
+_kind("run-turn", Turn, "args digests preview! input* deadline_at")
+_kind("run-waiting", Waiting, "waits! wake_at! seen!")
+_kind("run-finished", Finished, "status value! left left_out")
+_kind("run-resumed", Record)
+_kind("run-pending", Record)
+_kind("run-stopped", Stopped, "problem!")
+_kind("run-cancelled", RunCancelled, "why left left_out")
+_kind("run-retried", SetBack, "from! again*")
+_kind("run-progress", Noted, "text! fraction!")
+_kind("cancelled", Cancelled, "place kind error after told several args preview gave_back")
+_kind("step", Outcome, f"place args preview! made value child* {_LEFT}")
+_kind("edit", Outcome, "place error at cancelled told several")
+_kind("outcome", Outcome, f"place value by who not_done key {_LEFT}")
+_kind("progress", Placed, "place args preview! value")
+_kind("attempt-failed", Placed, "place args preview! attempt error again_at first_at")
+_kind("value", Valued, "place value")
+_kind("patch", Valued, "place value")
+_kind("intent", Intent, "place args preview! kind key policy! attempt first_at made made_at")
+_kind("wait-began", WaitBegan, "place branches* words! args preview! question schema")
+_kind("wait-ended", WaitEnded, "place label key! who! at! value")
+_kind("message-refused", WaitEnded, "place label kind key! who! at! value problem!")
+_kind("timers", Fired, "after fired clock")
+_kind("agent-deleted", Deleted, "purge")
+_kind("checkpoint", Checkpoint, "name state! config! dependencies! run! position!")
+_kind("branch-deleted", Named, "name")
+_kind("trimmed", Trimmed, "seen previous before removed* bases*")
+_kind("passed-over", Passed, "to rest*")
 _OURS: dict[str, type[Record]] = {**_OF_RUNS, **_BESIDE}
 
 for _shape in (*_OURS.values(), Other, Error, WentBack, Child, Branch):
     # msgspec takes a type apart at its first use; two threads that do so at once crash the process.
     msgspec.msgpack.Decoder(_shape)
+
+
+def plain_of(record: Record) -> dict[str, Any]:
+    """A record as it is stored: what it has not is not there."""
+    names, read, absent, nested = _WRITTEN[record.t]
+    values = zip(names, read(record), absent, strict=True)
+    # Which lists are empty is known once they are written.
+    plain = {name: v for name, v, a in values if v is not a and (v or a is not _EMPTY)}
+    for name in nested:
+        if name in plain:
+            plain[name] = _flat(plain[name])
+    return plain
+
+
+_EMPTY: Sequence[Any] = ()
+
+
+def _flat(value: Any) -> Any:
+    if isinstance(value, Struct):
+        return asdict(value)
+    return [
+        asdict(one) if isinstance(one, Struct) else list(one) if type(one) is tuple else one
+        for one in value
+    ]
 
 
 def is_ours(record: Record) -> bool:
@@ -376,6 +450,8 @@ def read_records(records: Sequence[Any]) -> tuple[tuple[dict[str, Plain], ...], 
             force_setattr(read, "args", record["args"])
         if read.error is not None:
             force_setattr(read, "error", record["error"])
+        if read.value is UNSET:
+            force_setattr(read, "value", None)
         typed.append(read)
     return tuple(records), tuple(typed)
 
@@ -386,18 +462,6 @@ _NO_RECORD = "a record is a map, and says what it is"
 def _check_end(read: Record) -> None:
     if isinstance(read, Finished) and read.status == "failed":
         convert(read.value, Error)
-
-
-def typed(record: Mapping[str, Any]) -> Record:
-    """As `read_records`, of one."""
-    return read_records((record,))[1][0]
-
-
-def typed_as(record: Mapping[str, Any], shape: type[R]) -> R:
-    """The same, of one that is of this shape: it was just made."""
-    read = typed(record)
-    assert isinstance(read, shape)
-    return read
 
 
 def _of_others(record: dict[str, Any]) -> Record:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Protocol
+from collections.abc import Callable, Iterator, Sequence
+from typing import Protocol
 
 from msgspec import Struct
+from msgspec.structs import replace
 
+from perdure.core.format.records import Passed
 from perdure.core.undo.inverse import invert
 from perdure.core.undo.standing_edits import displace
 from perdure.core.values.ops import Op
@@ -16,11 +18,8 @@ from perdure.model import Commit
 
 NOT_UNDOABLE = frozenset({"create", "undo", "redo", "migrate"})
 
-PASSED = "passed-over"
-"""The kind of the record in which an undo or redo says what need not be read behind it."""
-
 STRETCHES_MAX = 16
-"""Of what remains between the commits that a `PASSED` record passes over. I9: the record's bytes
+"""Of what remains between the commits that a `Passed` record passes over. I9: the record's bytes
 do not depend on how long the history is."""
 
 
@@ -44,7 +43,7 @@ class Plan(Struct, frozen=True):
     blocked_by: list[tuple[int, str]]
     elder: Commit | None = None
     lacks: int = 0
-    record: dict[str, Any] | None = None
+    record: Passed | None = None
 
 
 class Path(Protocol):
@@ -162,7 +161,7 @@ def _plan(path: Path, search: _Search, state_at: Callable[[int], Plain], major: 
         return Plan([], seqs, blocked)
     record = _passing(search.chosen, read)
     if record is not None:
-        record["to"] = _behind(path, record["to"], search)
+        record = replace(record, to=_behind(path, record.to, search))
     return Plan(delta, seqs, [], record=record)
 
 
@@ -177,7 +176,7 @@ def _behind(path: Path, seq: int, search: _Search) -> int:
     if commit is None or type(search)(set(search.gone), []).takes(commit):
         return seq
     record = _record(commit, search)
-    return record["to"] if record is not None and not record["rest"] else seq
+    return record.to if record is not None and not record.rest else seq
 
 
 def _passed(
@@ -196,34 +195,34 @@ def _passed(
     if ahead.takes(commit):
         return None
     left: list[Commit] = []
-    for first, last in record["rest"]:
+    for first, last in record.rest:
         for one in path.since(last, last - first + 1):
             if one.seq < first:
                 break
             if ahead.takes(one):
                 return None
             left.append(one)
-    return record["to"], left, ahead
+    return record.to, left, ahead
 
 
-def _record(commit: Commit, search: _Search) -> dict[str, Any] | None:
+def _record(commit: Commit, search: _Search) -> Passed | None:
     """A commit that was taken back passes over nothing: what it had taken back counts again."""
-    record = next((one for one in commit.records if one.get("t") == PASSED), None)
+    record = next((one for one in commit.typed if isinstance(one, Passed)), None)
     if record is None or commit.seq in search.gone or not _goes_back(commit.seq, record):
         return None
-    return dict(record)
+    return record
 
 
-def _goes_back(seq: int, record: Mapping[str, Any]) -> bool:
+def _goes_back(seq: int, record: Passed) -> bool:
     """Whether it names older and older commits, so that who goes by it comes to an end."""
-    for first, last in record["rest"]:
+    for first, last in record.rest:
         if not first <= last < seq:
             return False
         seq = first
-    return bool(record["to"] < seq)
+    return record.to < seq
 
 
-def _passing(chosen: Sequence[Commit], path: Sequence[Commit]) -> dict[str, Any] | None:
+def _passing(chosen: Sequence[Commit], path: Sequence[Commit]) -> Passed | None:
     """The record for the commit that takes back `chosen`, behind the newest of the path.
 
     It and they change nothing together; nor does an undo or redo between them, with what that took
@@ -235,13 +234,13 @@ def _passing(chosen: Sequence[Commit], path: Sequence[Commit]) -> dict[str, Any]
     seqs = {commit.seq for commit in chosen}
     gone = _cancelled([commit for commit in path if commit.seq not in seqs]) | seqs
     rest = [commit for commit in path if commit.seq not in gone]
-    stretches: list[list[int]] = []
+    stretches: list[tuple[int, int]] = []
     follows = 0
     for commit in rest:
         if follows == commit.seq:
-            stretches[-1][0] = commit.seq
+            stretches[-1] = commit.seq, stretches[-1][1]
         elif commit.delta:
-            stretches.append([commit.seq, commit.seq])
+            stretches.append((commit.seq, commit.seq))
         else:
             continue
         follows = commit.parent
@@ -249,7 +248,7 @@ def _passing(chosen: Sequence[Commit], path: Sequence[Commit]) -> dict[str, Any]
         return None
     if displace((commit for commit in path if commit.seq in gone), rest):
         return None
-    return {"t": PASSED, "to": chosen[-1].parent, "rest": stretches}
+    return Passed(to=chosen[-1].parent, rest=stretches)
 
 
 def _cancelled(path: Sequence[Commit]) -> set[int]:

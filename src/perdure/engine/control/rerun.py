@@ -12,12 +12,12 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from perdure.core.arguments.bounds import NAME_MAX, index_key
 from perdure.core.arguments.checks import one_of
 from perdure.core.arguments.names import check_label, check_name, check_words
-from perdure.core.format.records import SetBack
+from perdure.core.format.records import SetBack, WentBack
 from perdure.core.schema.schema import Schema
 from perdure.engine.functions.orders import run_id
 from perdure.engine.functions.run_lookup import refuse_not_begun
@@ -26,7 +26,7 @@ from perdure.errors import Conflict, NotFound
 from perdure.model import FINISHED, Cause, Commit, Message, RunInfo
 from perdure.state.context import Context
 from perdure.state.jump_commits import commit_move, find_head
-from perdure.state.runs.family_messages import CHILD, plain_begin_of
+from perdure.state.runs.family_messages import CHILD, begin_of, plain_begin_of
 from perdure.state.runs.unused_signals import base_key, renewed, signals_left
 from perdure.state.time_travel import unfinished_runs
 from perdure.state.working_copy import WorkingCopy
@@ -62,7 +62,7 @@ def fork_run(
         "pending": True,
         "turn": info.turn,
         "turn_at": info.turn_at,
-        "again": back.record,
+        "again": asdict(back.record),
     }
     row = replace(
         info,
@@ -103,7 +103,7 @@ def retry_run(context: Context, info: RunInfo, step: str, effects: Again) -> Non
         head = find_head(working)
         _refuse_others(working, info)
         back = _Back(context, reader, info, step, effects)
-        record = {"t": "run-retried", "run": info.id, "from": step, "again": back.record}
+        record = SetBack(run=info.id, from_=step, again=back.record)
         row = replace(
             info, status="pending", ended=0, result=None, problem=None, wake_at=0, waits=""
         )
@@ -187,24 +187,26 @@ class _Back:
             hint=f"it has: {shown or 'nothing yet'}",
         )
 
-    def _record(self, effects: Again) -> dict[str, Any]:
+    def _record(self, effects: Again) -> WentBack:
         """Whose history is left: that of the run, and of those that it was forked from."""
-        began = _started(self._reader, self._info).get("again", {})
-        return {
-            "runs": [self._info.id, *began.get("runs", ())],
-            "untils": [self._until, *began.get("untils", ())],
-            "at": self.at,
-            "until": self._until,
-            "step": self._step,
-            "effects": effects,
-        }
+        info = self._info
+        began = begin_of(self._reader.commit(info.started), info.id)
+        again = began.again if began is not None else None
+        return WentBack(
+            runs=[info.id, *(again.runs if again is not None else ())],
+            untils=[self._until, *(again.untils if again is not None else ())],
+            at=self.at,
+            until=self._until,
+            step=self._step,
+            effects=effects,
+        )
 
     def signals(self, run: str) -> list[Message]:
         """Those that it took after the step, and those that it did not take, for the run that goes
         on from there."""
         path = {one.seq for one in path_of(self._reader, self.at, self._info.turn_at)}
         commits = self._reader.commits(self._info.turn_at + 1, self._until, damaged_too=True)
-        untils = dict(zip(self.record["runs"], self.record["untils"], strict=True))
+        untils = dict(zip(self.record.runs, self.record.untils, strict=True))
         left = signals_left(commits, untils, path)
         for message in self._inbox:
             if run != self._info.id:

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import suppress
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
+from msgspec import UNSET
 from msgspec.structs import replace
 
 from perdure.core.arguments.checks import flag, seconds
 from perdure.core.arguments.checks import function as check_function
 from perdure.core.arguments.names import check_key, check_words
+from perdure.core.format.records import Outcome, Record, RunCancelled
 from perdure.core.values.plain_values import Plain, take
 from perdure.engine.control.rerun import fork_run, refuse_unfinished, retry_run
 from perdure.engine.control.settlement import check_open, journals, left_open
@@ -54,6 +56,8 @@ if TYPE_CHECKING:
     from perdure.engine.control.why import Explanation
 
 R = TypeVar("R")
+Noting = Callable[[RunInfo], tuple[Record, RunInfo]]
+"""What is to be recorded of a run, and its row then."""
 
 
 class RunHandle(Generic[R]):
@@ -257,23 +261,23 @@ class RunHandle(Generic[R]):
         call, by = check_words(call, "call="), check_words(by, "by=")
         if (done is MISSING) == (not flag(not_done, "not_done=")):
             raise ValueError("say either done=<its result> or not_done=True")
-        outcome: dict[str, Any] = {"t": "outcome", "run": self._id, "place": call, "by": "person"}
-        if by:
-            outcome["who"] = by
-        if not_done:
-            outcome["not_done"] = True
-        else:
-            outcome["value"] = take(done, root="done")
+        outcome = Outcome(
+            t="outcome",
+            run=self._id,
+            place=call,
+            by="person",
+            who=by,
+            not_done=not_done,
+            value=UNSET if not_done else take(done, root="done"),
+        )
 
-        def settled(info: RunInfo) -> RunInfo:
-            outcome.pop("key", None)
-            if key := self._check_open(call, info):
-                outcome["key"] = key
+        def settled(info: RunInfo) -> tuple[Record, RunInfo]:
+            said = replace(outcome, key=self._check_open(call, info) or None)
             if info.status in FINISHED:  # only the ledger learns of it
-                return info
-            return replace(info, status="pending", problem=None)
+                return said, info
+            return said, replace(info, status="pending", problem=None)
 
-        commit = self._record(Cause("settle", call, run=self._id, step=call), outcome, settled)
+        commit = self._record(Cause("settle", call, run=self._id, step=call), settled)
         self._wakeups.tell(self._id)
         return commit
 
@@ -310,7 +314,7 @@ class RunHandle(Generic[R]):
         if not info.started:
             return  # a worker that picks it up finds that it is not to begin
         try:
-            self._record(Cause("run-cancelled", why, run=self._id), *self._cancellation(why))
+            self._record(Cause("run-cancelled", why, run=self._id), self._cancellation(why))
         except Conflict:
             status = self.info.status
             if status not in FINISHED:
@@ -319,15 +323,15 @@ class RunHandle(Generic[R]):
                 raise
         self._wakeups.tell(self._id)
 
-    def _cancellation(self, why: str) -> tuple[Mapping[str, Any], Callable[[RunInfo], RunInfo]]:
-        def cancelled(info: RunInfo) -> RunInfo:
+    def _cancellation(self, why: str) -> Noting:
+        def cancelled(info: RunInfo) -> tuple[Record, RunInfo]:
             if info.status in FINISHED:
                 raise Conflict(f"is {info.status} already", target=f"run {self._id}")
-            return replace(
-                info, status="cancelled", ended=HERE, problem=row_text(why) or "by request"
-            )
+            problem = row_text(why) or "by request"
+            row = replace(info, status="cancelled", ended=HERE, problem=problem)
+            return RunCancelled(run=self._id, why=why), row
 
-        return {"t": "run-cancelled", "run": self._id, "why": why}, cancelled
+        return cancelled
 
     def fork(
         self, step: str, *, branch: str, effects: Again = "ask", key: str | None = None
@@ -370,27 +374,26 @@ class RunHandle(Generic[R]):
             Conflict: it does not need attention.
         """
 
-        def pending(info: RunInfo) -> RunInfo:
+        def pending(info: RunInfo) -> tuple[Record, RunInfo]:
             if info.status != "needs_attention":
                 raise Conflict(f"is {info.status}", target=f"run {self._id}")
-            return replace(info, status="pending", problem=None)
+            row = replace(info, status="pending", problem=None)
+            return Record(t="run-pending", run=self._id), row
 
-        record = {"t": "run-pending", "run": self._id}
-        self._record(Cause("run-pending", run=self._id), record, pending)
+        self._record(Cause("run-pending", run=self._id), pending)
         self._wakeups.tell(self._id)
 
-    def _record(
-        self, cause: Cause, record: Mapping[str, Any], row_after: Callable[[RunInfo], RunInfo]
-    ) -> Commit:
+    def _record(self, cause: Cause, noting: Noting) -> Commit:
         """Commit a record along with the run's new row; nothing can come in between."""
         reader = self._reader()
         while True:
             branch = self.info.branch
             head = reader.peek(reader.ref(branch).seq)  # a run's end needs no more
-            row = replace(row_after(self.info), wake_at=0, waits="")  # as of this head
+            record, row = noting(self.info)  # as of this head
+            row = replace(row, wake_at=0, waits="")
             riders = Riders(records=[record], runs=[row], sync=True)
-            if row.status == "cancelled":
-                riders = self._with_cancelled(riders, row, reader)
+            if isinstance(record, RunCancelled):
+                riders = self._with_cancelled(record, row, reader)
             try:
                 made = note(self._context, reader, branch, head, cause, riders)
                 break
@@ -399,15 +402,16 @@ class RunHandle(Generic[R]):
         self._wakeups.tell(*(message.run for message in riders.sends))
         return made.read()
 
-    def _with_cancelled(self, riders: Riders, row: RunInfo, reader: LogReader) -> Riders:
+    def _with_cancelled(self, record: RunCancelled, row: RunInfo, reader: LogReader) -> Riders:
         """Those that started it, or that it started, hear of it in the same commit."""
         unused = Unused.read(self._context.backend, self._id)
-        return replace(
-            riders,
+        return Riders(
+            records=[unused.noted_in(record)],
+            runs=[row],
             sends=to_family(self._context.backend, row, reader, unused.asked),
             consumed=unused.consumed,
             read_to=unused.read_to,
-            records=[unused.noted_in(record) for record in riders.records],
+            sync=True,
         )
 
     def _reader(self) -> LogReader:

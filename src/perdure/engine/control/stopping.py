@@ -8,6 +8,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from perdure.core.format.records import Record, Stopped
 from perdure.engine.control.run_handle import RunHandle
 from perdure.engine.control.wait_circles import endless, find_circle, in_place
 from perdure.engine.execution.wakeups import Wakeups
@@ -34,14 +35,14 @@ def stop(
         Conflict: it is finished, somebody executes it, or it is noted already.
     """
 
-    def stopped(info: RunInfo) -> RunInfo:
+    def stopped(info: RunInfo) -> tuple[Record, RunInfo]:
         if info.status not in among:
             raise Conflict(f"is {info.status}", target=f"run {run}")
-        return replace(info, status="needs_attention", problem=row_text(problem))
+        row = replace(info, status="needs_attention", problem=row_text(problem))
+        return Stopped(run=run, problem=problem), row
 
     handle: RunHandle[Any] = RunHandle(context, wakeups, run)
-    record = {"t": "run-stopped", "run": run, "problem": problem}
-    handle._record(Cause("run-stopped", run=run), record, stopped)
+    handle._record(Cause("run-stopped", run=run), stopped)
     wakeups.tell(run)
     if parent := handle.info.parent:
         wakeups.tell(parent)

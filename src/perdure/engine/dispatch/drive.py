@@ -10,7 +10,7 @@ from typing import Any
 from msgspec import UNSET, Struct
 from msgspec.structs import replace
 
-from perdure.core.format.records import Started, Turn
+from perdure.core.format import records
 from perdure.core.values.plain_values import Plain
 from perdure.engine.control.stopping import stop_in_circle, stop_unread
 from perdure.engine.dispatch.branch_lease import Hold
@@ -307,12 +307,13 @@ class Drive:
         first = began if row.turn_at == row.started else reader.commit(row.started)
         since = origins.back or first  # a run that is set back has its time anew
         for record in first.typed:
-            if isinstance(record, Started) and record.run in origins.runs and record.deadline:
+            deadline = record.deadline if isinstance(record, records.Started) else 0
+            if deadline and record.run in origins.runs:
                 # Whole milliseconds: the log's time runs microseconds ahead of a clock that stands.
-                self._deadline = (since.at_micros + record.deadline) // 1000 * 1000
+                self._deadline = (since.at_micros + deadline) // 1000 * 1000
         given = None
         for record in began.typed:
-            if isinstance(record, Turn) and record.run in origins.runs:
+            if isinstance(record, records.Turn) and record.run in origins.runs:
                 given, told = record.input, record.deadline_at
                 if origins.back is None and told is not UNSET:  # an earlier one may be set back
                     self._deadline = told
@@ -344,7 +345,7 @@ class Drive:
         if (lacked := lacking(error)) is not None:
             return self._stopped(execution, self._lacks(lacked), lacked)
         assert error is None or isinstance(error, Exception)
-        turn: Mapping[str, Any] | None = None
+        turn: records.Turn | None = None
         plain: Plain = None
         try:
             execution.check_finished(error)
@@ -376,20 +377,19 @@ class Drive:
     def _lacks(self, error: UnknownZone) -> NeedsAttention:
         return lacks(error, self.id, f"agent {self.working.name!r}, run {self.id}")
 
-    def _turn_record(self, again: Again) -> Mapping[str, Any]:
+    def _turn_record(self, again: Again) -> records.Turn:
         arguments = binding_of(self._function).bind(again.args, again.kwargs)
         given = parameters_of(self._function).take(again.args, again.kwargs)
-        return {
-            "t": "run-turn",
-            "run": self.id,
-            "args": digests(arguments),
-            "digests": FORM,
-            "preview": preview(arguments),
-            "input": list(given),
-            **({"deadline_at": self._deadline} if self._deadline else {}),
-        }
+        return records.Turn(
+            run=self.id,
+            args=digests(arguments),
+            digests=FORM,
+            preview=preview(arguments),
+            input=given,
+            deadline_at=self._deadline or UNSET,
+        )
 
-    def _turn(self, execution: Execution[Any], record: Mapping[str, Any]) -> None:
+    def _turn(self, execution: Execution[Any], record: records.Turn) -> None:
         row = replace(self._row, turn=self._row.turn + 1, turn_at=HERE)
         self._commit(execution, "run-turn", record, row, last=False)
         self._row = replace(row, turn_at=self.working.seq)
@@ -402,7 +402,7 @@ class Drive:
     def _finish(
         self, execution: Execution[Any], status: Any, value: Plain, problem: str | None = None
     ) -> None:
-        record = {"t": "run-finished", "run": self.id, "status": status, "value": value}
+        record = records.Finished(run=self.id, status=status, value=value)
         row = replace(self._row, status=status, ended=HERE, result=value, problem=problem)
         if self._commit(execution, "run-finished", record, row).status != status:
             raise FinishedMeanwhileError
@@ -415,19 +415,16 @@ class Drive:
         cause = error if isinstance(error, Exception) else reason.__cause__
         match reason:
             case Suspended():
-                record: dict[str, Any] = {
-                    "t": "run-waiting",
-                    "run": self.id,
-                    "waits": reason.waits,
-                    "wake_at": self._wake_at(reason.wake_at),
-                    "seen": execution.mail.seen,
-                }
+                wake_at, seen = self._wake_at(reason.wake_at), execution.mail.seen
+                record: records.Record = records.Waiting(
+                    run=self.id, waits=reason.waits, wake_at=wake_at, seen=seen
+                )
                 row = replace(
                     self._row,
                     status="waiting",
                     waits=row_text(reason.waits),
-                    wake_at=record["wake_at"],
-                    seen=execution.mail.seen,
+                    wake_at=wake_at,
+                    seen=seen,
                 )
                 self._commit(execution, "run-waiting", record, row)
                 if reason.runs and not row.wake_at:  # I8
@@ -435,7 +432,7 @@ class Drive:
                 return Unloaded()
             case NeedsAttention():
                 execution.writer.drop_unordered()
-                record = {"t": "run-stopped", "run": self.id, "problem": str(reason)}
+                record = records.Stopped(run=self.id, problem=str(reason))
                 row = replace(self._row, status="needs_attention", problem=row_text(str(reason)))
                 self._commit(execution, "run-stopped", record, row)
                 if row.parent:
@@ -453,15 +450,15 @@ class Drive:
         ends = [at for at in (wake_at, self._deadline) if at]
         return min(ends, default=0)
 
-    def _cancelled(self, why: str) -> tuple[str, Mapping[str, Any], RunInfo]:
+    def _cancelled(self, why: str) -> tuple[str, records.Record, RunInfo]:
         """For `_commit`, which tells the runs that are to end with it."""
-        record = {"t": "run-cancelled", "run": self.id, "why": why}
+        record = records.RunCancelled(run=self.id, why=why)
         problem = row_text(why) or "by request"
         row = replace(self._row, status="cancelled", ended=HERE, problem=problem)
         return "run-cancelled", record, row
 
     def _commit(
-        self, execution: Execution[Any] | None, kind: str, record: Mapping[str, Any],
+        self, execution: Execution[Any] | None, kind: str, record: records.Record,
         row: RunInfo, *, last: bool = True,
     ) -> RunInfo:  # fmt: skip
         """The last commit of an execution, with all that waited for one, and news for those who
@@ -470,8 +467,8 @@ class Drive:
         waiting = execution.writer.take_waiting() if execution else PutOff()
         if execution is not None:
             execution.catch_up()
-        records, taken = waiting.records, waiting.consumed
-        riders = Riders([*records, record], sync=last, release=last, consumed=taken)
+        before, taken = waiting.records, waiting.consumed
+        riders = Riders([*before, record], sync=last, release=last, consumed=taken)
         anew = row.status == "cancelled"  # else most runs have nothing left, and need not ask
         while True:
             if row.status in FINISHED:
@@ -481,7 +478,7 @@ class Drive:
                     kind, record, row = self._cancelled(str(unused.cancels[0].value or ""))
                 riders = replace(
                     riders,
-                    records=[*records, unused.noted_in(record)],
+                    records=[*before, unused.noted_in(record)],
                     read_to=unused.read_to,
                     consumed=[*taken, *unused.consumed],
                     sends=to_family(backend, row, self.working.reader, unused.asked),

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from msgspec.structs import replace
 
-from perdure.core.format.records import Placed, typed, typed_as
 from perdure.engine.execution.async_call import Calling, cancels
 from perdure.engine.execution.commit_items import Item
 from perdure.engine.execution.current_run import inside
@@ -183,7 +182,7 @@ class AsyncPerformer(Handing):
             place, since = calling.place, calling.since
             await self.cancelled_first(place, arrive.kind, since, cancelled, arrive, wait)
             return
-        wait = settled.began, typed(settled.riders.records[-1])
+        wait = settled.began, settled.last
         self.note_cancelled(calling.place, arrive.kind, calling.since, cancelled, arrive, wait)
 
     async def in_thread(self, function: Callable[..., R], *args: Any, **kwargs: Any) -> R:
@@ -282,12 +281,12 @@ class AsyncPerformer(Handing):
         if calling.noted and not self._tasks.numbered:
             execution.writer.later(Riders(effect.riders.records))  # see `cancelled_item`
             return
-        kind = effect.kind
+        kind = effect.last.t
         if calling.kept_on and not calling.noted and kind in SETTLING:
             effect = _kept_on(effect)
         item = execution.to_write(effect)
         if kind == "wait-began":
-            calling.began = typed_as(effect.riders.records[-1], Placed)
+            calling.began = effect.last
         if kind == "intent":
             execution.going.calling.marks.append(None)
             self._tasks.calling.marks.append(None)
@@ -295,9 +294,9 @@ class AsyncPerformer(Handing):
         if kind in SETTLING:
             calling.settled, heard = effect, None
             if calling.noted and calling.arrive is not None:
-                heard = Heard(calling.arrive.kind, effect.riders.records[-1])
+                heard = Heard(calling.arrive.kind, {"told": effect.last.told})
             try:
-                await self.hand_over(item, effect.place, heard=heard)
+                await self.hand_over(item, effect.last.place, heard=heard)
             except asyncio.CancelledError as cancelled:
                 if item is None or not isinstance(item.error, Unstorable):
                     raise
@@ -482,10 +481,9 @@ def performer_of_loop(
 
 def _kept_on(effect: Record) -> Record:
     """With the word that a cancellation came to nothing, which comes to nothing on replay, too."""
-    *others, outcome = effect.riders.records
-    return replace(
-        effect, riders=replace(effect.riders, records=(*others, {**outcome, "kept_on": True}))
-    )
+    outcome = replace(effect.last, kept_on=True)
+    records = (*effect.riders.records[:-1], outcome)
+    return replace(effect, riders=replace(effect.riders, records=records))
 
 
 def _as_users(error: BaseException) -> BaseException:

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from sys import exception
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from perdure.core.format.records import WaitBegan, typed
+from perdure.core.format.records import Valued, WaitBegan
 from perdure.core.values.plain_values import Plain
 from perdure.engine.execution.activity import Going
 from perdure.engine.execution.commit_items import Item
@@ -323,9 +323,9 @@ class Execution(Generic[T]):
                 return entry.call.value
             self.journal.check_new(scope.named(name), scope.path)
             place = self.journal.new_place(scope.named(name))
-            record = {"t": "value", "run": self.id, "place": place, "value": make()}
+            record = Valued(t="value", run=self.id, place=place, value=make())
             self.writer.later(Riders([record]))
-            return record["value"]
+            return record.value
 
     def patched(self, name: str) -> bool:
         """See `Run.patched`."""
@@ -343,11 +343,11 @@ class Execution(Generic[T]):
     def to_write(self, effect: Record) -> Item | None:
         """What the writer is to commit for an effect now; None: nothing."""
         riders = effect.riders
-        first = riders.records[0]
-        cause = Cause(kind := first["t"], run=self.id, step=first["place"])
+        first = effect.said(0)
+        cause = Cause(kind := first.t, run=self.id, step=first.place)
         if not effect.wait:
             if kind == "wait-ended":
-                asked = left_open(effect.began, typed(first))
+                asked = left_open(effect.began, first)
                 return self.soon(cause, riders, asked)
             self.mail.take(riders.consumed)
             self.writer.later(riders)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
-from perdure.core.format.records import Record
+from perdure.core.format.records import NOTHING, Cancelled, Record
 from perdure.engine.execution.activity import Counting
 from perdure.engine.execution.commit_items import Item
 from perdure.engine.execution.event_pacing import Event, Pace
@@ -338,13 +338,16 @@ class Handing:
         """
         execution = self._execution
         gone = CallCancelled("its task was cancelled", target=place)
-        record = {
-            "t": "cancelled", "run": execution.id, "place": place, "kind": kind,
-            "error": error_record(gone), "after": round(time.monotonic() - since, 3),
+        record = Cancelled(
+            run=execution.id,
+            place=place,
+            kind=kind,
+            error=error_record(gone),
+            after=round(time.monotonic() - since, 3),
+            args=NOTHING if arrive is None else arrive.args,
+            preview="" if arrive is None else arrive.preview(),
             **told_of(cancelled, several=several),
-        }  # fmt: skip
-        if arrive is not None:
-            record |= {"args": dict(arrive.args), "preview": arrive.preview()}
+        )
         if not self._tasks.numbered:
             # It may be that the function's own loop is being ended, and the function left: then
             # nothing follows from it, and it is not to be in the log.
@@ -358,7 +361,7 @@ class Handing:
         if took is not None and lost:
             key = renewed(took.key, execution.working.seq)
             back = replace(took, run=execution.id, agent=execution.agent, key=key)
-            record["gave_back"] = [took.name, took.key]
+            record = replace(record, gave_back=[took.name, took.key])
             landing = partial(execution.wakeups.ring, execution.id)
             return Item(cause, Riders((record,), sends=(back,)), landing=landing)
         # What ends the function is committed in a moment, and this with it.

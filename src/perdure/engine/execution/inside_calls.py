@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from typing import Any
 
+from perdure.core.format.records import Placed
 from perdure.core.values.plain_values import take
 from perdure.engine.execution.commit_items import Item
 from perdure.engine.execution.current_run import current
@@ -68,8 +69,8 @@ def heartbeat(progress: Any = MISSING) -> None:
     _check_attempt(run, attempt.call.kind)
     if progress is not MISSING:
         attempt.saved = take(progress, root="progress")
-        record = attempt.call.full_record("progress", value=attempt.saved)
-        cause = Cause("progress", run=run.id, step=str(record["place"]))
+        record = attempt.call.first(Placed, t="progress", value=attempt.saved)
+        cause = Cause("progress", run=run.id, step=record.place)
         item = Item(cause, Riders((record,)))
         run.writer.post(item, attempt.posted)
         attempt.posted = item

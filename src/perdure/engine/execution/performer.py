@@ -170,13 +170,13 @@ class Performer:
     def record(self, effect: Record) -> None:
         execution = self._execution
         item = execution.to_write(effect)
-        told = execution.tasks is not None and effect.kind in SETTLING
+        told = execution.tasks is not None and effect.last.t in SETTLING
         if item is not None:
             if told:
-                item.landing = partial(self._passes, effect.place)
+                item.landing = partial(self._passes, effect.last.place)
             execution.writer.write(item)
         elif told:
-            self._passes(effect.place)
+            self._passes(effect.last.place)
         if told and execution.seeing.is_home:
             execution.show(execution.seeing.showing(edit=item is None))
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct
 
 from perdure.core.draft.draft import Recording
+from perdure.core.format.records import Outcome
 from perdure.engine.execution.commit_items import Item
 from perdure.engine.journal.cancellations import Heard
 from perdure.engine.journal.effects import Carried
@@ -128,7 +129,7 @@ class Edits:
                 return None
             # The function may catch it and go on: replay must find that it was here.
             return self._failed(edit.place, error_record(error), heard)
-        record = {"t": "edit", "run": execution.id, "place": edit.place}
+        record = Outcome(t="edit", run=execution.id, place=edit.place)
         cause = Cause("edit", what, run=execution.id, step=edit.place)
         return Item(cause, Riders((record,)), edit.recording)
 
@@ -143,15 +144,15 @@ class Edits:
         self, place: str, failure: Mapping[str, Any], heard: Heard | None = None
     ) -> Item | None:
         execution = self._execution
-        record = {
-            "t": "edit",
-            "run": execution.id,
-            "place": place,
-            "error": failure,
-            "at": execution.working.seq,
-        }
-        if heard is not None:
-            record |= {"cancelled": True, **heard.record}
+        record = Outcome(
+            t="edit",
+            run=execution.id,
+            place=place,
+            error=failure,
+            at=execution.working.seq,
+            cancelled=heard is not None,
+            **({} if heard is None else heard.record),
+        )
         return execution.soon(Cause("edit", run=execution.id, step=place), Riders((record,)))
 
     def _close_recorded(self, recorded: Entry, error: BaseException | None) -> None:

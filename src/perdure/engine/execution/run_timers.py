@@ -15,6 +15,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
+from perdure.core.format.records import Fired
 from perdure.engine.execution.commit_items import Item
 from perdure.engine.execution.event_pacing import Event, Pace
 from perdure.engine.execution.run_clock import RunClock
@@ -147,7 +148,7 @@ class Timers:
         self._offered: set[Timed] = set()
         self._looking = False
         self._moves, self._moved_at = -1, 0.0
-        self._record: dict[str, Any] | None = None
+        self._record: Fired | None = None
         self._ended: set[str] = set()
         """Scopes that have, and had set timers that are not set yet: what they left behind may."""
         self._passed_over = False
@@ -266,12 +267,12 @@ class Timers:
         """It joins the run's next commit: what follows from it is not in the log before that."""
         after, record = self._pace.handed, self._record
         writer = self._execution.writer
-        if record is None or record["after"] != after or not writer.adds(record, key, one):
-            record = {"t": "timers", "run": self._execution.id, "after": after, "fired": []}
-            record[key] = [one]
+        if record is None or record.after != after or not writer.adds(record, key, one):
+            record = Fired(run=self._execution.id, after=after, fired=[], clock=[])
+            getattr(record, key).append(one)
             writer.later(Riders([record]))
             self._record = record
-        if len(record[key]) >= WAITING_MAX or writer.waiting >= WAITING_MAX:
+        if len(getattr(record, key)) >= WAITING_MAX or writer.waiting >= WAITING_MAX:
             writer.post(Item(Cause("timers", run=self._execution.id)))  # nothing else may for long
 
     # -- those whose turn has not come ---------------------------------------------------------

@@ -11,6 +11,7 @@ from sys import _getframe
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
+from perdure.core.format.records import Fired
 from perdure.engine.execution.commit_items import Flight, Item
 from perdure.engine.journal.deferred_records import PutOff
 from perdure.engine.journal.leaving import TornError
@@ -94,13 +95,13 @@ class RunWriter:
             else:
                 self._go_on_without(None)
 
-    def adds(self, record: dict[str, Any], key: str, one: object) -> bool:
+    def adds(self, record: Fired, key: str, one: object) -> bool:
         """Add to one of a record's lists, if that record is the last that waits for a commit."""
         with self._lock:
             waiting = self._waiting.records
             if not waiting or waiting[-1] is not record:
                 return False
-            record.setdefault(key, []).append(one)
+            getattr(record, key).append(one)
             return True
 
     @property

@@ -183,32 +183,28 @@ def _start(
         order = replace(order, key=f"{function[:80]}-{arrived.key}")
     with execution.asking:
         child = order.run_id(execution.context.backend)
-    record: dict[str, Any] = {
-        "t": "step",
-        "run": execution.id,
-        "place": arrived.place,
-        "args": told,
-        "preview": preview(described),
-    }
+    record = records.Outcome(
+        t="step", run=execution.id, place=arrived.place, args=told, preview=preview(described)
+    )
     asked = arrived.entry
     if asked is not None and asked.asked:
         if recorded is None:
             raise _started_before(execution, arrived.place, asked.call)
-        record["made"] = asked.call.made
+        record = replace(record, made=asked.call.made)
     if arrived.made is not None and (arrived.made.key or options.key is None):
         taken = yield from _decide_again(execution, arrived, record, child)
         if taken is not None:
             return taken
-        record["made"] = arrived.made.key
+        record = replace(record, made=arrived.made.key)
     order = replace(order, origin=execution.journal.origin)
     problem = find_problem(execution, child, order) if options.key is not None else None
     if problem is not None and _is_of_a_relative(execution, child, order):
         return (yield from _take_over(record, child))
     if problem is not None:
-        yield Record(Riders(({**record, "error": error_record(problem)},)))
+        yield Record(Riders((replace(record, error=error_record(problem)),)))
         raise problem
-    record["value"] = child
-    record["child"] = {"run": child, "agent": agent, "let_live": options.let_live}
+    started = records.Child(run=child, agent=agent, let_live=options.let_live)
+    record = replace(record, value=child, child=started)
     message = Message(child, agent, "start", function, "", order.to_plain())
     yield Record(Riders((record,), sync=True, sends=(message,)))
     execution.wakeups.tell(child)
@@ -216,7 +212,7 @@ def _start(
 
 
 def _decide_again(
-    execution: Execution[Any], arrived: Arrived, record: Mapping[str, Any], child: str
+    execution: Execution[Any], arrived: Arrived, record: records.Outcome, child: str
 ) -> Generator[Effect, Any, str | None]:
     """A run that was started before this one was set back, or by the one that it was forked from:
     another is not started without a decision.
@@ -230,31 +226,34 @@ def _decide_again(
     """
     made = arrived.made
     assert made is not None
-    same = made.had(record["args"])
+    same = made.had(record.args)
     wanted = made.key == child or (arrived.effects == "reuse" and same)
     if wanted and made.key and _is_known(execution, made.key):
         return (yield from _take_over(record, made.key))
     if arrived.effects == "live":
         return None
-    asked = {
-        **record,
-        "t": "intent",
-        "kind": "step",
-        "key": arrived.key,
-        "policy": "ask",
-        "attempt": 0,
-        "made": made.key,
-        "made_at": made.seq,
-    }
+    asked = records.Intent(
+        run=record.run,
+        place=record.place,
+        args=record.args,
+        preview=record.preview,
+        kind="step",
+        key=arrived.key,
+        policy="ask",
+        attempt=0,
+        made=made.key,
+        made_at=made.seq,
+    )
     yield Record(Riders((asked,), sync=True))
-    raise _started_before(execution, arrived.place, records.typed(asked))
+    raise _started_before(execution, arrived.place, asked)
 
 
-def _take_over(record: Mapping[str, Any], child: str) -> Generator[Effect, Any, str]:
+def _take_over(record: records.Outcome, child: str) -> Generator[Effect, Any, str]:
     """A run that was started already, instead of another. It stays with the one that started it:
     that this run is cancelled does not end it."""
-    taken = {"run": child, "agent": agent_of(child), "let_live": True}
-    yield Record(Riders(({**record, "value": child, "made": child, "child": taken},), sync=True))
+    taken = records.Child(run=child, agent=agent_of(child), let_live=True)
+    record = replace(record, value=child, made=child, child=taken)
+    yield Record(Riders((record,), sync=True))
     return child
 
 

@@ -12,6 +12,7 @@ from perdure.core.arguments.bounds import RUN_ID_BYTES_MAX
 from perdure.core.arguments.checks import Seconds, seconds
 from perdure.core.arguments.names import check_name, shown
 from perdure.core.format import chain
+from perdure.core.format.records import Record, Started
 from perdure.core.values.plain_values import Plain
 from perdure.engine.functions.agent_functions import spec_of
 from perdure.engine.journal.call_identity import FORM, digests, digests_before, same_as_before
@@ -256,7 +257,7 @@ def starting(order: Order, run: str, branch: str, asked: Sequence[Message]) -> R
         parent=order.parent,
         started_at=HERE,
     )
-    record = {"t": "run-started", "run": run, **order.to_plain()}
+    record = Started(run=run, **order.to_plain())
     return Riders(records=[record], runs=[row], consumed=[message.no for message in asked])
 
 
@@ -264,4 +265,4 @@ def resuming(row: RunInfo) -> Riders:
     """What the commit has with which a run goes on that was stopped, or waited, and does not any
     more."""
     row = replace(row, status="running", problem=None, waits="", wake_at=0)
-    return Riders(records=[{"t": "run-resumed", "run": row.id}], runs=[row])
+    return Riders(records=[Record(t="run-resumed", run=row.id)], runs=[row])

@@ -9,6 +9,7 @@ from msgspec import Struct
 
 from perdure.core.arguments.checks import number
 from perdure.core.arguments.names import check_text
+from perdure.core.format.records import Noted
 from perdure.engine.execution.commit_items import Item
 from perdure.engine.execution.execution import Execution
 from perdure.model import Cause
@@ -34,10 +35,5 @@ def note(execution: Execution[Any], text: str, fraction: float | None) -> None:
     execution.check()
     if not (execution.past_record or execution.comes_past_record()):
         return
-    record = {
-        "t": "run-progress",
-        "run": execution.id,
-        "text": text[:NOTE_MAX],
-        "fraction": fraction,
-    }
+    record = Noted(run=execution.id, text=text[:NOTE_MAX], fraction=fraction)
     execution.writer.post(Item(Cause("run-progress", run=execution.id), Riders((record,))))

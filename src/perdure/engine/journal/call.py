@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from msgspec import Struct
 
+from perdure.core.format.records import Intent, Outcome, Placed
 from perdure.engine.journal.call_identity import Captured, Unsaid, digests_before
 from perdure.engine.journal.entry import Entry
 from perdure.engine.journal.retries import NO_LIMITS, Limits
 from perdure.engine.journal.values import Results, preview
+
+R = TypeVar("R", bound=Placed)
 
 CrashPolicy = Literal["retry", "probe", "ask", "fail"]
 """What to do with a tool call in doubt: call again with the same key; ask the outside world;
@@ -53,19 +56,25 @@ class Call(Struct):
         """The digests that older versions wrote of its arguments."""
         return digests_before(self.arguments)
 
-    def record(self, kind: str, **more: Any) -> dict[str, Any]:
-        return {"t": kind, "run": self.run, "place": self.place, **more}
+    def outcome(self, **more: Any) -> Outcome:
+        """Of a tool call, whose intent says what was called."""
+        return Outcome(t="outcome", run=self.run, place=self.place, **more)
 
-    def full_record(self, kind: str, **more: Any) -> dict[str, Any]:
-        """One that may be the first at its place, so that it says what was called."""
-        return {
-            "t": kind,
-            "run": self.run,
-            "place": self.place,
-            "args": dict(self.digests),
-            "preview": preview(self.arguments),
+    def step(self, **more: Any) -> Outcome:
+        return self.first(Outcome, t="step", **more)
+
+    def intent(self, **more: Any) -> Intent:
+        return self.first(Intent, key=self.key, policy=self.policy, **more)
+
+    def first(self, shape: type[R], **more: Any) -> R:
+        """A record that may be the first at its place, so that it says what was called."""
+        return shape(
+            run=self.run,
+            place=self.place,
+            args=self.digests,
+            preview=preview(self.arguments),
             **more,
-        }
+        )
 
 
 def is_settled_as(call: Call, entry: Entry) -> bool:

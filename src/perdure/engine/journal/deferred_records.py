@@ -7,6 +7,7 @@ from typing import Any
 
 from msgspec import Struct, field
 
+from perdure.core.format.records import Record, Valued
 from perdure.engine.journal.entry import UNORDERED
 from perdure.storage.appending import Riders
 
@@ -14,7 +15,7 @@ from perdure.storage.appending import Riders
 class PutOff(Struct):
     """Records, and the numbers of messages that they consumed."""
 
-    records: list[Mapping[str, Any]] = field(default_factory=list)
+    records: list[Record | Mapping[str, Any]] = field(default_factory=list)
     consumed: list[int] = field(default_factory=list)
 
     def __bool__(self) -> bool:
@@ -41,4 +42,8 @@ class PutOff(Struct):
 
     def drop_unordered(self) -> None:
         """Forget values that nothing was recorded behind."""
-        self.records = [record for record in self.records if record["t"] not in UNORDERED]
+        self.records = [
+            record
+            for record in self.records
+            if not (isinstance(record, Valued) and record.t in UNORDERED)
+        ]

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from msgspec import Struct, field
 
-from perdure.core.format.records import Branch, WaitBegan
+from perdure.core.format.records import Branch, Placed, WaitBegan
 from perdure.core.values.plain_values import Plain
 from perdure.engine.journal.call import Call
 from perdure.engine.journal.entry import Entry
@@ -67,14 +67,15 @@ class Record(Struct, frozen=True):
     wait: bool = True
     began: WaitBegan | None = None
 
-    @property
-    def kind(self) -> str:
-        """What it is about, which its last record says."""
-        return str(self.riders.records[-1]["t"])
+    def said(self, number: int) -> Placed:
+        record = self.riders.records[number]
+        assert isinstance(record, Placed)
+        return record
 
     @property
-    def place(self) -> str:
-        return str(self.riders.records[-1]["place"])
+    def last(self) -> Placed:
+        """The record that says what it is about, and where."""
+        return self.said(-1)
 
 
 class Invoke(Struct, frozen=True):

@@ -6,7 +6,6 @@ from collections import defaultdict
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from hashlib import sha256
 from itertools import count
-from typing import Any
 
 from msgspec import Struct, field
 
@@ -17,6 +16,7 @@ from perdure.core.format.records import (
     Outcome,
     Placed,
     Record,
+    Valued,
     WaitBegan,
 )
 from perdure.engine.journal.call_identity import QUESTION, SCHEMA, differing
@@ -251,7 +251,7 @@ class Journal(Struct):
                 break
             self.take(left)
 
-    def patched(self, named: str, scope: str) -> tuple[bool, dict[str, Any] | None]:
+    def patched(self, named: str, scope: str) -> tuple[bool, Valued | None]:
         """Whether the run takes the new way at a patch, and what is to be recorded of that.
 
         Once it took the old way it stays on it: a loop must not change its way in the middle.
@@ -270,7 +270,7 @@ class Journal(Struct):
         if not new:  # it was here before there was a patch
             self.unpatched.add(name)
         place = self.new_place(named)
-        return new, {"t": "patch", "run": self.run, "place": place, "value": new}
+        return new, Valued(t="patch", run=self.run, place=place, value=new)
 
     def new_place(self, name: str) -> str:
         """The place of a call that is not recorded: the next occurrence that is free. Of calls that

@@ -204,25 +204,25 @@ def left_open(began: Record | None, ended: Record | None) -> WaitBegan | None:
     return None if answered else began
 
 
-def too_late(run: str, began: WaitBegan, answer: Message) -> dict[str, Any]:
+def too_late(run: str, began: WaitBegan, answer: Message) -> WaitEnded:
     """The record of an answer that had come when its question was over without it.
 
     Args:
         began: the record that asked.
     """
     label = next(one.label for one in began.branches if one.kind == "ask")
-    return {
-        "t": "message-refused",
-        "run": run,
-        "place": began.place,
-        "label": label,
-        "kind": "ask",
-        "key": answer.key,
-        "who": answer.who,
-        "at": answer.at,
-        "value": answer.value,
-        "problem": f"the run had gone on without it: {began.question!r}",
-    }
+    return WaitEnded(
+        t="message-refused",
+        run=run,
+        place=began.place,
+        label=label,
+        kind="ask",
+        key=answer.key,
+        who=answer.who,
+        at=answer.at,
+        value=answer.value,
+        problem=f"the run had gone on without it: {began.question!r}",
+    )
 
 
 def _note(found: dict[str, Question], record: Record, commit: Commit) -> None:

@@ -7,9 +7,10 @@ from typing import Any, Literal
 from urllib.parse import unquote
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from perdure.core.arguments.checks import seconds
-from perdure.core.format.records import Outcome, Placed, typed_as
+from perdure.core.format.records import Intent, Outcome, Placed
 from perdure.core.values.plain_values import Plain
 from perdure.engine.journal.call import Call
 from perdure.engine.journal.cancellations import told_of
@@ -119,15 +120,13 @@ def _decide_again(call: Call, made: Made, effects: str) -> Generator[Effect, Any
     call.instead = made.key
     if effects == "live":
         return None
-    asked = call.full_record(
-        "intent", key=call.key, policy=call.policy, attempt=0, made=made.key, made_at=made.seq
-    )
+    asked = call.intent(attempt=0, made=made.key, made_at=made.seq)
     gave = made.gave(call.digests) if effects == "reuse" else None
     if gave is not None:
         said = {"value": gave.value} if gave.error is None else {"error": gave.error}
-        outcome = call.record("outcome", by="reuse", **said)
+        outcome = call.outcome(by="reuse", **said)
         yield Record(Riders((asked, outcome), sync=True))
-        return typed_as(outcome, Outcome)
+        return outcome
     yield Record(Riders((asked,), sync=True))
     raise _made_before(call, made.seq)
 
@@ -160,7 +159,7 @@ def _step(call: Call, arrived: Arrived) -> Effects:
             if between is not None:
                 raise between
         except CancelledInside as cancelled:
-            yield Record(Riders((_cancelled(call.full_record("step"), cancelled),)))
+            yield Record(Riders((_cancelled(call.step(), cancelled),)))
             raise cancelled.original from None
         except (Carried, PerdureError) as raised:  # a result that cannot be stored, too
             error = error_of(call, raised)
@@ -169,13 +168,13 @@ def _step(call: Call, arrived: Arrived) -> Effects:
             if again_at is not None:
                 yield Record(Riders((tries.failed(failure, again_at),)))
                 continue
-            yield Record(Riders((call.full_record("step", error=failure),)))
+            yield Record(Riders((call.step(error=failure),)))
             raise handed(call, error, failure) from None
         try:
-            yield Record(Riders((call.full_record("step", value=plain),)))
+            yield Record(Riders((call.step(value=plain),)))
         except Unstorable as too_big:
             named = Unstorable(too_big.problem, target=f"{call.name}()", hint=too_big.hint)
-            yield Record(Riders((call.full_record("step", error=error_record(named)),)))
+            yield Record(Riders((call.step(error=error_record(named)),)))
             raise named from None
         # I5, and the same the first time as on replay: the caller gets what was stored.
         return call.results.build(plain)
@@ -201,9 +200,7 @@ def _tool(call: Call, entry: Entry | None) -> Effects:
             yield Record(Riders((tries.intent(),), sync=True))
             value = yield from _invoke(call, "tool", tries)
         except CancelledInside as cancelled:
-            yield Record(
-                Riders((_cancelled(call.record("outcome", by="cancel"), cancelled),), sync=True)
-            )
+            yield Record(Riders((_cancelled(call.outcome(by="cancel"), cancelled),), sync=True))
             raise cancelled.original from None
         except AttemptTimedOut as late:
             # It may still take effect, or have done so: as after a crash.
@@ -218,20 +215,20 @@ def _tool(call: Call, entry: Entry | None) -> Effects:
         failure = error_record(error)
         again_at = yield from tries.again_at(error)
         if again_at is None:
-            yield Record(Riders((call.record("outcome", error=failure),), sync=True))
+            yield Record(Riders((call.outcome(error=failure),), sync=True))
             raise handed(call, error, failure)
         yield Record(Riders((tries.failed(failure, again_at),), sync=True))
 
 
-def _cancelled(record: dict[str, Any], cancelled: CancelledInside) -> dict[str, Any]:
-    gone = CallCancelled("its task was cancelled while it was made", target=str(record["place"]))
-    return {
-        **record,
-        "cancelled": True,
-        "after": cancelled.after_s,
-        "error": error_record(gone),
+def _cancelled(record: Outcome, cancelled: CancelledInside) -> Outcome:
+    gone = CallCancelled("its task was cancelled while it was made", target=record.place)
+    return replace(
+        record,
+        cancelled=True,
+        after=cancelled.after_s,
+        error=error_record(gone),
         **told_of(cancelled.original, several=cancelled.several),
-    }
+    )
 
 
 class _Tries(Struct):
@@ -286,14 +283,10 @@ class _Tries(Struct):
             )
         self.total_left_s = min(left_s, total)
 
-    def intent(self) -> dict[str, Any]:
+    def intent(self) -> Intent:
         """The record without which a tool is not called."""
         call = self._call
-        since = {"first_at": self._first} if self._first else {}
-        instead = {"made": call.instead} if call.instead else {}
-        return call.full_record(
-            "intent", key=call.key, policy=call.policy, attempt=self.number, **since, **instead
-        )
+        return call.intent(attempt=self.number, first_at=self._first, made=call.instead)
 
     def again_at(self, error: Exception) -> Generator[Effect, Any, int | None]:
         """When there is to be another attempt, by the store's clock; None: there is none."""
@@ -311,10 +304,11 @@ class _Tries(Struct):
             return None
         return at
 
-    def failed(self, failure: Mapping[str, Any], again_at: int) -> dict[str, Any]:
+    def failed(self, failure: Mapping[str, Any], again_at: int) -> Placed:
         """The record of a failed attempt that another one follows."""
-        record = self._call.full_record(
-            "attempt-failed",
+        record = self._call.first(
+            Placed,
+            t="attempt-failed",
             attempt=self.number,
             error=failure,
             again_at=again_at,
@@ -328,12 +322,12 @@ class _Tries(Struct):
 def _record_value(call: Call, value: Any, *, by: str) -> Effects:
     try:
         plain, between = taken(call, value)
-        yield Record(Riders((call.record("outcome", value=plain, by=by),), sync=True))
+        yield Record(Riders((call.outcome(value=plain, by=by),), sync=True))
     except (Carried, PerdureError) as raised:
         # It took effect: that must be known, even where its result cannot be kept.
         error = uncarried(raised)
         lost = CallFailed(f"took effect, but its result cannot be stored: {words(error)}")
-        yield Record(Riders((call.record("outcome", error=error_record(lost), by=by),), sync=True))
+        yield Record(Riders((call.outcome(error=error_record(lost), by=by),), sync=True))
         raise lost from error
     if between is not None:
         raise between
@@ -361,18 +355,18 @@ def _settle_doubt(call: Call, why: str) -> Generator[Effect, Any, Outcome | None
             ) from error
         if found is NOT_DONE:
             return None
-        outcome = call.record("outcome", value=_take_found(call, found), by="probe")
+        outcome = call.outcome(value=_take_found(call, found), by="probe")
         yield Record(Riders((outcome,), sync=True))
-        return typed_as(outcome, Outcome)
+        return outcome
     if call.policy == "fail":
         doubt = InDoubt(
             f"{why} between the call's intent and its outcome",
             target=call.target,
             hint="find out whether it took effect before calling it again",
         )
-        outcome = call.record("outcome", error=error_record(doubt), by="crash")
+        outcome = call.outcome(error=error_record(doubt), by="crash")
         yield Record(Riders((outcome,), sync=True))
-        return typed_as(outcome, Outcome)
+        return outcome
     raise NeedsAttention(
         f"nobody knows whether it took effect, as {why} meanwhile: {call.preview()}",
         target=call.target,

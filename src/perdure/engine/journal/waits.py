@@ -11,11 +11,12 @@ from datetime import timedelta
 from typing import Any
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from perdure.core.arguments.bounds import index_key
 from perdure.core.arguments.checks import Seconds, seconds
 from perdure.core.arguments.names import check_key, check_name, check_words, shown
-from perdure.core.format.records import Branch, WaitBegan, typed_as
+from perdure.core.format.records import Branch, WaitBegan, WaitEnded
 from perdure.core.schema.schema import Schema
 from perdure.core.schema.value_digest import shorten
 from perdure.core.values.plain_values import Plain
@@ -170,22 +171,21 @@ class Wait:
             return self._result(arrived.place, entry.outcome.label, entry.outcome.value)
         if entry is None:
             now = yield Now()
-            record = self._began(arrived.place, arrived.key, now)
-            yield Record(Riders((record,)), wait=False)
-            began = typed_as(record, WaitBegan)
+            began = self._began(arrived.place, arrived.key, now)
+            yield Record(Riders((began,)), wait=False)
         else:
             began = entry.call
         branches = began.branches
         while True:
             came = yield Await(arrived.place, branches, str(began.words))
-            record = {
-                "run": self._run,
-                "place": arrived.place,
-                "label": came.label,
-                "key": came.key,
-                "who": came.who,
-                "at": came.at,
-            }
+            record = WaitEnded(
+                run=self._run,
+                place=arrived.place,
+                label=came.label,
+                key=came.key,
+                who=came.who,
+                at=came.at,
+            )
             consumed = (came.no,) if came.no else ()
             try:
                 value = self._checked(came)
@@ -193,10 +193,10 @@ class Wait:
                 if not came.no:
                     raise  # of a test's own answers there is no better one to wait for
                 kind = next(one.kind for one in branches if one.label == came.label)
-                refused = {**record, "t": "message-refused", "kind": kind, "problem": str(wrong)}
+                refused = replace(record, t="message-refused", kind=kind, problem=str(wrong))
                 yield Record(Riders((refused,), consumed=consumed))
                 continue
-            ended = {**record, "t": "wait-ended", "value": value}
+            ended = replace(record, value=value)
             # It joins the run's next commit: until that is in, the message stays in the inbox.
             yield Record(Riders((ended,), consumed=consumed), wait=False, began=began)
             return self._result(arrived.place, came.label, value)
@@ -228,8 +228,8 @@ class Wait:
                     args[label] = "timer"
         return args
 
-    def _began(self, place: str, key: str, now: int) -> dict[str, Any]:
-        branches: list[dict[str, Any]] = []
+    def _began(self, place: str, key: str, now: int) -> WaitBegan:
+        branches: list[Branch] = []
         questions: dict[str, Any] = {}
         for label, spec in self._specs.items():
             branch = Branch(label, "timer")
@@ -246,19 +246,16 @@ class Wait:
                     # What has passed already is due at once.
                     after_us = max(round(seconds(spec.after) * 1e6), 0)
                     branch = Branch(label, "timer", until=now + after_us)
-            branches.append(
-                {"label": label, "kind": branch.kind, "name": branch.name, "until": branch.until}
-            )
-        return {
-            "t": "wait-began",
-            "run": self._run,
-            "place": place,
-            "branches": branches,
-            "words": self._words(branches),
-            "args": self._args(),
-            "preview": self._preview(),
+            branches.append(branch)
+        return WaitBegan(
+            run=self._run,
+            place=place,
+            branches=branches,
+            words=self._words(branches),
+            args=self._args(),
+            preview=self._preview(),
             **questions,
-        }
+        )
 
     def _preview(self) -> str:
         return ", ".join(
@@ -268,12 +265,12 @@ class Wait:
             for spec in self._specs.values()
         )
 
-    def _words(self, branches: Sequence[Mapping[str, Any]]) -> str:
+    def _words(self, branches: Sequence[Branch]) -> str:
         """What it waits for, as people read it in ``perdure runs``."""
         parts = []
         for branch, spec in zip(branches, self._specs.values(), strict=True):
             if isinstance(spec, Timer):
-                when = from_micros(int(branch["until"]))
+                when = from_micros(branch.until)
                 parts.append(f"{UNTIL}{when.isoformat(sep=' ', timespec='seconds')}")
             else:
                 parts.append(_short(spec))

@@ -13,9 +13,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence, Set
-from typing import Any
+from typing import Any, TypeVar
 
-from msgspec import Struct
+from msgspec import UNSET, Struct
+from msgspec.structs import replace
 
 from perdure.core.arguments.bounds import index_key, key_digest
 from perdure.core.format import envelope
@@ -33,6 +34,7 @@ from perdure.model import Commit, Message
 from perdure.state.runs.family_messages import CHILD
 from perdure.storage.capabilities import Backend
 
+R = TypeVar("R", bound=Record)
 _RENEWED = re.compile("↺[0-9]+$")
 _LEFT_MAX = envelope.SEALED_MAX // 4
 """Bytes of signals that a run's last commit has room for, beside its result and what waited."""
@@ -78,9 +80,10 @@ class Unused(Struct, frozen=True):
         """The messages that its last commit takes out."""
         return [message.no for message in (*self.asked, *self.cancels)]
 
-    def noted_in(self, record: Mapping[str, Any]) -> dict[str, Any]:
+    def noted_in(self, record: R) -> R:
         """The record that ends the run, with what it did not take; beside its result, if any."""
-        return {**record, **_left_over(self.signals, beside=record.get("value"))}
+        value = None if record.value is UNSET else record.value
+        return replace(record, **_left_over(self.signals, beside=value))
 
 
 def sent_key(key: str) -> str:

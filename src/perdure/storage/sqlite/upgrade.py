@@ -10,6 +10,7 @@ from typing import Any
 import apsw
 
 from perdure.core.format import chain
+from perdure.core.format.records import Outcome, Record
 from perdure.errors import PerdureError
 from perdure.storage.sqlite import wal_base
 from perdure.storage.sqlite.rows import place
@@ -110,16 +111,15 @@ def _last_change(connection: apsw.Connection, run_id: str, no: int, started: int
     )
     for seq, header, payload, agent in commits:
         try:
-            records = chain.read_commit(agent, seq, header, payload).records
+            records = chain.read_commit(agent, seq, header, payload).typed
         except PerdureError:
             continue
-        if any(record.get("run") == run_id and _changes_row(record) for record in records):
+        if any(record.run == run_id and _changes_row(record) for record in records):
             return int(seq)
     return started
 
 
-def _changes_row(record: Any) -> bool:
-    kind = record.get("t")
-    if kind == "outcome":
-        return bool(record.get("by") == "person")
-    return kind in ("run-resumed", "run-stopped", "run-cancelled", "run-finished")
+def _changes_row(record: Record) -> bool:
+    if isinstance(record, Outcome):
+        return record.t == "outcome" and record.by == "person"
+    return record.t in ("run-resumed", "run-stopped", "run-cancelled", "run-finished")
