@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections import OrderedDict, defaultdict, deque
 from collections.abc import Sequence
 from typing import Any, get_origin
@@ -13,8 +14,10 @@ from perdure.core.types.registry import parts
 from perdure.engine.journal.values import parameters_of
 from tests.shapes.__main__ import in_one_store
 from tests.shapes.alike import difference
+from tests.shapes.generate import Shape
 from tests.shapes.hashable import Hashable, Spot
 from tests.shapes.ways import look_at_shape, put_shape, shape_of
+from tests.shapes.wider import RECURSIVE
 
 
 @pytest.mark.filterwarnings("ignore:.*`ReadOnly` qualifier:UserWarning")  # pydantic's
@@ -47,6 +50,16 @@ def test_the_refusal_of_a_member_names_its_path() -> None:
             perdure.Schema(shape, id="spots").take([members], aliases_refused=True)
         assert str(refused.value).startswith(f"state[0][{spot!r}]: a set member or dict key")
         assert "NamedTuple" in refused.value.hint
+
+
+def test_what_holds_itself_is_taken_by_each_way() -> None:
+    """An alias or a generic model that names itself was refused, or held plain data only."""
+    with perdure.open("memory://") as store:
+        for seed, (kind, make) in enumerate(RECURSIVE * 5):
+            shape = Shape(kind, make(random.Random(seed)), odd=False)
+            taken = put_shape(store, seed, shape)
+            assert set(taken.values()) == {True}, (shape, taken)
+            look_at_shape(store, seed, shape, taken)
 
 
 REFUSED = {deque, defaultdict, OrderedDict}

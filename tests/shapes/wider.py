@@ -8,11 +8,11 @@ import enum
 import random
 from collections import OrderedDict, defaultdict, deque
 from functools import partial
-from typing import Annotated, Any, Literal, NamedTuple, NewType, Optional
+from typing import Annotated, Any, Generic, Literal, NamedTuple, NewType, Optional, TypeVar
 
 import msgspec
 import pydantic
-from typing_extensions import ReadOnly, TypedDict
+from typing_extensions import ReadOnly, TypeAliasType, TypedDict
 
 from tests.shapes.generate import A_LIST, A_TYPED_DICT, META, Generator
 from tests.shapes.leaves import Color, Level, Make, Mood, Rights, _of
@@ -71,6 +71,9 @@ SCALARS: list[tuple[Any, Make]] = [
     *BESIDE,
     (Literal[True, 0, "x"], _of(True, 0, "x")),
     (Optional[Color], _of(None, Color.BLUE)),  # noqa: UP045
+    (Literal[Color.RED, "x", 5], _of(Color.RED, "x", 5)),
+    (Optional[Literal[Place.HOME]], _of(None, Place.HOME)),  # noqa: UP045
+    (dict[Literal[Level.LOW, Level.HIGH], int], _of({Level.LOW: 1}, {Level.HIGH: 2})),
     (deque[int], lambda rng: deque([1, 2])),
     (defaultdict[str, int], lambda rng: defaultdict(int, a=1)),
     (OrderedDict[str, int], lambda rng: OrderedDict(b=1, a=2)),
@@ -103,6 +106,29 @@ class DictTree(TypedDict, total=False):
     name: str
     inner: DictTree
     more: list[DictTree]
+
+
+T = TypeVar("T")
+
+
+class Page(pydantic.BaseModel, Generic[T]):
+    items: list[T] = []
+    next: Page[T] | None = None
+    by_name: dict[str, Page[T]] = {}
+
+
+@dataclasses.dataclass
+class Leaf:
+    number: int = 0
+
+
+class ModelLeaf(pydantic.BaseModel):
+    number: int = 0
+
+
+Twig: Any = TypeAliasType("Twig", "Leaf | list[Twig | None]")
+ModelTwig: Any = TypeAliasType("ModelTwig", "ModelLeaf | list[ModelTwig] | None")
+Nested: Any = TypeAliasType("Nested", "T | list[Nested[T]]", type_params=(T,))  # type: ignore[arg-type]
 
 
 class Pair(NamedTuple):
@@ -141,7 +167,30 @@ def _dict_tree(rng: random.Random, depth: int = 0) -> DictTree:
     return made
 
 
+def _nested(leaf: Make, rng: random.Random, depth: int = 0, *, dicts: bool = False) -> Any:
+    if depth == 4 or rng.random() < 0.3:
+        return leaf(rng)
+    if dicts and rng.random() < 0.4:
+        return {name: _nested(leaf, rng, depth + 1, dicts=True) for name in "ab"}
+    return [_nested(leaf, rng, depth + 1, dicts=dicts) for _ in range(rng.randrange(3))]
+
+
+def _page(leaf: Make, kind: Any, rng: random.Random, depth: int = 0) -> Any:
+    made = Page[kind](items=[leaf(rng)])
+    if depth < 3:
+        made.next = _page(leaf, kind, rng, depth + 1) if rng.random() < 0.6 else None
+        made.by_name = {"a": _page(leaf, kind, rng, 3)} if rng.random() < 0.4 else {}
+    return made
+
+
 RECURSIVE: list[tuple[Any, Make]] = [
+    (pydantic.JsonValue, partial(_nested, _of(1, "x", None, True, 1.5), dicts=True)),
+    (Twig, partial(_nested, lambda rng: rng.choice([Leaf(3), [None]]))),
+    (ModelTwig, partial(_nested, lambda rng: rng.choice([ModelLeaf(number=3), None]))),
+    (Nested[int], partial(_nested, _of(1, 2))),
+    (Nested[Leaf], partial(_nested, lambda rng: Leaf(3))),
+    (Page[int], partial(_page, _of(1, 2), int)),
+    (Page[ModelLeaf], partial(_page, lambda rng: ModelLeaf(number=3), ModelLeaf)),
     (Tree, _tree),
     (ModelTree, _model_tree),
     (StructTree, _struct_tree),

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import operator
+import sys
 import types
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from types import SimpleNamespace
 from typing import (
     Annotated,
     Any,
@@ -15,6 +18,7 @@ from typing import (
     Union,
     get_args,
     get_origin,
+    get_type_hints,
 )
 
 from msgspec import Struct, field
@@ -58,11 +62,11 @@ def unwrap(annotation: Any) -> Bare:
             annotation = get_args(annotation)[0]
         elif hasattr(annotation, "__supertype__"):  # NewType
             annotation = annotation.__supertype__
-        elif type(annotation).__name__ == "TypeAliasType":
-            annotation = annotation.__value__
-        elif origin is not None and type(origin).__name__ == "TypeAliasType":
+        elif is_alias(annotation):
+            annotation = _meant(annotation)
+        elif is_alias(origin):
             names = dict(zip(origin.__type_params__, get_args(annotation), strict=True))
-            annotation = substitute(origin.__value__, names)
+            annotation = substitute(_meant(origin), names)
         elif isinstance(annotation, TypeVar):
             bound = annotation.__bound__
             annotation = Any if bound is None else bound
@@ -70,6 +74,20 @@ def unwrap(annotation: Any) -> Bare:
             return Bare(type(None), metadata)
         else:
             return Bare(annotation, metadata)
+
+
+def is_alias(annotation: Any) -> bool:
+    return type(annotation).__name__ == "TypeAliasType"
+
+
+def _meant(alias: Any) -> Any:
+    """What a type alias stands for, without names in quotes: mostly its own, which is recursive."""
+    names = {**vars(sys.modules.get(alias.__module__, SimpleNamespace())), alias.__name__: alias}
+    said = SimpleNamespace(__annotations__={"it": alias.__value__})
+    try:
+        return get_type_hints(said, globalns=names, include_extras=True)["it"]
+    except NameError:
+        return alias.__value__
 
 
 def of_key(annotation: Any) -> tuple[Any, bool | None]:
@@ -101,6 +119,20 @@ def substitute(annotation: Any, names: Mapping[Any, Any]) -> Any:
     if parameters and get_origin(annotation) is not None:
         return annotation[tuple(names.get(one, one) for one in parameters)]
     return annotation
+
+
+def replaced(annotation: Any, by: Callable[[Any], Any]) -> Any:
+    """An annotation with each of its parts as `by` gives it."""
+    found, args = by(annotation), get_args(annotation)
+    if found is not annotation or not args or is_literal(annotation):
+        return found
+    parts = tuple(replaced(one, by) for one in args)
+    if all(map(operator.is_, parts, args)):
+        return annotation
+    if is_union(annotation):
+        return Union[parts]  # noqa: UP007
+    origin: Any = get_origin(annotation)
+    return origin[(parts[0], *annotation.__metadata__) if origin is Annotated else parts]
 
 
 def is_union(annotation: Any) -> bool:

@@ -16,7 +16,7 @@ import msgspec
 from msgspec import Struct
 
 from perdure.core.types.annotations import EphemeralMark, is_judged, of_key, substitute, unwrap
-from perdure.core.types.hints import hints_of
+from perdure.core.types.hints import hints_of, of_itself
 from perdure.core.types.late_fields import equal, init_only
 from perdure.core.types.private_attributes import private_default
 from perdure.core.types.pydantic_hooks import asks_around, looks_around
@@ -368,7 +368,7 @@ class PydanticFace(Face):
     def _field(self, name: str, info: Any, validated: set[str]) -> Field:
         # A validator that asks for other fields cannot be asked alone: the class is, as a whole.
         metadata = [mark for mark in info.metadata if not asks_around(mark)]
-        annotation = info.annotation
+        annotation = of_itself(self.cls, info.annotation)
         if info.discriminator is not None:
             import pydantic
 

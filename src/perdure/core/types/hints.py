@@ -10,7 +10,8 @@ from functools import partial
 from types import SimpleNamespace
 from typing import Annotated, Any, get_type_hints
 
-from perdure.core.types.annotations import EphemeralMark
+from perdure.core.types.annotations import EphemeralMark, replaced
+from perdure.errors import SchemaError
 from perdure.system.user_errors import check_own
 
 _EPHEMERAL = re.compile(r"(\w+\.)*Ephemeral\[")
@@ -37,6 +38,26 @@ def hints_of(target: Any) -> dict[str, Any]:
                 if isinstance(said, str) and _EPHEMERAL.match(said):
                     found[name] = Annotated[Any, EphemeralMark()]
     return found
+
+
+def of_itself(cls: Any, annotation: Any) -> Any:
+    """An annotation of a generic pydantic model's, with the model in place of what pydantic leaves
+    where one refers to itself."""
+
+    generic = getattr(cls, "__pydantic_generic_metadata__", {})
+
+    def meant(part: Any) -> Any:
+        if type(part).__name__ != "PydanticRecursiveRef":
+            return part
+        if f":{id(generic.get('origin'))}[" in part.type_ref:
+            return cls
+        raise SchemaError(
+            "a generic model that refers to itself inside of another generic model is not known",
+            target=cls.__name__,
+            hint="derive a class from it, with its types filled in, and refer to that",
+        )
+
+    return replaced(annotation, meant)
 
 
 def _names(owner: Any) -> Mapping[str, Any]:

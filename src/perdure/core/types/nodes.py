@@ -235,7 +235,7 @@ class LeafNode(Node):
 
         def dumped() -> tuple[Plain, bool]:
             plain = Walker(root=walker.root).take(self.engine.dump(self, value), at)
-            back = self.engine.validate(self, isolate(plain), at, walker.root)
+            back = self.build(plain, at, walker.root)
             return plain, type(back) is type(value) and bool(back == value)
 
         try:
@@ -327,20 +327,17 @@ class ListNode(Node):
         return taken
 
     def prepare(self, plain: Plain) -> Any:
-        if not self._fits(plain):
+        if not self.takes(type(plain)):
             return isolate(plain)
         prepared = [self.item.prepare(one) for one in plain]
         return prepared if type(plain) is list else tuple(prepared)
 
     def assemble(self, plain: Plain, at: Path, root: str) -> Any:
-        if not self._fits(plain):
+        if not self.takes(type(plain)):
             raise self.unfit(plain, "list", at, root)
         self.check_limits(plain, at, root)
         built = [self.item.build(one, (*at, index), root) for index, one in enumerate(plain)]
         return built if type(plain) is list else tuple(built)
-
-    def _fits(self, plain: Plain) -> bool:
-        return type(plain) is list or (self.either and type(plain) is tuple)
 
     def child(self, key: Any) -> Node | None:
         return self.item
@@ -395,7 +392,8 @@ class DictNode(Node):
     def prepare(self, plain: Plain) -> Any:
         if type(plain) is not dict:
             return isolate(plain)
-        return {key: self.item.prepare(one) for key, one in plain.items()}
+        keys = plain if self.key.as_is else map(self.key.prepare, plain)
+        return dict(zip(keys, map(self.item.prepare, plain.values()), strict=True))
 
     def assemble(self, plain: Plain, at: Path, root: str) -> Any:
         if type(plain) is not dict:
@@ -437,6 +435,10 @@ class SetNode(Node):
     def child(self, key: Any) -> Node | None:
         return self.item
 
+    def prepare(self, plain: Plain) -> Any:
+        ready = self.item.as_is or not self.takes(type(plain))
+        return isolate(plain) if ready else type(plain)(map(self.item.prepare, plain))
+
     def member(self, value: Any, at: Path, walker: Walker) -> Any:
         return walker.member(self.item.plain(value, (*at, value), walker), at, value)
 
@@ -444,8 +446,7 @@ class SetNode(Node):
         if not self.takes(type(plain)):
             raise self.unfit(plain, self.kind.__name__, at, root)
         self.check_limits(plain, at, root)
-        kind = type(plain)
-        return kind(self.item.build(one, (*at, one), root) for one in plain)
+        return type(plain)(self.item.build(one, (*at, one), root) for one in plain)
 
     def takes(self, kind: type) -> bool:
         return kind is self.kind or (self.either and kind is frozenset)

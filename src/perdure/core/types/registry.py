@@ -15,6 +15,7 @@ import msgspec
 from perdure.core.types.annotations import (
     Bare,
     has_validators,
+    is_alias,
     is_judged,
     is_literal,
     is_union,
@@ -22,9 +23,18 @@ from perdure.core.types.annotations import (
     unwrap,
 )
 from perdure.core.types.classes import Face, face_of, is_pydantic
+from perdure.core.types.enum_literals import MemberNode
 from perdure.core.types.key_order import OrderKeeping
 from perdure.core.types.late_fields import made_in_parts
-from perdure.core.types.nodes import AnyNode, DictNode, LeafNode, ListNode, Node, SetNode, TupleNode
+from perdure.core.types.nodes import (
+    AnyNode,
+    DictNode,
+    LeafNode,
+    ListNode,
+    Node,
+    SetNode,
+    TupleNode,
+)
 from perdure.core.types.objects import ObjectNode
 from perdure.core.types.unions import UnionNode
 from perdure.core.types.validation import Engine, MsgspecEngine, PydanticEngine, text_types
@@ -45,17 +55,19 @@ _REFUSED = (
 )
 
 
+_LAZY = (abc.Iterable, abc.Iterator, abc.Generator)
 _VAGUE = (
     abc.Collection,
-    abc.Iterable,
     abc.Container,
     abc.Reversible,
     abc.Sized,
     abc.Hashable,
-    abc.Iterator,
-    abc.Generator,
+    abc.KeysView,
+    abc.ValuesView,
+    abc.ItemsView,
+    *_LAZY,
 )
-"""What says too little of a value to know it again. Pydantic makes a list of some."""
+"""What says too little of a value to know it again."""
 _JUDGED_BY_THE_CLOCK = {"FutureDate", "FutureDatetime"}
 _JUDGED_BY_THE_DISK = {
     "file": "FilePath",
@@ -70,7 +82,8 @@ class Registry:
 
     def __init__(self, root: Any) -> None:
         self._objects: dict[Any, ObjectNode] = {}
-        self._open: set[int] = set()
+        self._open: dict[Any, Node] = {}
+        """What stands for an alias while its node is made."""
         self._faces: dict[Any, Face] = {}
         self.engine = engine_for(root, self._faces)
         self.any = AnyNode(Any, self.engine, None)
@@ -83,13 +96,21 @@ class Registry:
 
     def node(self, annotation: Any, config: Mapping[str, Any] | None) -> Node:
         """The node of an annotation, in a class with this pydantic config."""
-        alias = type(annotation).__name__ == "TypeAliasType"
-        if alias and id(annotation) in self._open:
-            return self.any  # a recursive alias: it has no class, so it is made of plain kinds
-        self._open.add(id(annotation))
+        if not is_alias(annotation) and not is_alias(get_origin(annotation)):
+            return self._node(annotation, config)
+        if annotation in self._open:
+            return self._open[annotation]  # it stands within itself
+        to_be = self._open[annotation] = Node(annotation, self.engine, config)
+        try:
+            made = self._node(annotation, config)
+        finally:
+            del self._open[annotation]
+        to_be.__class__, to_be.__dict__ = made.__class__, made.__dict__
+        return made
+
+    def _node(self, annotation: Any, config: Mapping[str, Any] | None) -> Node:
         bare = unwrap(annotation)
         made = self._made(annotation, bare, config)
-        self._open.discard(id(annotation))
         if bare.metadata and made is not self.any and not isinstance(made, ObjectNode):
             made.limits = limits(bare.metadata)
         if isinstance(made, ListNode | DictNode | SetNode) and (
@@ -121,7 +142,9 @@ class Registry:
         if isinstance(origin, type) and issubclass(origin, tuple):
             return self._tuple(annotation, kind, config)
         _refuse_outside(kind, bare)
-        if origin in _VAGUE and isinstance(engine, MsgspecEngine):
+        if origin in _VAGUE and not (
+            isinstance(engine, PydanticEngine) and _is_judged_by_pydantic(origin, config)
+        ):
             raise SchemaError(
                 f"{origin.__name__} says too little: it may be a list, a dict or a set",
                 target=str(origin.__name__),
@@ -159,21 +182,17 @@ class Registry:
         return LeafNode(annotation, engine, config, kinds)
 
     def _literal(self, annotation: Any, values: tuple[Any, ...], config: Any) -> Node:
-        plain = not any(isinstance(one, Enum) for one in values)
-        kinds = frozenset(map(type, values)) if plain else None
-        node = LeafNode(annotation, self.engine, config, kinds)
-        if plain:
-            node.literals = list(values)
+        if any(isinstance(one, Enum) for one in values):
+            return MemberNode(annotation, self.engine, config, values)
+        node = LeafNode(annotation, self.engine, config, frozenset(map(type, values)))
+        node.literals = list(values)
         return node
 
     def _union(self, annotation: Any, bare: Bare, config: Any) -> Node:
-        options = []
-        for one in get_args(bare.type):
-            option = self.node(one, config)
-            options += option.options if isinstance(option, UnionNode) else [option]
+        options = [self.node(one, config) for one in get_args(bare.type)]
         if any(option is self.any for option in options):
             return self.any
-        if all(isinstance(option, LeafNode) for option in options):
+        if all(type(option) is LeafNode for option in options):
             plain = all(option.as_is for option in options) and not has_validators(bare.metadata)
             kinds = frozenset[type]().union(
                 *(option.kinds or () for option in options if isinstance(option, LeafNode))
@@ -196,6 +215,12 @@ class Registry:
         return TupleNode(annotation, self.engine, config, items, None)
 
 
+def _is_judged_by_pydantic(vague: Any, config: Mapping[str, Any] | None) -> bool:
+    """Pydantic takes an instance for what it is, if it may; of an Iterable it makes a generator."""
+    may = (config or {}).get("arbitrary_types_allowed")
+    return vague is abc.Hashable or bool(may and vague not in _LAZY)
+
+
 def _refuse_outside(kind: Any, bare: Bare) -> None:
     """I6: what is judged by a clock, or by files, was right when it was committed, and could not be
     read any more once these went on."""
@@ -214,16 +239,16 @@ def _refuse_outside(kind: Any, bare: Bare) -> None:
         )
 
 
-def parts(annotation: Any, seen: dict[int, Any], faces: dict[Any, Face]) -> Iterator[Bare]:
+def parts(annotation: Any, seen: dict[Any, Any], faces: dict[Any, Face]) -> Iterator[Bare]:
     """An annotation and everything in it, fields of classes too, without its wrappers.
 
     Args:
         faces: gets those of the classes.
     """
-    if type(annotation).__name__ == "TypeAliasType":
-        if id(annotation) in seen:
+    if is_alias(annotation) or is_alias(get_origin(annotation)):
+        if annotation in seen:
             return
-        seen[id(annotation)] = annotation
+        seen[annotation] = annotation
     bare = unwrap(annotation)
     yield bare
     kind = bare.type

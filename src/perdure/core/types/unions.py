@@ -36,11 +36,19 @@ class UnionNode(Node):
         self, annotation: Any, engine: Engine, config: Any, options: list[Node], registry: Any
     ) -> None:
         super().__init__(annotation, engine, config)
-        self.options = options
+        self._declared = options
         self._registry = registry
         self._takers: dict[type, list[Node]] = {}
         self._owners: dict[type, Sequence[Node]] = {}
         self._either: dict[type, Node] = {}
+
+    @cached
+    def options(self) -> Sequence[Node]:
+        """The types, and those of unions within it."""
+        options: list[Node] = []
+        for one in self._declared:
+            options += one.options if isinstance(one, UnionNode) else [one]
+        return options
 
     def takers(self, kind: type) -> Sequence[Node]:
         """The members that may have a plain value of this kind."""

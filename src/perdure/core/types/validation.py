@@ -10,7 +10,7 @@ import sys
 from collections.abc import Mapping
 from contextlib import suppress
 from decimal import Decimal
-from typing import Any, Protocol
+from typing import Any, Protocol, get_origin
 from uuid import UUID
 
 import msgspec
@@ -89,7 +89,7 @@ class MsgspecEngine(Engine):
         try:
             with _taking_apart:
                 msgspec.msgpack.Decoder(annotation, dec_hook=_from_text)
-        except (TypeError, NameError):
+        except (TypeError, NameError, RecursionError):  # an alias within itself, say
             return False
         return True
 
@@ -124,6 +124,7 @@ def text_types() -> tuple[type[Any], ...]:
 
 
 def _from_text(kind: type[Any], value: Any) -> Any:
+    kind = get_origin(kind) or kind
     if issubclass(kind, text_types()) and isinstance(value, str):
         try:
             return kind(value)
