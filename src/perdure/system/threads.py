@@ -11,8 +11,9 @@ from __future__ import annotations
 import _thread
 import threading
 import time
+import weakref
 from collections.abc import Callable
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 from typing import Any
 
 from msgspec import Struct
@@ -22,6 +23,10 @@ from perdure.system.flag import Flag
 
 JOIN_MAX_S = 60.0
 """How long is waited for a thread that is to end; a disk that hangs must not hang its owner."""
+
+BIRTH_MAX_S = 30.0
+"""How long is waited for a thread's first instruction. Without memory it may never come to it, and
+Python's own start of a thread waits for ever."""
 
 LOOK_S = 0.25
 """How often one who waits for a thread looks whether it ended without a word."""
@@ -48,6 +53,11 @@ def begin(thread: threading.Thread) -> threading.Thread:
     return thread
 
 
+class _Held:
+    """Only a thread holds it: once it is gone, so is that. Without memory, one may die in its first
+    instruction, and say nothing."""
+
+
 class _Start:
     """The start of a thread by another one, which is made and known to live by single operations
     of the system's: Ctrl-C is raised to the caller before or behind them."""
@@ -58,15 +68,31 @@ class _Start:
         self._error: BaseException | None = None
 
     def make(self) -> None:
-        _thread.start_new_thread(self._make_there, ())
-        self._over.get()
+        held = _Held()
+        lives = weakref.ref(held)
+        _thread.start_new_thread(self._make_there, (held,))
+        del held
+        give_up_at = time.monotonic() + BIRTH_MAX_S
+        while True:
+            gone = lives() is None  # asked before the word is looked for: it comes first
+            if self._is_over() or (gone and self._thread.is_alive()):
+                break
+            if gone or (time.monotonic() > give_up_at and self._thread.ident is None):
+                raise RuntimeError("it gave no sign of life: this process may be out of memory")
         if self._error is not None:
             try:
                 raise self._error
             finally:
                 self._error = None  # or the error would hold itself
 
-    def _make_there(self) -> None:
+    def _is_over(self) -> bool:
+        try:
+            self._over.get(timeout=LOOK_S)
+        except Empty:
+            return False
+        return True
+
+    def _make_there(self, held: _Held) -> None:
         try:
             self._thread.start()
         except BaseException as error:  # it is the caller's

@@ -65,7 +65,7 @@ def seal(body: bytes, salt: bytes = b"") -> bytes:
         salt: `SALT_SIZE` random bytes that the caller has drawn; empty: drawn here.
 
     Raises:
-        Unstorable: it is too big.
+        Unstorable: it is too big. MemoryError: none is left to pack it.
     """
     if len(body) > SEALED_MAX:
         raise Unstorable(
@@ -84,6 +84,8 @@ def seal(body: bytes, salt: bytes = b"") -> bytes:
                 packed = tools.pack(body)
                 if len(packed) + len(dictionary.ID) < len(body):
                     body, features = dictionary.ID + packed, ZSTD | DICTIONARY
+        except tools.broken as error:
+            raise MemoryError(str(error)) from error  # nothing else keeps it from packing bytes
         finally:
             _idle.append(tools)
     return _HEADS[features] + (salt or os.urandom(SALT_SIZE)) + body
@@ -136,7 +138,7 @@ def _inflate(body: bytes, features: int, target: str) -> bytes:
             raise Corrupt("announces an absurd size", target=target, hint=RESTORE_HINT)
         return unpack(body)
     except tools.broken as error:
-        if "not enough memory" in str(error):  # the bytes are as good as ever
+        if "llocation error" in str(error):  # the bytes are as good as ever
             raise MemoryError(str(error)) from error
         raise Corrupt(f"a broken zstd frame: {error}", target=target, hint=RESTORE_HINT) from error
     finally:
