@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -306,6 +306,3 @@ class Verified(Struct, frozen=True):
     def root(self) -> str:
         """Id of the last commit: keep it elsewhere, and give it as `anchor` another time."""
         return id_text(self.head)
-
-
-Records = Sequence[Mapping[str, Any]]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 from datetime import timedelta
-from types import TracebackType
 from typing import Any, Concatenate, ParamSpec, TypeVar, overload
 
 from msgspec.structs import replace
@@ -142,12 +141,7 @@ class Store:
     def __enter__(self) -> Store:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
     def close(self) -> None:

@@ -273,7 +273,10 @@ def test_a_difference_leads_from_one_to_the_other(pair):
 def test_a_difference_can_be_taken_back(pair):
     old, new = pair
     found = diff(old, new)
-    inverses = ops.invert_all(copy(old), found)
+    root, inverses = copy(old), list[ops.Op]()
+    for op in found:
+        inverses.insert(0, ops.invert(root, op))
+        root = ops.apply(root, ops.own(op))
     assert same(ops.fold(copy(new), inverses), old)
 
 

@@ -20,6 +20,15 @@ from perdure.core.values.plain_values import copy, same
 from perdure.errors import Drifted, SchemaError
 
 
+def inverses_of(plain: Any, delta: list[Op]) -> list[Op]:
+    """Of each op, as it finds the plain value, which is changed."""
+    inverses = []
+    for op in delta:
+        inverses.append(ops.invert(plain, op))
+        plain = ops.apply(plain, ops.own(op))
+    return inverses
+
+
 class Message(BaseModel):
     role: str = "user"
     content: str = ""
@@ -139,7 +148,7 @@ class State:
         return self.commit(delta)
 
     def commit(self, delta: list[Op]) -> Any:
-        inverses = ops.invert_all(copy(self.plain), delta)[::-1]
+        inverses = inverses_of(copy(self.plain), delta)
         for op in delta:
             self.plain = ops.apply(self.plain, op)
         self.plan(delta, inverses)
@@ -237,7 +246,7 @@ def test_validators_over_several_fields_see_all_changes_at_once() -> None:
 def test_a_failed_plan_leaves_ops_and_plain_as_they_were() -> None:
     state = State(list[Span], [Span(), Span()])
     delta: list[Op] = [Set((0, "low"), 3), Set((1, "low"), 99)]
-    inverses = ops.invert_all(copy(state.plain), delta)[::-1]
+    inverses = inverses_of(copy(state.plain), delta)
     for op in delta:
         ops.apply(state.plain, op)
     after = copy(state.plain)

@@ -8,7 +8,6 @@ from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import suppress
 from datetime import timedelta
 from functools import partial
-from types import TracebackType
 from typing import Any, Generic, TypeVar
 
 from perdure.agents import Agent, AgentAt, Where
@@ -370,12 +369,7 @@ class AsyncEdit(ToEnter, Generic[T]):
         return self._block.begin_at(await agent._home.context.heads.head(*place))
 
     @ends_block
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         try:
             if kind is None:
                 await self._agent.drive(self._block.ending())

@@ -7,7 +7,6 @@ import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import suppress
 from itertools import islice
-from types import TracebackType
 from typing import Any, TypeVar
 
 from perdure.core.arguments.checks import function
@@ -168,10 +167,5 @@ class Hold:
         await self._turn.take(self._held, inside_edit=self._inside_edit)
 
     @ends_block
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *error: object) -> None:
         self._turn.give_back(self._held)

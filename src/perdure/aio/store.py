@@ -6,7 +6,6 @@ import os
 from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Iterable, Sequence
 from datetime import timedelta
 from functools import partial
-from types import TracebackType
 from typing import Any, Concatenate, ParamSpec, TypeVar, overload
 
 from perdure.aio.agent import AsyncAgent
@@ -81,12 +80,7 @@ class Opening(ToEnter):
         self._store = await self._open()
         return self._store
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *error: object) -> None:
         if self._store is not None:
             await self._store.close()
 
@@ -108,12 +102,7 @@ class AsyncStore:
     async def __aenter__(self) -> AsyncStore:
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *error: object) -> None:
         await self.close()
 
     async def close(self) -> None:

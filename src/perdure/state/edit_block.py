@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from functools import partial
 from sys import _getframe
-from types import TracebackType
 from typing import Any, Generic, TypeVar
 
 from perdure.core.arguments.bounds import index_key
@@ -163,12 +162,7 @@ class Edit(ToEnter, Generic[T]):
             raise
 
     @ends_block
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         try:
             if kind is not None:
                 self._block.abandon()

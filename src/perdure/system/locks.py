@@ -17,7 +17,6 @@ import time
 from collections import deque
 from contextlib import suppress
 from sys import _getframe
-from types import TracebackType
 
 from perdure.errors import PerdureError
 from perdure.system.holders import Holder, is_on_this_thread, is_over, name_of
@@ -54,12 +53,7 @@ class Lock:
         if self._holder.setdefault(None, frame) is not frame:
             self._contend(frame, None)
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self._holder.pop(None, None)
         if self._waiting:
             self._wake()
@@ -177,12 +171,7 @@ class ReentrantLock(Lock):
 
     __slots__ = ()
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         # The call that took it gives it back; those inside of it leave it alone.
         if self._holder.get(None) is _getframe(1):
             self._holder.pop(None, None)

@@ -28,7 +28,6 @@ HEADER_VERSION: Literal[1] = 1
 PARTS = 2
 """Of a payload: its delta and its records."""
 SHA256 = b"\x01"
-ID_SIZE = 33
 _DOMAIN = b"perdure.commit.v1\0"
 
 _encode = msgspec.msgpack.Encoder().encode

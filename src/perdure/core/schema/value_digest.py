@@ -24,7 +24,6 @@ from enum import Enum
 from hashlib import sha256
 from types import FunctionType, MethodType
 from typing import Any, get_origin
-from uuid import UUID
 
 import msgspec
 
@@ -33,6 +32,7 @@ from perdure.core.types.annotations import EphemeralMark
 from perdure.core.types.hints import hints_of
 from perdure.core.types.validation import text_types
 from perdure.core.values import codec
+from perdure.core.values.base_values import BASE_VALUES
 from perdure.core.values.plain_values import SCALARS, STEADY, Plain, check_zone, take
 from perdure.errors import PerdureError, Unstorable
 from perdure.missing import MISSING
@@ -401,48 +401,10 @@ def _module_name(name: str) -> str:
 
 # -- kinds that are not plain, and say what they hold ------------------------------------------
 
-_WHOLE = slice(None)
 _BASES: tuple[tuple[type, Callable[[Any], Any]], ...] = (
     (collections.OrderedDict, lambda value: list(value.items())),  # its order is a part of it
     (bool, bool),
-    (int, int.__pos__),
-    (float, float.__pos__),
-    (str, lambda value: str.__getitem__(value, _WHOLE)),
-    (bytes, lambda value: bytes.__getitem__(value, _WHOLE)),
-    (dict, lambda value: dict(dict.items(value))),
-    (list, lambda value: list(list.__iter__(value))),
-    (tuple, lambda value: tuple(tuple.__iter__(value))),
-    (set, lambda value: set(set.__iter__(value))),
-    (frozenset, lambda value: frozenset(frozenset.__iter__(value))),
-    (
-        dt.datetime,
-        lambda value: dt.datetime.combine(
-            dt.date(value.year, value.month, value.day),
-            dt.time(
-                value.hour,
-                value.minute,
-                value.second,
-                value.microsecond,
-                value.tzinfo,
-                fold=value.fold,
-            ),
-        ),
-    ),
-    (dt.date, lambda value: dt.date(value.year, value.month, value.day)),
-    (
-        dt.time,
-        lambda value: dt.time(
-            value.hour,
-            value.minute,
-            value.second,
-            value.microsecond,
-            value.tzinfo,
-            fold=value.fold,
-        ),
-    ),
-    (dt.timedelta, lambda value: dt.timedelta(value.days, value.seconds, value.microseconds)),
-    (Decimal, lambda value: Decimal(value)),
-    (UUID, lambda value: UUID(int=value.int)),
+    *BASE_VALUES,
 )
 """Plain kinds, with what gives a subclass's value without its own code. The first that fits."""
 

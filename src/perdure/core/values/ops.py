@@ -6,7 +6,7 @@ alone (I6). Wire forms: docs/format.md ("Ops"). Lists and texts count items and 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from decimal import ROUND_HALF_EVEN, Context, Decimal
 from typing import Any
 
@@ -322,16 +322,6 @@ def _invert(root: Plain, op: Op) -> Op:
             return SetAdd(op.path, [item for item in before if item in gone])
         case Move():
             return Move(op.path, op.target, op.source)
-
-
-def invert_all(root: Plain, ops: Sequence[Op]) -> list[Op]:
-    """The ops, in order, that take a whole delta back. `root` is consumed: it moves forward."""
-    inverses: list[Op] = []
-    for op in ops:
-        inverses.append(invert(root, op))
-        root = apply(root, own(op))
-    inverses.reverse()
-    return inverses
 
 
 def own(op: Op) -> Op:

@@ -8,7 +8,6 @@ import warnings
 from collections.abc import Awaitable as Awaits
 from collections.abc import Callable, Coroutine, Generator, Iterable, Mapping
 from datetime import datetime
-from types import TracebackType
 from typing import Any, Concatenate, Generic, NoReturn, ParamSpec, TypeVar, overload
 from uuid import UUID
 
@@ -379,12 +378,7 @@ class AsyncRunEdit(Generic[T]):
                 self._told = None
         return self._open.recording.draft  # type: ignore[no-any-return]
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         with self._execution.async_performer.stopping:
             try:
                 await self._exit(error)

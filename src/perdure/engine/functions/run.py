@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from datetime import datetime
 from threading import get_ident
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar
 from uuid import UUID, uuid4
 
@@ -446,12 +445,7 @@ class RunEdit(Generic[T]):
         return self._open.recording.draft  # type: ignore[no-any-return]
 
     @ends_block
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         with self._execution.stopping:
             self._exit(error)
 

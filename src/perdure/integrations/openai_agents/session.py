@@ -7,7 +7,6 @@ import os
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, fields
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from agents import SessionSettings, TResponseInputItem
@@ -226,12 +225,7 @@ class PerdureSession(Items):
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *error: object) -> None:
         await self.close()
 
     async def close(self) -> None:

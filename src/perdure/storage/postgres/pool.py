@@ -17,7 +17,7 @@ from collections import deque
 from collections.abc import Callable
 from contextlib import AbstractContextManager, suppress
 from sys import _getframe
-from types import FrameType, TracebackType
+from types import FrameType
 
 import psycopg
 
@@ -242,10 +242,5 @@ class _Use:
         self._place, connection = self._pool.take(self._frame)
         return connection
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         self._pool.give_back(self._place, self._frame, error)

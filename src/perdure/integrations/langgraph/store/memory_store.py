@@ -12,7 +12,6 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from datetime import datetime
-from types import TracebackType
 from typing import Any, cast
 
 from langgraph.store.base import BaseStore, IndexConfig, Op, Result, TTLConfig
@@ -315,12 +314,7 @@ class Opening(ToEnter):
         self._made = self._begin()
         return self._made
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         made, self._made = self._made, None
         if made is not None:
             made.stop_ttl_sweeper()
@@ -330,13 +324,8 @@ class Opening(ToEnter):
         try:
             return await in_own_thread(self.__enter__)
         except asyncio.CancelledError:  # it may be open: nobody else would close it
-            await in_own_thread(self.__exit__, None, None, None)
+            await in_own_thread(self.__exit__)
             raise
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        await in_own_thread(self.__exit__, kind, error, trace)
+    async def __aexit__(self, *error: object) -> None:
+        await in_own_thread(self.__exit__, *error)
