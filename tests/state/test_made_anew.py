@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import random
 import threading
-from dataclasses import dataclass, field
+from dataclasses import InitVar, dataclass, field
 from typing import Annotated, Any, Self
 
 import pydantic
@@ -463,3 +463,33 @@ def test_a_field_that_a_newer_class_makes_of_others_is_no_drift() -> None:
             fresh = store.agent("a", perdure.Schema(newer, id="order", version=(1, 1)))
             assert agent.state.count == fresh.state.count == 2
             assert agent.at(agent.seq).plain == {"lines": [1, 2], "count": 2}
+
+
+@dataclass
+class Scaled:
+    width: int = 1
+    height: int = 1
+    area: int = field(init=False, default=0)
+    scale: InitVar[int] = 1
+
+    def __post_init__(self, scale: int) -> None:
+        if scale < 1 or self.width < 0:
+            raise ValueError("too small")
+        self.area = self.width * self.height * scale
+
+
+def test_a_hook_that_takes_an_initvar_is_asked_by_edits_too() -> None:
+    """In a class with an InitVar the hook was not called by an edit: the area stayed that of the
+    width before, and what the hook refuses was committed."""
+    with perdure.open("memory://") as store:
+        agent = store.agent(
+            "a", dict[str, Scaled], initial={"s": Scaled(2, 3), "t": Scaled(2, 3, 5)}
+        )
+        with agent.edit("wider") as draft:
+            draft["s"].width = 5
+            draft["t"].width = 5
+        assert agent.state["s"].area == 15
+        assert agent.state["t"].area == 30, "nobody knows the scale any more: it stays as it was"
+        assert store.agent("a", dict[str, Scaled]).state == agent.state
+        with pytest.raises(perdure.SchemaError, match="too small"), agent.edit("none") as draft:
+            draft["s"].width = -1

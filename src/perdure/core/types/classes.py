@@ -68,6 +68,7 @@ class Face:
     has_private = False  # attributes that are not stored, and that it does not say so of
     forgotten: frozenset[str] = frozenset()  # private attributes that live in memory only
     makes_instances = True  # by a constructor that the library wrote, and that refuses nothing
+    dropped: tuple[Any, ...] = ()  # what `__post_init__` gets where nobody says: InitVars' defaults
     frozen = False  # a default of that class may stand at several places: it is what it is
 
     def __init__(self, annotation: Any) -> None:
@@ -198,7 +199,7 @@ class Face:
         """
         hook = getattr(clone, "__post_init__", None)
         if hook is not None and self.checks_whole:
-            hook()
+            hook(*self.dropped)
         return clone
 
 
@@ -211,7 +212,7 @@ class DataclassFace(Face):
         self.makes_instances = self.cls.__dataclass_params__.init
         hook = getattr(self.cls, "__post_init__", None)
         given_only = init_only(self.cls)
-        self.checks_whole = hook is not None and not given_only
+        self.checks_whole = hook is not None
         for name, one in given_only.items():
             if one.default is dataclasses.MISSING:
                 raise SchemaError(
@@ -220,6 +221,7 @@ class DataclassFace(Face):
                     target=self.name,
                     hint="give it a default, or make it a field",
                 )
+        self.dropped = tuple(one.default for one in given_only.values())
         made_by_class = set()
         for one in own:
             annotation = hints[one.name]
