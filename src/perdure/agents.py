@@ -241,6 +241,7 @@ class Agent(Generic[T]):
 
     def drift(self) -> list[Drift]:
         """Each path where `state` is not what the log says, or would not survive rehydration.
+        Ephemeral fields are meant not to.
 
         Inside an open edit: without what that has changed so far.
         """

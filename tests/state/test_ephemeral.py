@@ -6,9 +6,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
+from pydantic import BaseModel
 
 import perdure
 from perdure import Ephemeral
+from tests.engine.working import BOUND_S, working
 
 
 @dataclass
@@ -104,3 +106,83 @@ def test_not_through_lists_where_the_state_is_read_anew(mine):
 def test_dropping_drift_keeps_them(mine):
     mine.state.n = 5
     assert mine.refresh().n == 1 and mine.state.client is CLIENT
+
+
+def test_set_alone_they_take_effect_and_nothing_is_committed(mine):
+    """An edit that set nothing else was dropped as one that changes nothing, and the client with
+    it; with any other change beside it the client was there."""
+    seq, other = mine.seq, object()
+    with mine.edit() as draft:
+        draft.client = draft.parts[0].handle = other
+    assert mine.state.client is mine.state.parts[0].handle is other
+    mine.update(lambda draft: setattr(draft.part, "handle", other))
+    with mine.edit() as draft:
+        draft.n += 1
+        draft.n -= 1
+        draft.by_key["k"] = Part()  # as it is
+        draft.by_key["k"].handle = other
+    assert mine.state.part.handle is mine.state.by_key["k"].handle is other
+    with pytest.raises(ValueError, match="no"), mine.edit() as draft:
+        draft.client = CLIENT
+        raise ValueError("no")
+    assert mine.state.client is other
+    assert mine.seq == seq
+
+
+def test_they_are_no_drift(mine):
+    """`assert not agent.drift()` was not for those who have a client: there is nothing that a
+    refresh would drop, or an edit could store."""
+    mine.state.client = mine.state.parts[0].handle = object()
+    assert mine.drift() == []
+    mine.state.n = 7
+    assert [one.path for one in mine.drift()] == ["state.n"]
+
+
+class Model(BaseModel):
+    n: int = 0
+    client: Ephemeral[Any] = None
+    _cache: Ephemeral[dict[str, int]] = {}
+    _kept: int = 0
+
+
+def test_nor_are_private_attributes_that_say_so(store):
+    agent = store.agent("m", Model, initial=Model())
+    agent.checkpoint("made")
+    agent.state._cache["a"] = 1
+    agent.state.client = CLIENT
+    assert agent.drift() == []
+    agent.state._kept = 1
+    assert [one.path for one in agent.drift()] == ["state._kept"]
+
+
+@pytest.mark.parametrize("more", [0, 1])
+@pytest.mark.parametrize("is_async", [False, True])
+def test_what_a_runs_edit_sets_is_set_on_replay_too(store, is_async, more):
+    """The block ran again on a draft of which nothing remains, and the client that it made was
+    there the first time only."""
+
+    def connected(draft: Any) -> None:
+        draft.client = draft.part.handle = CLIENT
+        draft.n += more
+
+    def at_once(run: perdure.Run[Session]) -> str:
+        with run.edit("connected") as draft:
+            connected(draft)
+        seen = run.state.client is run.state.part.handle is CLIENT
+        run.wait_for("go")
+        return f"{seen} {run.state.client is CLIENT} {run.state.n}"
+
+    async def later(run: perdure.AsyncRun[Session]) -> str:
+        async with run.edit("connected") as draft:
+            connected(draft)
+        seen = run.state.client is run.state.part.handle is CLIENT
+        await run.wait_for("go")
+        return f"{seen} {run.state.client is CLIENT} {run.state.n}"
+
+    function: Any = perdure.agent(Session)(later if is_async else at_once)
+    handle = store.start(function, "r")
+    with working(store, function) as events:
+        events.wait_for("waiting", handle.id)
+    handle.signal("go")
+    with working(store, function):
+        assert handle.result(BOUND_S) == f"True True {more}"

@@ -630,14 +630,12 @@ def test_drift_finds_everything() -> None:
     found = {one.path: one for one in schema.drift(live, plain)}
     assert set(found) == {
         "state.n",
-        "state.client",
         "state.inner.n",
         "state.items[1]",
         "state._cache",
     }
     assert found["state.n"] == Drift("state.n", 2, 1, "changed in memory only")
     assert found["state.items[1]"].in_log is MISSING
-    assert "ephemeral" in found["state.client"].reason
 
 
 def test_drift_of_attributes_outside_the_schema() -> None:

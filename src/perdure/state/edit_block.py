@@ -103,9 +103,10 @@ class Block(Generic[T]):
         # One change alone is none that was taken back: most edits are told by that.
         alone = len(recording.done) == 1
         if not alone and working.seq and riders.key is None and not recording.changed:
+            given = recording.ephemeral
             working.restore(recording)
             recording.check_handed_out()
-            recording.apply_ephemeral(working.typed)
+            recording.apply_ephemeral(working.typed, given)
             return
         self.made = yield from working.committing_recording(recording, cause, riders)
 

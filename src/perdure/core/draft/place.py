@@ -394,11 +394,13 @@ class Session:
                 continue
         return found
 
-    def apply_ephemeral(self, typed: Any) -> None:
-        """Put them into the live typed object, once the rest is committed and applied to it."""
-        if not self._live:
-            return
-        for path, value in self.ephemeral:
+    def apply_ephemeral(self, typed: Any, given: list[tuple[Path, Any]] | None = None) -> None:
+        """Put them into the live typed object, once the rest is committed and applied to it.
+
+        Args:
+            given: those that there were, of a draft that is rolled back since.
+        """
+        for path, value in self.ephemeral if given is None else given:
             holder, node = follow(typed, self.schema.root, path[:-1])
             if isinstance(node, ObjectNode) and type(holder) is node.face.type:
                 node.face.put(holder, path[-1], value)

@@ -161,13 +161,6 @@ def _beside(node: ObjectNode, typed: Any) -> Iterator[tuple[str, Any, Any, str]]
     face = node.face
     for name, memory in face.strays(typed).items():
         yield name, memory, MISSING, STRAY
-    for name, field in face.live.items():
-        memory = face.get(typed, name)
-        default = node.default(name)
-        if not field.default_is_fixed and type(memory) is type(default):
-            continue  # a lock is not equal to a new lock, and just as good
-        if memory is not MISSING and memory is not default and not _equal(memory, default):
-            yield name, memory, MISSING, EPHEMERAL
     for name, memory in face.private(typed).items():
         if name not in face.forgotten:
             yield name, memory, MISSING, PRIVATE
@@ -178,11 +171,4 @@ def _is_default(node: ObjectNode, name: str, memory: Any) -> bool:
     try:
         return child is not None and is_default(node, name, child.plain(memory, (), Walker()))
     except PerdureError:
-        return False
-
-
-def _equal(a: Any, b: Any) -> bool:
-    try:
-        return bool(a == b)
-    except Exception:
         return False

@@ -120,6 +120,8 @@ class Edits:
             try:
                 execution.show(edit.recorded.shows)
                 self._close_recorded(edit.recorded, error)
+                if edit.recording.ephemeral:  # they are in no log: its body says them each time
+                    edit.recording.apply_ephemeral(execution.working.seen)
             finally:
                 execution.turns.release(edit.recorded)
             return None
