@@ -31,7 +31,7 @@ from perdure.integrations.langgraph.gc_pause import Calm
 from perdure.integrations.langgraph.lifetime import Lifetime
 from perdure.integrations.langgraph.metadata import SECRETS, metadata_to_store, warn_of_secrets
 from perdure.integrations.langgraph.threads.channel_history import delta_channels, delta_history
-from perdure.integrations.langgraph.threads.channel_versions import next_version
+from perdure.integrations.langgraph.threads.channel_versions import next_version, noted
 from perdure.integrations.langgraph.threads.listing import Entry, Wanted, entries, pages
 from perdure.integrations.langgraph.threads.reading import (
     checkpoint_of,
@@ -240,7 +240,7 @@ class PerdureSaver(Lifetime, BaseCheckpointSaver[Any]):
         """
         thread = self._thread(thread_names.thread_id_of(config))
         thread.queue.looked()
-        return self._get_tuple(thread, config)
+        return noted(self._get_tuple(thread, config))
 
     def _get_tuple(self, thread: Thread, config: RunnableConfig) -> CheckpointTuple | None:
         namespace = thread_names.namespace_of(config)
@@ -449,7 +449,7 @@ class PerdureSaver(Lifetime, BaseCheckpointSaver[Any]):
         """As `get_tuple`."""
         thread = self._thread(thread_names.thread_id_of(config))
         thread.queue.looked()
-        return await self._logs.in_thread(self._get_tuple, thread, config)
+        return noted(await self._logs.in_thread(self._get_tuple, thread, config))
 
     async def alist(
         self, config: RunnableConfig | None, *, filter: dict[str, Any] | None = None,

@@ -2,17 +2,33 @@
 
 from __future__ import annotations
 
+from contextvars import ContextVar
 from typing import Any
+
+from langgraph.checkpoint.base import CheckpointTuple
+
+_READ: ContextVar[type] = ContextVar(
+    "type of the versions of the thread that was read", default=int
+)
+
+
+def noted(found: CheckpointTuple | None) -> CheckpointTuple | None:
+    """`found`; its type of versions is kept in mind: LangGraph goes on from it in this context."""
+    versions = found.checkpoint["channel_versions"].values() if found is not None else ()
+    _READ.set(next(map(type, versions), int))
+    return found
 
 
 def next_version(current: Any) -> Any:
     """The version after `current`, and of its type, as LangGraph compares them with each other.
 
-    New threads count 1, 2, 3. The texts that other savers make ("…0007.0.3141") go on as texts:
-    their number counts, what is behind the dot only told apart values that were stored by version.
+    The first one of a channel is of the type of those that were `noted` in this context: LangGraph
+    does not say for which thread it asks. New threads count 1, 2, 3. The texts that other savers
+    make ("…0007.0.3141") go on as texts: their number counts, what is behind the dot only told
+    apart values that were stored by version.
     """
     if current is None:
-        return 1
+        return f"{1:032}" if _READ.get() is str else 1
     if isinstance(current, str):
         return f"{int(current.split('.')[0] or 0) + 1:032}"
     if isinstance(current, float):
