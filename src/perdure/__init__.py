@@ -150,7 +150,7 @@ _NAMES = LazyNames(
 
 
 def __getattr__(name: str) -> Any:
-    """A public name, from the room that it lives in, once it is first asked for."""
+    """Loads a public name from its module, at its first use."""
     return _NAMES.find(__name__, name)
 
 

@@ -1,4 +1,4 @@
-"""The handle of one agent on one branch: its state, and all that can be done with its log."""
+"""The handle of one agent on one branch: its state, and all operations on its log."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ R = TypeVar("R")
 
 
 class AgentAt(Generic[T]):
-    """A state that the agent was in, read-only. Changing `state` changes nothing else."""
+    """An earlier state of the agent, read-only. Changing `state` changes nothing else."""
 
     def __init__(self, reader: LogReader, schema: Schema[T], seq: int) -> None:
         self.seq = seq
@@ -72,7 +72,7 @@ class AgentAt(Generic[T]):
         return self._commit
 
     def read(self) -> None:
-        """Read and build now what the properties show."""
+        """Reads and builds now what the properties show."""
         _ = self.commit
         with suppress(SchemaError):  # whoever asks for the typed state hears of it
             _ = self.state
@@ -106,7 +106,7 @@ class Agent(Generic[T]):
 
     @property
     def exists(self) -> bool:
-        """Whether the agent is there now: it has a commit, and was not deleted."""
+        """True if the agent is there now: it has a commit, and was not deleted."""
         reader = self._working.reader_if_created()
         if reader is None:
             return False
@@ -119,8 +119,8 @@ class Agent(Generic[T]):
     def state(self) -> T:
         """The typed state as last read or written here; `refresh` looks again.
 
-        Change it inside `edit`. What is changed outside is not stored; the next edit of the same
-        path raises `Drifted`.
+        Change it inside `edit`. A change outside is not stored; the next edit of the same path
+        raises `Drifted`.
 
         Raises:
             SchemaError: the stored state does not fit the schema; names each path.
@@ -129,9 +129,9 @@ class Agent(Generic[T]):
             return self._working.typed
 
     def refresh(self) -> T:
-        """Read what others have committed since; returns the state.
+        """Reads what others have committed since; returns the state.
 
-        What was changed in `state` outside `edit` is dropped.
+        Changes of `state` outside `edit` are dropped.
         """
         with self._working.lock:
             self._working.refresh()
@@ -139,14 +139,14 @@ class Agent(Generic[T]):
             return self._working.typed
 
     def follow(self) -> list[Commit] | None:
-        """Move on to the branch's head over what others have committed, in place.
+        """Moves on to the branch's head over what others have committed, in place.
 
-        As `refresh`, but its cost depends on those commits, not on the size of the state, and
+        Like `refresh`, but the cost depends on those commits, not on the size of the state, and
         `state` stays the same object. For views that are kept in step with the log.
 
         Returns:
-            Those commits, oldest first; None where the state was read anew (the first time, after
-            a rollback, far behind): then anything in it may be different.
+            Those commits, oldest first; None if the state was read again (the first time, after a
+            rollback, far behind): then anything in it may be different.
 
         Raises:
             NotFound: the agent or branch was deleted. Conflict: inside an open edit.
@@ -163,7 +163,7 @@ class Agent(Generic[T]):
         tags: Iterable[str] = (),
         trace: str | None = None,
     ) -> Edit[T]:
-        """One atomic commit: ``with agent.edit("why") as draft: draft.status = "done"``.
+        """Makes one atomic commit: ``with agent.edit("why") as draft: draft.status = "done"``.
 
         The block works on a recording draft of the branch's head. When it ends the change is
         validated, committed and durable; if it raises, nothing has happened. An edit that changes
@@ -185,7 +185,7 @@ class Agent(Generic[T]):
         self, fn: Callable[[T], object], what: str = "", *, key: str | None = None,
         group: str | None = None, tags: Iterable[str] = (), trace: str | None = None,
     ) -> Commit | None:  # fmt: skip
-        """An edit whose block is `fn(draft)`, run again on the new head after each conflict.
+        """Makes an edit whose block is `fn(draft)`, run again on the new head after each conflict.
 
         Returns:
             The commit; the recorded one without calling `fn`, if the key was used; None if
@@ -224,7 +224,7 @@ class Agent(Generic[T]):
     def save(
         self, state: T, what: str = "", *, key: str | None = None, tags: Iterable[str] = (),
     ) -> Commit | None:  # fmt: skip
-        """Commit a whole value: diffed against the state here, then stored as that delta.
+        """Commits a whole value: diffed against the state here, then stored as that delta.
 
         Fields of a newer minor version that this program does not know are kept.
 
@@ -233,17 +233,17 @@ class Agent(Generic[T]):
 
         Raises:
             Conflict: the head is no longer the one that this handle has read.
-            SchemaError: a newer program stored fields in a list's items, and which is which cannot
-                be told (docs/state.md, "Versions and migrations").
+            SchemaError: a newer program stored fields in a list's items, and the items cannot be
+                matched (docs/state.md, "Versions and migrations").
         """
         cause = cause_of("save", what, key, tags)
         return self._do(branch_operations.saving(self._working, state, cause))
 
     def drift(self) -> list[Drift]:
-        """Each path where `state` is not what the log says, or would not survive rehydration.
+        """Returns each path where `state` differs from the log, or would not survive rehydration.
         Ephemeral fields are meant not to.
 
-        Inside an open edit: without what that has changed so far.
+        Inside an open edit, that edit's changes do not count.
         """
         with self._working.lock:
             return self._working.drift()
@@ -253,17 +253,17 @@ class Agent(Generic[T]):
     def log(
         self, *, newest_first: bool = False, all_branches: bool = False, damaged_too: bool = False
     ) -> Iterator[Commit]:
-        """The commits of this branch, and of those it was forked from up to the fork.
+        """Yields the commits of this branch, and of those it was forked from up to the fork.
 
-        Rolled-back commits are in it: it says what happened. With `all_branches`, every commit
-        of the agent in order of seq.
+        Rolled-back commits are included: the log is history. With `all_branches`, every commit of
+        the agent in order of seq.
 
         Args:
-            damaged_too: go on behind a commit that cannot be read, with what can be had of it; see
-                `Commit.damaged`. Where some are missing, one stands for them, at the last.
+            damaged_too: continues after a commit that cannot be read, and yields its readable
+                parts; see `Commit.damaged`. One commit stands for a gap, at its last seq.
 
         Raises:
-            Corrupt: at such a commit; with the way back.
+            Corrupt: at such a commit; the error names the way back.
         """
         flags(newest_first=newest_first, all_branches=all_branches, damaged_too=damaged_too)
         reader = self._working.reader_if_created()
@@ -276,13 +276,13 @@ class Agent(Generic[T]):
         return found if newest_first else reversed(list(found))
 
     def commit(self, where: Where, *, damaged_too: bool = False) -> Commit:
-        """One commit of the log.
+        """Returns one commit of the log.
 
         Args:
-            damaged_too: of one that cannot be read, what can be had of it.
+            damaged_too: for one that cannot be read, returns its readable parts.
 
         Raises:
-            NotFound: there is none such. Corrupt: it cannot be read; with the way back.
+            NotFound: there is no such commit. Corrupt: it cannot be read; see the error's hint.
         """
         reader, seq = self._working.reader, self._resolve(where)
         return reader.peek(seq) if flag(damaged_too, "damaged_too=") else reader.commit(seq)
@@ -290,18 +290,18 @@ class Agent(Generic[T]):
     def at(
         self, where: Where, *, config: Mapping[str, Any] | None = None, strict: bool = False
     ) -> AgentAt[T]:
-        """The state at a commit, a checkpoint, a branch's head, or a moment.
+        """Returns the state at a commit, a checkpoint, a branch's head, or a moment.
 
         Args:
             config: compared with the configuration that a checkpoint recorded.
-            strict: refuse a checkpoint of which a guard does not hold; else see `mismatches`.
+            strict: refuses a checkpoint with a guard that does not hold; else see `mismatches`.
 
         Raises:
-            NotFound: there is none such; naming those that there are.
+            NotFound: there is none; the error names those that exist.
             Corrupt: the state is not the one that the checkpoint recorded; or a commit that it is
-                made of cannot be read: the error has the way back.
+                made of cannot be read: the error names the way back.
             GuardMismatch: with `strict`, naming each guard.
-            ValueError: a naive datetime. TypeError: nothing that names a commit.
+            ValueError: a naive datetime. TypeError: not something that names a commit.
         """
         where, strict = place_of(where), flag(strict, "strict=")
         name = check_name(where, "a branch or checkpoint") if type(where) is str else None
@@ -313,7 +313,7 @@ class Agent(Generic[T]):
                 raise GuardMismatch(
                     "; ".join(map(str, past.mismatches)),
                     target=f"agent {self.id!r}, checkpoint {where!r}",
-                    hint="go on without strict=True if that is meant",
+                    hint="leave out strict=True to go on anyway",
                 )
         return past
 
@@ -331,7 +331,7 @@ class Agent(Generic[T]):
         return resolve(self._working.reader, self.branch_name, where)
 
     def diff(self, a: Where, b: Where) -> list[Change]:
-        """What differs between two states, path by path. Raises as `at` does."""
+        """Returns the differences between two states, path by path. Raises as `at` does."""
         reader = self._working.reader
         old, new = reader.fold(self._resolve(a)), reader.fold(self._resolve(b))
         return list(changes(old.state, new.state))
@@ -339,29 +339,29 @@ class Agent(Generic[T]):
     def verify(
         self, *, anchor: str | None = None, progress: Progress | None = None, heal: bool = False
     ) -> Verified:
-        """Prove that no byte of the log changed, and that all views of it agree with it. To `heal`
-        is to remove damaged snapshots then, which are a cache of what the log has.
+        """Proves that no byte of the log changed, and that all views of it agree with it. With
+        `heal`, removes damaged snapshots then, which are a cache of the log.
 
         Raises:
-            Corrupt: the first thing that does not hold; its `damages` are all that do not. The hint
-                has the states that cannot be read, and the way back.
-            ValueError: the anchor is no root that `verify` could have returned.
+            Corrupt: the first finding; its `damages` are all of them. The hint has the states that
+                cannot be read, and the way back.
+            ValueError: the anchor is not a root that `verify` could have returned.
         """
         verify = healing_log if flag(heal, "heal=") else verify_log
         return verify(self._context.backend, self._working.reader, anchor=anchor, progress=progress)
 
     def trim(self, before: Where | timedelta) -> Trimmed:
-        """Remove the history of all branches before a commit, for good: what was changed then, what
-        was recorded, and the states (docs/retention.md). Headers stay, and what is needed from
-        before: the states of heads and checkpoints, what a run was asked and came to, calls in
-        doubt. An unfinished run holds all since its turn began. Killed in between, call it again.
+        """Removes the history of all branches before a commit, permanently: its changes, records,
+        and states (docs/retention.md). Headers stay, and what is needed from before: the states of
+        heads and checkpoints, the arguments and results of runs, calls in doubt. An unfinished run
+        keeps everything since its turn began. If it is killed in between, call it again.
 
         Args:
             before: a commit; a moment, as of which the state stays; or an age.
 
         Raises:
             NotFound: there is no such commit. ValueError: a naive datetime, or a negative age.
-            Conflict: a copy reads its log; or it is a framework's, whose adapter trims it.
+            Conflict: a copy reads its log; or it belongs to a framework, whose adapter trims it.
         """
         reader = self._working.reader
         return trim(self._context, reader, horizon(reader, before, self._context.backend.now()))
@@ -375,7 +375,7 @@ class Agent(Generic[T]):
         config: Mapping[str, Any] | None = None,
         dependencies: Iterable[str] = (),
     ) -> Checkpoint:
-        """Name the branch's head as a recovery point, with guards; the whole state is validated.
+        """Names the branch's head as a recovery point, with guards; the whole state is validated.
 
         Args:
             config: the agent's configuration; its hash is kept.
@@ -383,18 +383,18 @@ class Agent(Generic[T]):
 
         Raises:
             Conflict: the name is taken by a branch or checkpoint, or was.
-            ValueError: no name that can be; one that reads as a commit's number or a moment.
+            ValueError: the name is invalid, or reads as a commit's number or a moment.
             NotFound: a distribution is not installed.
             SchemaError: the state does not fit its schema.
         """
         return self._do(branch_operations.checkpointing(self._working, name, config, dependencies))
 
     def checkpoints(self) -> list[Checkpoint]:
-        """All checkpoints of the agent, by name."""
+        """Returns all checkpoints of the agent, by name."""
         return [ref.checkpoint for ref in self._refs() if ref.checkpoint is not None]
 
     def branches(self) -> list[Branch]:
-        """All branches of the agent, deleted ones included, by name."""
+        """Returns all branches of the agent, deleted ones included, by name."""
         return [
             Branch(ref.name, ref.seq, ref.deleted, ref.epoch, ref.holder)
             for ref in self._refs()
@@ -406,7 +406,7 @@ class Agent(Generic[T]):
         return self._context.backend.refs(reader.no) if reader else []
 
     def branch(self, name: str) -> Agent[T]:
-        """A handle on another branch of the agent.
+        """Returns a handle on another branch of the agent.
 
         Raises:
             NotFound: there is none of that name.
@@ -425,11 +425,11 @@ class Agent(Generic[T]):
         return Agent(self._context, working)
 
     def fork(self, name: str, *, at: Where | None = None) -> Agent[T]:
-        """A new branch at any commit (default: this branch's head): O(1), copies nothing.
+        """Makes a new branch at any commit (default: this branch's head): O(1), copies nothing.
 
         Raises:
             Conflict: the name is taken, or was.
-            ValueError: no name that can be; one that reads as a commit's number or a moment.
+            ValueError: the name is invalid, or reads as a commit's number or a moment.
         """
         self._do(self._forking(name, at))
         return self._on_branch(name)
@@ -439,11 +439,11 @@ class Agent(Generic[T]):
         return branch_operations.forking(self._working, name, target)
 
     def delete_branch(self, name: str) -> Commit:
-        """Delete a branch. Its commits stay in the log, its name stays taken.
+        """Deletes a branch. Its commits stay in the log, its name stays taken.
 
         Raises:
             NotFound: no such branch.
-            Conflict: it is this handle's own, or a run has it that is not finished.
+            Conflict: it is this handle's own, or an unfinished run has it.
         """
         return self._do(branch_operations.deleting_branch(self._working, name))
 
@@ -454,9 +454,9 @@ class Agent(Generic[T]):
     # -- going back ------------------------------------------------------------------------
 
     def rollback(self, to: Where, *, cancel_run: bool = False) -> BranchMove:
-        """Move this branch to an earlier commit, as a new commit; nothing is rewritten (I7).
+        """Moves this branch to an earlier commit, as a new commit; nothing is rewritten (I7).
 
-        Also from a head that cannot be read: what is lost is what was committed since then.
+        Works also from a head that cannot be read; the changes since then are lost.
 
         Raises:
             Conflict: the branch has an unfinished run; `cancel_run` ends it, and those it started.
@@ -473,7 +473,7 @@ class Agent(Generic[T]):
         )
 
     def adopt(self, branch: str, *, cancel_run: bool = False) -> BranchMove:
-        """Make another branch's head the state of this one, as a commit. Raises as `rollback`."""
+        """Makes another branch's head the state of this one, as a commit. Raises as `rollback`."""
         return self._do(self._adopting(branch, cancel_run))
 
     def _adopting(self, branch: str, cancel_run: bool) -> Flow[BranchMove]:
@@ -484,17 +484,17 @@ class Agent(Generic[T]):
         return time_travel.moving(self._working, target, cause, cancel_run=cancel_run)
 
     def undo(self, *, cancel_run: bool = False) -> BranchMove:
-        """Take back the latest commit (or group) that changed the state and is not taken back.
+        """Takes back the latest commit (or group) that changed the state and is not taken back.
 
         Raises:
             Conflict: later commits touched what it would restore (naming the paths), it is of an
                 older major version of the schema, or the branch has an unfinished run.
             NotFound: nothing is left to undo, or retention removed it.
             SchemaError: an invariant forbids the way back, e.g. one of `transitions`; `rollback`
-                goes it, for it makes no new state.
+                works, because it makes no new state.
         """
         return self._do(time_travel.undoing(self._working, cancel_run=cancel_run))
 
     def redo(self, *, cancel_run: bool = False) -> BranchMove:
-        """Take back the latest undo. Raises as `undo` does."""
+        """Takes back the latest undo. Raises as `undo` does."""
         return self._do(time_travel.redoing(self._working, cancel_run=cancel_run))

@@ -1,4 +1,4 @@
-"""MISSING: it stands where None could be a value."""
+"""MISSING stands where None could be a value."""
 
 
 class Missing:

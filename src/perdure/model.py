@@ -24,7 +24,7 @@ UNFINISHED: tuple[RunStatus, ...] = ("pending", "running", "waiting", "needs_att
 FINISHED: tuple[RunStatus, ...] = ("done", "failed", "cancelled")
 
 UNTIL = "until "
-"""How `RunInfo.waits` begins where a run just sleeps."""
+"""The beginning of `RunInfo.waits` if a run just sleeps."""
 
 MAIN = "main"
 """The branch that an agent's first commit makes."""
@@ -37,7 +37,7 @@ MICROS_MAX = 253_402_300_799_999_999
 
 
 def to_micros(at: datetime) -> int:
-    """Microseconds since 1970 of an aware datetime."""
+    """Returns the microseconds since 1970 of an aware datetime."""
     return (at - EPOCH) // timedelta(microseconds=1)
 
 
@@ -46,15 +46,15 @@ def from_micros(micros: int) -> datetime:
 
 
 def id_text(commit_id: bytes) -> str:
-    """A commit id as people read it: the algorithm's name, then the digest in hex."""
+    """Returns a commit id as people read it: the algorithm's name, then the digest in hex."""
     return f"sha256:{commit_id[1:].hex()}" if commit_id[:1] == b"\x01" else commit_id.hex()
 
 
 class Cause(Struct, frozen=True, gc=False):
-    """Why a commit was made.
+    """The reason for a commit.
 
     Attributes:
-        kind: what sort of commit: ``edit``, ``create``, ``fork``, ``rollback``, ``undo`` …
+        kind: the sort of commit: ``edit``, ``create``, ``fork``, ``rollback``, ``undo`` …
         what: the caller's words.
         run: id of the run that made it.
         step: place of the step or tool call in the run.
@@ -62,7 +62,7 @@ class Cause(Struct, frozen=True, gc=False):
         trace: a trace id of the caller's.
         group: commits that share it are undone together.
         tags: free labels.
-        refers: the seqs that an undo, redo, rollback or adoption speaks of.
+        refers: the seqs that an undo, redo, rollback or adoption refers to.
     """
 
     kind: str
@@ -88,15 +88,15 @@ class Commit(Struct, frozen=True, gc=False):
             is the same as a datetime.
         executor: id of the process that made it; `epoch` its lease's fencing token, 0 without.
         delta: ops that turn the parent's state into this one's.
-        records: what else it says (a run's journal, a checkpoint's guards), as plain maps.
+        records: its other content (a run's journal, a checkpoint's guards), as plain maps.
         size: bytes of header and payload as stored.
-        trimmed: retention removed the payload; what it was, no one can tell: `delta` and `records`
-            are empty.
-        damaged: why it cannot be read as it was written, where one asked for such commits, too;
-            what cannot be had of it is empty then. Empty: it is whole.
-        newer: nothing is wrong with it: only a newer version can read it, as `damaged` says why.
-        foldable: whether its parents and delta are there: they are what was written, also where
-            something else of a commit is damaged.
+        trimmed: True if retention removed the payload: `delta` and `records` are empty.
+        damaged: the reason why it cannot be read as it was written, if such commits were asked for;
+            parts that cannot be read are empty. Empty if the commit is whole.
+        newer: True if nothing is wrong with it, but only a newer version can read it; `damaged`
+            says why.
+        foldable: True if its parents and delta are as they were written, even if another part of
+            the commit is damaged.
         typed: the records as structs, for the library itself; see `core.format.records`.
     """
 
@@ -138,7 +138,7 @@ class Commit(Struct, frozen=True, gc=False):
 
 
 class Branch(Struct, frozen=True):
-    """A named head. `holder` and `epoch` say which executor has the lease, if one has."""
+    """A named head. `holder` and `epoch`: the executor that has the lease, if one has."""
 
     name: str
     head: int
@@ -148,7 +148,7 @@ class Branch(Struct, frozen=True):
 
 
 class Checkpoint(Struct, frozen=True):
-    """A named recovery point: a commit and what was true around it when it was made.
+    """A named recovery point: a commit with its recorded surroundings.
 
     Attributes:
         seq: the commit whose state it names.
@@ -179,13 +179,14 @@ class Lease(Struct, frozen=True):
 
 
 class AgentInfo(Struct, frozen=True):
-    """What a store says of an agent without reading its log.
+    """A store's data about an agent, known without reading its log.
 
     Attributes:
         no: the store's own number for this incarnation; never used again.
         incarnation: 1 for the first agent of that name; one more after each deletion.
-        seq: of its latest commit.
-        purged: of its log only the last commit, its deletion, is left, or will be in a moment.
+        seq: seq of its latest commit.
+        purged: True if only the last commit of its log, its deletion, is left, or will be in a
+            moment.
     """
 
     name: str
@@ -197,21 +198,21 @@ class AgentInfo(Struct, frozen=True):
 
 
 class RunInfo(Struct, frozen=True):
-    """One execution of an agent function, as the runs' projection has it.
+    """One execution of an agent function, as a row of the store.
 
     Attributes:
-        id: unique in the store: ``agent/function/key`` and a number where those repeat.
+        id: unique in the store: ``agent/function/key`` and a number if those repeat.
         started: seq of the commit that began it; `ended` of the one that finished it, or 0.
         args: a digest of the arguments.
         result: the recorded result, while status is "done".
-        problem: why it failed or needs attention, in words.
+        problem: the reason why it failed or needs attention.
         wake_at: while it waits: when its timer is due, in microseconds since 1970 by the store's
             clock; 0: no timer.
-        waits: while it waits: for what, in words.
+        waits: what it waits for, in words.
         turn: number of its current turn, from 1.
         turn_at: seq of the commit that began the current turn.
-        version: of the agent function under which it was started.
-        queue: where it was put for workers to find.
+        version: the version of the agent function under which it was started.
+        queue: the queue in which workers find it.
         parent: id of the run that started it as a child; empty without one.
         started_at: time of the commit that began it, in microseconds since 1970; `changed_at` of
             the one that last changed this row.
@@ -246,15 +247,15 @@ MessageKind = Literal["start", "signal", "answer", "cancel"]
 
 
 class Message(Struct, frozen=True):
-    """Something for a run that is in no log yet. It joins the log when a commit takes it out.
+    """A message to a run, which is in no log yet. It joins the log when a commit takes it out.
 
     Attributes:
-        run, agent: for which run, of which agent; for a "start", of a run that is not there yet.
+        run, agent: the run and its agent; for a "start", a run that is not there yet.
         name: the signal's name, the name of the question, or the name of the agent function.
         key: the same run, kind, name and key is put in once only; empty for a "start".
-        value: what it brings; MISSING once it was taken out.
-        who: the person or program that it comes from.
-        at: when it came, in microseconds since 1970 by the store's clock; the store sets it.
+        value: its value; MISSING once it was taken out.
+        who: the person or program that sent it.
+        at: its arrival, in microseconds since 1970 by the store's clock; the store sets it.
         no: its number, which orders messages; the store sets it, and never uses one again.
     """
 
@@ -270,8 +271,8 @@ class Message(Struct, frozen=True):
 
 
 class Change(Struct, frozen=True):
-    """One difference between two states: `before` and `after` are plain; MISSING where absent. Of a
-    dict that is ``reordered`` they are lists of the keys that both have."""
+    """One difference between two states: `before` and `after` are plain; MISSING where absent. For
+    a ``reordered`` dict they are lists of the keys that both have."""
 
     path: str
     kind: Literal["added", "removed", "changed", "reordered"]
@@ -280,16 +281,16 @@ class Change(Struct, frozen=True):
 
 
 class Verified(Struct, frozen=True):
-    """What `verify` went through without finding a fault.
+    """The result of `verify` without a finding.
 
     Attributes:
-        purged: of a deleted agent's log only its last commit is left. That names, by its hash, all
-            that were before it, and is all that could be looked at.
-        trimmed: commits whose payloads retention removed, as the log itself says. They are in the
-            chain; what they changed cannot be looked at any more.
-        healed: damaged snapshots that were removed: they are a cache of what the log has.
-        damages: of `repair` with take_incomplete, all of this agent that could not be proved, one
-            by one; `before` is the last commit before it whose state can be read, 0 if none.
+        purged: True if only the last commit of a deleted agent's log is left. It names, by its
+            hash, all commits before it, and is all that could be checked.
+        trimmed: the number of commits whose payloads retention removed, as the log itself says.
+            They are in the chain; their changes can no longer be read.
+        healed: the number of damaged snapshots that were removed: they are a cache of the log.
+        damages: from `repair` with take_incomplete: everything of this agent that could not be
+            proved; `before` is the last commit before that whose state can be read, 0 if none.
     """
 
     agent: str
@@ -304,5 +305,5 @@ class Verified(Struct, frozen=True):
 
     @property
     def root(self) -> str:
-        """Id of the last commit: keep it elsewhere, and give it as `anchor` another time."""
+        """Id of the last commit: keep it elsewhere, and pass it as `anchor` another time."""
         return id_text(self.head)

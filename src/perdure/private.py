@@ -1,11 +1,11 @@
-"""Files and folders that only their owner can open, from the moment they are there.
+"""Files and folders that only their owner can open, from the moment they exist.
 
-What agents know and do is nobody else's business, and the umask is the business of the whole
-process: other threads make files, too. So everything is made with a mode of its own, by this room
-alone, and never made wider first and narrowed afterwards: who opened it in between keeps it.
+An agent's knowledge and actions are private, and the umask belongs to the whole process: other
+threads make files, too. So everything is created with a mode of its own, by this module alone, and
+is never created wider and narrowed afterwards: whoever opened it in between would keep it.
 
-A store may be shared, by giving its file a mode (and a group) that lets others in. Then what lies
-beside it is opened to the same ones, as SQLite does with its own files.
+A store may be shared, by giving its file a mode (and a group) that lets others in. Then the files
+beside it are opened to the same users, as SQLite does with its own files.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from uuid import uuid4
 FILE = 0o600
 FOLDER = 0o700
 PART = ".part"
-"""What the name of a file ends with that is not whole yet."""
+"""The ending of the name of a file that is not complete yet."""
 
 _NEW = os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0)
 
 
 def new_file(path: str, flags: int) -> int:
-    """The descriptor of a file that was not there; to be used as an `opener`, too.
+    """Returns the descriptor of a new file; may be used as an `opener`, too.
 
     Raises:
-        OSError: FileExistsError, where something is there, also a link.
+        OSError: FileExistsError if something is there, even a link.
     """
     descriptor = os.open(path, flags | _NEW, FILE)
     try:
@@ -43,11 +43,11 @@ def new_file(path: str, flags: int) -> int:
 
 
 def make_empty(path: str) -> None:
-    """An empty file, if nothing is there; without ever opening it, as a database's must not be
-    closed: that drops the locks that this process has on it by now.
+    """Makes an empty file, if nothing is there; without ever opening it: closing a database's file
+    would drop the locks that this process may have on it by now.
 
     Raises:
-        OSError: there is none.
+        OSError: it could not be made.
     """
     path = os.path.realpath(path)  # a link to where nothing is
     with suppress(FileExistsError):
@@ -75,10 +75,10 @@ def _link_empty(path: str) -> None:
 
 
 def drop_parts(path: str) -> None:
-    """Take away the names that a file had while it was made, and that a killed process left it.
+    """Removes the names that a file had while it was made, and that a killed process left.
 
     Raises:
-        OSError
+        OSError: the folder cannot be read or changed.
     """
     folder, name = os.path.split(os.path.abspath(path))
     inode = os.stat(path).st_ino
@@ -94,11 +94,11 @@ def drop_parts(path: str) -> None:
 
 
 def make_file(path: str, flags: int, *, like: str | None = None) -> int:
-    """The descriptor of a file, which is made where it is not there; for those who may open the
-    file `like`. One that is there keeps its mode.
+    """Returns the descriptor of a file, which is made if it is not there, for the users who may
+    open the file `like`. An existing file keeps its mode.
 
     Raises:
-        OSError
+        OSError: it cannot be made or opened.
     """
     try:
         descriptor = new_file(path, flags)
@@ -114,10 +114,10 @@ def make_file(path: str, flags: int, *, like: str | None = None) -> int:
 
 
 def new_folder(path: str) -> None:
-    """A folder that was not there, and those above it that are missing.
+    """Makes a new folder, and missing ones above it.
 
     Raises:
-        OSError: FileExistsError, where something is there.
+        OSError: FileExistsError if something is there.
     """
     try:
         os.mkdir(path, FOLDER)
@@ -131,11 +131,11 @@ def new_folder(path: str) -> None:
 
 
 def make_folder(path: str, *, like: str | None = None) -> None:
-    """A folder, which is made where it is not there; for those who may open the file `like`. One
-    that is there keeps its mode.
+    """Makes a folder if it is not there, for the users who may open the file `like`. An existing
+    folder keeps its mode.
 
     Raises:
-        OSError: FileExistsError, where something else is there.
+        OSError: FileExistsError if something else is there.
     """
     try:
         new_folder(path)
@@ -148,17 +148,17 @@ def make_folder(path: str, *, like: str | None = None) -> None:
 
 
 def bind(own: socket.socket, file: str, address: str, *, like: str) -> None:
-    """Give a Unix socket its name, for those who may open `like`.
+    """Gives a Unix socket its name, for the users who may open `like`.
 
     Args:
-        file: where it lies; address: the same place, maybe by a shorter path.
+        file: its place; address: the same place, maybe by a shorter path.
 
     Raises:
-        OSError
+        OSError: the name cannot be given.
     """
     if sys.platform == "linux":
-        # The file gets what the socket has and the umask leaves of it. Elsewhere this is refused,
-        # and the folder, which nobody else may enter, is what keeps it.
+        # The file gets the socket's mode without the umask's bits. Elsewhere this is refused, and
+        # the folder, which nobody else may enter, protects it.
         with suppress(OSError):
             os.fchmod(own.fileno(), FILE)
     own.bind(address)
@@ -166,7 +166,7 @@ def bind(own: socket.socket, file: str, address: str, *, like: str) -> None:
 
 
 def mode_of(path: str) -> int | None:
-    """What is to be given to what replaces a file: its mode; None where there is none."""
+    """Returns the mode of a file, for its replacement; None if there is none."""
     try:
         return stat.S_IMODE(os.stat(path).st_mode)
     except OSError:
@@ -174,7 +174,7 @@ def mode_of(path: str) -> int | None:
 
 
 def _share(path: str, like: str) -> None:
-    """Open what we just made to those who may open `like`. Where that cannot be, it stays ours."""
+    """Opens what we just made to the users who may open `like`. If that fails, it stays ours."""
     with suppress(OSError):
         model, own = os.stat(like), os.lstat(path)
         mode = model.st_mode & 0o666
@@ -183,21 +183,23 @@ def _share(path: str, like: str) -> None:
         owner = model.st_uid if os.geteuid() == 0 and own.st_uid != model.st_uid else -1
         group = model.st_gid if mode & 0o070 and own.st_gid != model.st_gid else -1
         if (owner, group) != (-1, -1):
-            # Before its mode: no other group gets in. One that is not ours to give is an error.
+            # Set before its mode: no other group gets in. Giving a group that is not ours is an
+            # error.
             os.chown(path, owner, group, follow_symlinks=False)
         if mode & ~own.st_mode:
             _widen(path, stat.S_IMODE(own.st_mode) | mode)
 
 
 def _let_owner_in(path: str, mode: int) -> None:
-    """Give what we just made the bits that the umask took of its owner's."""
+    """Restores the owner's bits that the umask took from what we just made."""
     own = os.lstat(path).st_mode
     if mode & ~own:
         _widen(path, stat.S_IMODE(own) | mode)
 
 
 def _widen(path: str, mode: int) -> None:
-    """What is at the path itself: where others may write to the folder, it may by now be a link."""
+    """Changes the mode of what is at the path itself: if others may write to the folder, it may be
+    a link by now."""
     if os.chmod in os.supports_follow_symlinks:
         os.chmod(path, mode, follow_symlinks=False)
         return

@@ -1,4 +1,4 @@
-"""`perdure.repair`: a store's page checksums, made anew."""
+"""`perdure.repair`: rebuilds a store's page checksums."""
 
 from __future__ import annotations
 
@@ -11,26 +11,26 @@ from perdure.verification.repair_checks import Proof
 
 
 def repair(url: str | os.PathLike[str], *, take_incomplete: bool = False) -> list[Verified]:
-    """Give a SQLite store its page checksums back, after another SQLite moved pages without them.
+    """Restores the page checksums of a SQLite store, after another SQLite moved pages without them.
 
-    Every log is verified first; if one does not hold, or a page that fails its checksum has what no
-    log proves, nothing is changed. Damaged snapshots, which are a cache of the log, are removed.
-    Nobody else may have the store open.
+    Every log is verified first; if one fails, or a page that fails its checksum has content that no
+    log proves, nothing is changed. Damaged snapshots, which are a cache of the log, are removed. No
+    other process may have the store open.
 
     Args:
-        take_incomplete: rebuild them also where commits are damaged, as by a flipped bit: each is
-            named in `Verified.damages` of its agent, which works up to `Verified.before`, and all
-            others are whole. So is what nothing proves: messages in the inbox, the last header of
-            a log, what keys were used for. The file as it was is kept beside it, as ``-damaged``.
-            Rows of agents, and of branches and checkpoints, that were lost are put back as the
-            agent's log has them. What else a log says otherwise is refused still.
+        take_incomplete: rebuilds them even if commits are damaged, e.g. by a flipped bit: each is
+            named in `Verified.damages` of its agent, which works up to `Verified.before`; all
+            others are whole. Unproved content is named, too: messages in the inbox, the last header
+            of a log, the requests of keys. The old file is kept beside it, as ``-damaged``. Lost
+            rows of agents, branches and checkpoints are restored from the agent's log. Other
+            differences from a log are still refused.
 
     Returns:
-        What was verified, agent by agent.
+        The results, agent by agent.
 
     Raises:
         Corrupt: the data itself is damaged: restore the store from a copy. Or it may be: `damages`
-            are what nothing proves, one by one.
+            are the unproved parts.
         StoreUnavailable: another process has it open.
         NotFound: it is not there.
     """
@@ -40,7 +40,7 @@ def repair(url: str | os.PathLike[str], *, take_incomplete: bool = False) -> lis
 def repair_store(
     url: str | os.PathLike[str], *, take_incomplete: bool
 ) -> tuple[list[Verified], str]:
-    """As `repair`; and the path of the copy that was kept, empty where none was."""
+    """Does the work of `repair`; also returns the path of the kept copy, empty if there is none."""
     proof = Proof(take_incomplete=flag(take_incomplete, "take_incomplete="))
     copy = rebuild_checksums(url, proof, take_incomplete=take_incomplete)
     return proof.agents, copy

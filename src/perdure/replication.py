@@ -5,7 +5,7 @@ restoring a moment.
         follower.drain()
         print(follower.lag())
 
-What is promised, and what is not, is told in docs/replication.md.
+docs/replication.md says what is promised, and what is not.
 """
 
 from __future__ import annotations
@@ -56,10 +56,11 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class Restored(Struct, frozen=True):
-    """What a store was filled with: all up to a moment, but for what is `incomplete`.
+    """The content that a store was filled with: everything up to a moment, except what is
+    `incomplete`.
 
     Attributes:
-        messages: those that are unread in it.
+        messages: the number of its unread messages.
     """
 
     commits: int
@@ -69,7 +70,7 @@ class Restored(Struct, frozen=True):
 
 @contextmanager
 def _opened(source: Url, target: Url) -> Iterator[tuple[Backend, Backend]]:
-    """Both stores; the target is made if it is not there, the source is not."""
+    """Opens both stores; the target is made if it is not there, the source is not."""
     one = locate(source, create=False)
     try:
         other = locate(target)
@@ -83,12 +84,13 @@ def _opened(source: Url, target: Url) -> Iterator[tuple[Backend, Backend]]:
 
 @contextmanager
 def following(source: Url, target: Url, *, resync: bool = False) -> Iterator[Follower]:
-    """A target that follows a source, from here on and until it is promoted: nobody else writes to
-    it. Where it is, is kept in the target: open it again, after a crash too, and it goes on.
+    """Gives a target that follows a source, from now on and until it is promoted: nobody else
+    writes to it. Its progress is kept in the target: open it again, also after a crash, and it
+    continues.
 
     Args:
         source, target: URLs. The target is made if it is not there; it must have no agents.
-        resync: take a target that has agents, or that followed another source, once each of its
+        resync: takes a target that has agents, or that followed another source, once each of its
             logs is found to be a beginning of the source's.
 
     Raises:
@@ -109,15 +111,15 @@ def follow(
     on_step: Callable[[Step], None] = lambda step: None,
     on_trouble: Callable[[StoreUnavailable, float], None] = lambda error, again_s: None,
 ) -> None:
-    """Ship what is new, as it comes, until `stop` is set. Where one of the stores is unavailable,
-    this goes on trying.
+    """Ships new commits as they come, until `stop` is set. While one of the stores is unavailable,
+    it keeps trying.
 
     Args:
-        stop: of the caller's. Where a signal's handler sets it, on the thread that is in here, a
-            `Flag`: with an event, it would wait for itself.
+        stop: the caller's. Use a `Flag` if a signal handler sets it on this thread: an event would
+            wait for itself.
         on_step: called after each look at the source that brought something, or after which other
             agents are set aside.
-        on_trouble: called with what is the matter, and in how many seconds it is tried again.
+        on_trouble: called with the error, and the seconds until the next try.
 
     Raises:
         DivergedError, Corrupt, Conflict: as `Follower.step`.
@@ -150,23 +152,23 @@ def promote(
     source_is_lost: bool = False,
     take_incomplete: bool = False,
 ) -> Promoted:
-    """Make a follower a store of its own.
+    """Makes a follower a store of its own.
 
-    The source, where it can be reached, is closed first, so that its writers are told where it
-    went, and all of it is shipped: nothing acknowledged is lost. May be repeated after a crash.
+    A reachable source is closed first, so that its writers are told where it went, and everything
+    is shipped: nothing acknowledged is lost. May be repeated after a crash.
 
     Args:
-        source: its URL, where it is not the one that the follower knows.
+        source: its URL, if it is not the one that the follower knows.
         source_is_lost: do without it. What it acknowledged and the follower does not have yet is
-            lost; should it come back, nobody keeps its old writers from it, and it is found to
-            have diverged when it is replicated.
-        take_incomplete: go on although some agents are set aside (`Follower.aside`): each goes on
-            from the last commit of it that is here.
+            lost; if it comes back, nothing stops its old writers, and it will have diverged when it
+            is replicated.
+        take_incomplete: goes on although some agents are set aside (`Follower.aside`): each
+            continues from its last commit that is here.
 
     Raises:
         IncompleteError: agents are set aside: it names them, and why.
-        StoreUnavailable: the source cannot be reached, and nobody said that it is lost; or it
-            failed on the way: make the call again.
+        StoreUnavailable: the source cannot be reached, and `source_is_lost` is False; or it failed
+            on the way: make the call again.
         DoneBeforeError: it was promoted by an earlier call.
         Conflict: the target follows nobody, or another source.
         DivergedError: the source has other commits than the target.
@@ -201,7 +203,7 @@ def _unreachable(url: Url, at: int, error: Exception) -> StoreUnavailable:
     return StoreUnavailable(
         f"cannot be reached to hand over: {problem}",
         target=f"store {os.fspath(url)}",
-        hint="if it is elsewhere, say where (`--source URL`); if it is lost, say so "
+        hint="if it is elsewhere, name it (`--source URL`); if it is lost, say so "
         f"(`--source-is-lost`): what it acknowledged after {since} is then lost, too",
     )
 
@@ -214,27 +216,27 @@ def migrate(
     *,
     take_incomplete: bool = False,
 ) -> list[Moved]:
-    """Move all agents of a store to another one while they run.
+    """Moves all agents of a store to another one while they run.
 
-    What they have is copied first; then each agent has a pause of its own, in which neither store
-    takes its commits. May be killed at any moment, and called again: it goes on where it was.
+    Their data is copied first; then each agent has a pause of its own, in which neither store takes
+    its commits. May be killed at any moment, and called again: it continues.
 
     Args:
         target: made if it is not there; it must have no agents.
         on_moved: called after each agent.
-        on_step: called with each number of commits that was copied meanwhile.
-        take_incomplete: move also agents of which the target cannot take all, as far as it can.
+        on_step: called with the number of commits copied since the last call.
+        take_incomplete: also moves agents that the target cannot take completely, as far as it can.
 
     Returns:
         The agents that this call moved.
 
     Raises:
-        IncompleteError: it names the agents that cannot be moved whole. Where the target cannot
-            keep their names, nothing was moved. What is only found on the way does not stop the
-            others: they have moved, and these go on at the source, which stays open. Call it again
-            once they are mended.
+        IncompleteError: it names the agents that cannot be moved completely. If the target cannot
+            keep their names, nothing was moved. Problems found on the way do not stop the others:
+            they have moved, and these go on at the source, which stays open. Call it again once
+            they are repaired.
         DoneBeforeError: an earlier call moved all of them to this target.
-        Conflict: the target has agents of its own; or the source is not where they are.
+        Conflict: the target has agents of its own; or the agents are not at the source.
         StoreUnavailable: make the call again.
     """
     flag(take_incomplete, "take_incomplete=")
@@ -246,24 +248,24 @@ def migrate(
 
 
 def restore(source: Url, target: Url, at: datetime, *, take_incomplete: bool = False) -> Restored:
-    """Fill a new store with all that another had committed by a moment, agent by agent, verified
-    on the way. May be killed, and called again with the same moment.
+    """Fills a new store with everything that another had committed by a moment, agent by agent,
+    verified on the way. May be killed, and called again with the same moment.
 
     Args:
-        take_incomplete: leave agents out of whose state of that moment retention removed
-            something, and take those that are damaged as far as they go.
+        take_incomplete: leaves out agents whose state of that moment retention removed in part, and
+            takes damaged ones as far as they go.
 
     Raises:
         ValueError: `at` has no zone.
-        Conflict: the target has agents; or retention removed what an agent had at that moment.
+        Conflict: the target has agents; or retention removed a state of that moment.
         IncompleteError: agents are damaged at the source.
     """
     flag(take_incomplete, "take_incomplete=")
     if not is_a(at, datetime):
-        raise TypeError(f"at is a datetime with a zone, not {shown(at)}")
+        raise TypeError(f"at must be a datetime with a zone, not {shown(at)}")
     at = exact_types.moment(at)
     if at.tzinfo is None:
-        raise ValueError(f"{at.isoformat()} names no moment without its zone")
+        raise ValueError(f"{at.isoformat()} names no moment without a zone")
     with _opened(source, target) as (one, other):
         until = (at - _EPOCH) // timedelta(microseconds=1)
         follower = Follower(one, other, kind="restoring", until=until)
@@ -271,6 +273,6 @@ def restore(source: Url, target: Url, at: datetime, *, take_incomplete: bool = F
 
 
 def moment(at_micros: int) -> datetime:
-    """Of microseconds since 1970."""
+    """Returns a moment from microseconds since 1970."""
     at_micros = count(at_micros, "at_micros=", most=MICROS_MAX)
     return _EPOCH + timedelta(microseconds=at_micros)

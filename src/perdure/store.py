@@ -70,23 +70,23 @@ def open(
     create: bool = True,
     lease_ttl: timedelta = LEASE_TTL,
 ) -> Store:
-    """Open a store, making it if it is not there.
+    """Opens a store, making it if it is not there.
 
     Args:
         url: a path, ``sqlite:///path``, ``postgresql://…`` (docs/postgres.md), or ``memory://``.
         durability: when a commit is acknowledged: ``"sync"`` after its fsync; ``"group"`` at one
             fsync per 64 commits or 20 ms; ``"os"`` without (survives the process, not the machine).
-            What tools did is always recorded at ``"sync"``.
+            Outcomes of tools are always recorded at ``"sync"``.
         snapshots: when whole states are stored; the default weighs deltas.
-        create: False: refuse a store that is not there, e.g. for tools that only look.
-        lease_ttl: how long this process counts as alive after its last sign of life (it gives one
-            every third of that), where it is paused or cut off. A process that ended is known to
-            be dead at once, whatever this is.
+        create: False refuses a store that is not there, e.g. for tools that only look.
+        lease_ttl: the time for which this process counts as alive after its last heartbeat (it
+            sends one every third of that), if it is paused or cut off. A process that ended is
+            known to be dead at once, whatever this is.
 
     Raises:
         NotFound: it is not there and `create` is False.
-        NotAStore, UnsupportedFormat, Corrupt, StoreUnavailable: as they say; nothing was changed.
-        TypeError, ValueError: an argument that cannot be; nothing was opened.
+        NotAStore, UnsupportedFormat, Corrupt, StoreUnavailable: it cannot be used as it is.
+        TypeError, ValueError: an argument is invalid; nothing was opened.
     """
     lease_ttl = check_settings(snapshots, lease_ttl)
     backend = locate(url, durability=durability, create=flag(create, "create="))
@@ -94,32 +94,32 @@ def open(
 
 
 def check_settings(snapshots: object, lease_ttl: object) -> timedelta:
-    """Refuse settings that would only fail later, at some commit. Gives the second."""
+    """Refuses settings that would only fail later, at some commit. Returns the second."""
     if snapshots is not None and not is_a(snapshots, SnapshotPolicy):
-        raise TypeError(f"snapshots= is a perdure.SnapshotPolicy, not {shown(snapshots)}")
+        raise TypeError(f"snapshots= must be a perdure.SnapshotPolicy, not {shown(snapshots)}")
     if not is_a(lease_ttl, timedelta):
-        raise TypeError(f"lease_ttl= is a timedelta, not {shown(lease_ttl)}")
+        raise TypeError(f"lease_ttl= must be a timedelta, not {shown(lease_ttl)}")
     if duration(lease_ttl, "lease_ttl=") <= 0:
-        raise ValueError(f"lease_ttl= is longer than nothing, not {shown(lease_ttl)}")
+        raise ValueError(f"lease_ttl= must be longer than zero, not {shown(lease_ttl)}")
     return exact_types.span(lease_ttl)
 
 
 def _known(info: AgentInfo) -> AgentInfo:
     if not is_a(info, AgentInfo):
-        raise TypeError(f"info is what store.find or store.agents gave, not {shown(info)}")
+        raise TypeError(f"info must come from store.find or store.agents, not {shown(info)}")
     return info
 
 
 def _statuses(given: Sequence[RunStatus]) -> list[RunStatus]:
-    """Raises TypeError, ValueError: what `Store.runs` gets as status= is no status of a run."""
+    """Returns the given statuses. Raises TypeError, ValueError if one is not a status of a run."""
     words: Any = words_of(given, "status")
     every: tuple[RunStatus, ...] = (*UNFINISHED, *FINISHED)
     return [one_of(word, "status=", every) for word in words]
 
 
 class Store:
-    """An open store. Safe to share between threads; close it, or use it in a ``with``. All
-    that is read or written may raise `StoreUnavailable` and `Corrupt`."""
+    """An open store. Safe to share between threads; close it, or use it in a ``with``. Anything
+    that reads or writes may raise `StoreUnavailable` and `Corrupt`."""
 
     def __init__(
         self,
@@ -145,7 +145,7 @@ class Store:
         self.close()
 
     def close(self) -> None:
-        """Flush, give back leases, and close the files. Idempotent."""
+        """Flushes, releases leases, and closes the files. Idempotent."""
         for runner in [*self._runners.values()]:
             runner.close()
         self._context.close()
@@ -153,7 +153,7 @@ class Store:
     @property
     def runner(self) -> Runner:
         """The engine of this store; for `perdure.testing` and for faces of the library. Made when
-        it is first asked for: most of what opens a store reads a little, and runs nothing."""
+        first used: most programs that open a store read a little, and run nothing."""
         found = self._runners.get(None)  # in one go, as `setdefault`: there is never a second one
         return found or self._runners.setdefault(None, Runner(self._context, self._lease_ttl))
 
@@ -172,7 +172,7 @@ class Store:
     def agent(
         self, name: str, schema: Any = None, *, initial: Any = MISSING, branch: str = MAIN
     ) -> Agent[Any]:
-        """A handle on an agent. One that is not there yet is created by its first commit.
+        """Returns a handle on an agent. One that is not there yet is created by its first commit.
 
         Args:
             name: any text of up to 200 characters; the agent's identity.
@@ -181,11 +181,11 @@ class Store:
             initial: the state to create it with; default: the schema's type, called without
                 arguments.
 
-        The handle is about the agent that is there now, or about the next one of its name: deleted
-        meanwhile, it is not brought back by a late write.
+        The handle is bound to the agent that is there now, or to the next one of its name: if that
+        is deleted, a late write does not bring it back.
 
         Raises:
-            ValueError: an empty or overlong name. TypeError: a schema that is no type.
+            ValueError: the name is empty or too long. TypeError: the schema is not a type.
         """
         name, branch = check_name(name, "an agent"), check_name(branch, "a branch")
         working = WorkingCopy(self._context, name, Schema.of(schema), branch, initial)
@@ -193,17 +193,17 @@ class Store:
         return Agent(self._context, working)
 
     def agents(self, prefix: str = "", *, after: str = "", limit: int = 1000) -> list[AgentInfo]:
-        """The store's agents by name, a page at a time: pass the last name as `after`."""
+        """Returns the store's agents by name, a page at a time: pass the last name as `after`."""
         prefix, after = check_words(prefix, "prefix="), check_words(after, "after=")
         limit = count(limit, "limit=")
         return self._context.backend.agents(prefix, after, limit)
 
     def find(self, name: str) -> AgentInfo | None:
-        """What there is of an agent's latest incarnation, deleted or not; None if nothing."""
+        """Returns an agent's latest incarnation, deleted or not; None if there is none."""
         return self._context.backend.agent(check_name(name, "an agent"))
 
     def delete(self, name: str, *, purge: bool = False) -> None:
-        """Delete an agent. Its name may be used again, for a new incarnation; a write that was
+        """Deletes an agent. Its name may be used again, for a new incarnation; a write that was
         under way in the old one fails and cannot bring it back.
 
         Its log stays, for an audit; with `purge` the next `Store.purge` removes it.
@@ -246,15 +246,15 @@ class Store:
             self.runner.wakeups.tell(message.run)
 
     def agent_of(self, info: AgentInfo, *, branch: str = MAIN) -> Agent[dict[str, Any]]:
-        """A handle on one incarnation of an agent with its state as a plain dict, whatever its
-        schema: for tools that look around."""
+        """Returns a handle on one incarnation of an agent with its state as a plain dict, whatever
+        its schema: for tools that look around."""
         return Agent(self._context, self._working(self._ours(info), check_name(branch, "a branch")))
 
     def _ours(self, info: AgentInfo) -> AgentInfo:
-        """The same as it is here and now: what another store said would read another agent's log.
+        """Returns this store's own row: another store's would lead to another agent's log.
 
         Raises:
-            NotFound: it is not of this store.
+            NotFound: it is not from this store.
         """
         known = _known(info)
         name = check_name(known.name, "an agent")
@@ -263,12 +263,12 @@ class Store:
             raise NotFound(
                 "is not what this store said of an agent",
                 target=f"agent {name!r}",
-                hint="store.find(name), or store.agents(), of this very store",
+                hint="use store.find(name), or store.agents(), of this store",
             )
         return there
 
     def _working(self, info: AgentInfo, branch: str) -> WorkingCopy[Any]:
-        """A branch with its state as it was written, of whatever schema."""
+        """Returns a branch with its state as it was written, whatever its schema."""
         reader = LogReader(self._context.backend, info)
         ref = self._context.backend.ref(info.no, branch)
         head = reader.peek(ref.seq if ref is not None else reader.last_seq())
@@ -277,21 +277,21 @@ class Store:
         return WorkingCopy(self._context, info.name, schema, branch, incarnation=info.incarnation)
 
     def _any_branch(self, info: AgentInfo) -> str:
-        """Main, or where that was deleted another branch."""
+        """Returns main, or another branch if main was deleted."""
         refs = self._context.backend.refs(info.no)
         names = [ref.name for ref in refs if ref.kind == "branch" and not ref.deleted]
         return MAIN if MAIN in names or not names else names[0]
 
     def export_log(self, info: AgentInfo, *, until: int | None = None) -> Iterator[LogEntry]:
-        """The whole log of one incarnation of an agent as exact bytes, oldest first; commits that
-        are made meanwhile are not in it.
+        """Yields the whole log of one incarnation of an agent as exact bytes, oldest first; later
+        commits are not in it.
 
         Args:
-            until: the last commit that is wanted, of whatever branch: what a log was before a
-                commit that cannot be read.
+            until: the last commit to yield, of any branch: e.g. the one before a commit that cannot
+                be read.
 
         Raises:
-            Corrupt: naming the commit, and the way back. NotFound: there is no commit `until`.
+            Corrupt: a commit cannot be read; see the hint. NotFound: there is no commit `until`.
         """
         reader = LogReader(self._context.backend, self._ours(info))
         return export_log(self._context.backend, reader, until)
@@ -304,15 +304,15 @@ class Store:
         progress: Progress | None = None,
         total: int = 0,
     ) -> Verified:
-        """Take in a log that `export_log` gave, byte by byte, so that every commit id holds here
-        too. Checked before anything is written, and written in one transaction.
+        """Takes in a log from `export_log`, byte by byte, so that every commit id stays valid here.
+        Checked before anything is written, and written in one transaction.
 
         Args:
             root: the id of the source's last commit; only it shows that the end is not missing.
             progress: called with entries read so far, and `total`.
 
         Raises:
-            Corrupt: the entries are no whole log.
+            Corrupt: the entries are not a whole log.
             Conflict: the store has an agent of that name.
         """
         if root is not None:
@@ -332,18 +332,19 @@ class Store:
         *args: P.args,
         **kwargs: P.kwargs,
     ) -> R:
-        """Run an agent function durably on an agent, and return its result.
+        """Runs an agent function durably on an agent, and returns its result.
 
-        Asked for again, a run that is finished gives its recorded result; one whose executor died
-        goes on at the step where it was; one that a living executor has is stood by for, and taken
-        over when that one dies. So a standby is just the same call in another process. While the
-        run waits (for a signal, an answer, a time) this call does, too, and then goes on with it.
+        Called again, it returns the recorded result of a finished run; it resumes a run whose
+        executor died, at the step where it was; and it stands by for a run that a living executor
+        has, and takes over when that one dies. So a standby is just the same call in another
+        process. While the run waits (for a signal, an answer, a time) this call waits, too, and
+        then resumes it.
 
         Raises:
             Conflict: the run was started with other arguments (use another key), or another run
                 has the branch and nobody is running it.
             NeedsAttention: a person must settle something; the message says what and how.
-            Exception: what the function raised, now or when it was run before.
+            Exception: whatever the function raised, now or before.
         """
         return self.options().run(function, agent, *args, **kwargs)
 
@@ -370,10 +371,10 @@ class Store:
     def start(
         self, function: Callable[..., Any], agent: str, /, *args: Any, **kwargs: Any
     ) -> RunHandle[Any]:
-        """Ask for a run, durably, and return at once: a worker picks it up.
+        """Requests a run, durably, and returns at once: a worker picks it up.
 
         Raises:
-            Conflict: it was asked for with other arguments; use another key.
+            Conflict: it was requested with other arguments; use another key.
             Unstorable: an argument cannot be stored.
         """
         return self.options().start(function, agent, *args, **kwargs)
@@ -381,18 +382,18 @@ class Store:
     def options(
         self, *, key: str = MAIN, queue: str = "default", deadline: float | timedelta | None = None
     ) -> Options:
-        """The same store, for runs made otherwise.
+        """Returns the same store with other settings for runs.
 
         Args:
             key: names the run: one command, one key.
             queue: for workers that pick up one kind of runs only.
-            deadline: how long it may take from its begin, seconds or a timedelta; then it fails
-                with `TimedOut`.
+            deadline: the time that it may take from its begin, seconds or a timedelta; then it
+                fails with `TimedOut`.
 
         Raises:
-            ValueError: key or queue is empty, longer than 200 characters, or no text; or the
-                deadline has passed before it begins, or is more than a thousand years.
-            TypeError: one is not what it must be at all.
+            ValueError: key or queue is empty, longer than 200 characters, or not valid text; or the
+                deadline is not positive, or is more than a thousand years.
+            TypeError: an argument has the wrong type.
         """
         return Options(self.runner, key, queue, deadline)
 
@@ -406,16 +407,16 @@ class Store:
         limit: int | None = None,
         newest_first: bool = False,
     ) -> list[RunInfo]:
-        """The runs of one agent or of all, oldest first; those at the end that were asked for and
-        have not begun, which are ``pending``. With a limit it costs what it returns, and what
-        `function` passes over."""
+        """Returns the runs of one agent or of all, oldest first; requested runs that have not begun
+        come last, as ``pending``. With a limit the cost depends on what is returned, and on what
+        `function` skips."""
         backend = self._context.backend
         agent = None if agent is None else check_name(agent, "an agent")
         flags(unfinished=unfinished, newest_first=newest_first)
         function = None if function is None else check_words(function, "function=")
         status = None if status is None else _statuses(status)
         limit = None if limit is None else count(limit, "limit=")
-        # First what has not begun: what begins between the two looks is in the second.
+        # First what has not begun: a run that begins between the two looks is in the second.
         asked: list[RunInfo] = []
         if status is None or "pending" in status:
             messages = backend.inbox(
@@ -431,7 +432,7 @@ class Store:
         return ([*new, *found] if newest_first else [*found, *new])[:limit]
 
     def handle(self, run_id: str) -> RunHandle[Any]:
-        """A handle on a run by its id.
+        """Returns a handle on a run by its id.
 
         Raises:
             NotFound: there is none.
@@ -441,17 +442,17 @@ class Store:
         return RunHandle(self._context, self.runner.wakeups, run_id, agent=agent)
 
     def alive(self, executor: str) -> bool:
-        """Whether an executor, e.g. a branch's `holder`, may still be running. In doubt, the
-        answer is True until its time is up."""
+        """Returns True if an executor, e.g. a branch's `holder`, may still be running. In doubt it
+        is True until its time is up."""
         return self._context.backend.alive(check_name(executor, "an executor"))
 
     # -- housekeeping ----------------------------------------------------------------------
 
     def purge(self, name: str | None = None, *, seconds: float | None = None) -> Purged:
-        """Remove, for good, the logs of agents that were deleted with ``purge=True``; or, by its
-        name, of one that was deleted in whatever way. Only the deletion stays of each, which names
-        all that was by its hash; what living agents read, being copies, is kept. Done in small
-        transactions, for about `seconds`; killed anywhere, the next call goes on.
+        """Removes, permanently, the logs of agents that were deleted with ``purge=True``; or, by
+        its name, of one that was deleted in any way. Only the deletion stays of each, which names
+        everything before it by its hash; logs that living copies read are kept. Done in small
+        transactions, for about `seconds`; if it is killed, the next call continues.
 
         Raises:
             NotFound: there is no deleted agent of that name.
@@ -464,19 +465,19 @@ class Store:
         return purge_name(backend, check_name(name, "an agent"))
 
     def shrink(self) -> None:
-        """Give what is free in the files back to the system; nobody else can write meanwhile."""
+        """Returns free room in the files to the system; nobody else can write meanwhile."""
         self._context.backend.maintain("shrink")
 
     def check_pages(self) -> None:
-        """Read every page of the store and check it.
+        """Reads every page of the store and checks it.
 
         Raises:
-            Corrupt: with what is damaged.
+            Corrupt: a page is damaged; the error says which.
         """
         self._context.backend.maintain("check")
 
     def sizes(self, name: str | None = None) -> Sizes:
-        """Bytes kept for one agent, or for all.
+        """Returns the bytes kept for one agent, or for all.
 
         Raises:
             NotFound: there is no such agent.
@@ -489,5 +490,5 @@ class Store:
         return self._context.backend.maintain("sizes", no=info.no)
 
     def flush(self) -> None:
-        """Make everything that was acknowledged durable, whatever the store's durability."""
+        """Makes everything that was acknowledged durable, whatever the store's durability."""
         self._context.backend.maintain("flush")

@@ -1,6 +1,6 @@
-"""The types of what calls of `perdure` give: for annotations, and for people who read them.
+"""The types of what `perdure` returns: for annotations, and for people who read them.
 
-`perdure` itself has what one calls, makes, raises and catches.
+`perdure` itself has what programs call, make, raise and catch.
 """
 
 from __future__ import annotations

@@ -163,7 +163,7 @@ def test_output_that_cannot_be_written_is_no_wrong_command_line(
     file = tmp_path / "out.jsonl"
     assert said("-o", str(file)) == (1, f"cannot write {file}: File too large")
     assert said("-o", "/dev/full") == (1, "cannot write /dev/full: No space left on device")
-    assert said(full=True) == (1, "what is printed cannot be written: No space left on device")
+    assert said(full=True) == (1, "the output cannot be written: No space left on device")
     assert not list(tmp_path.glob("out*"))
     for path in (tmp_path / "no" / "out", tmp_path / ("x" * 300), operator.path / "out"):
         assert said("-o", str(path))[0] == 2
@@ -326,7 +326,7 @@ def test_the_words_of_hints_are_no_values(operator: Operator) -> None:
     """Story: who pasted a hint, `--done JSON`, had the text "JSON" recorded as a tool's result."""
     found = run("settle", "ticket-42", "refund#1", "--done", "JSON", store=operator.path)
     assert found.returncode == 2
-    assert "put the value itself in the place of JSON" in found.stderr
+    assert "replace JSON by the value itself" in found.stderr
 
 
 def test_a_command_of_a_hint_names_its_store_once(operator: Operator) -> None:

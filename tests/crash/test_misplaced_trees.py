@@ -196,7 +196,7 @@ def test_no_agents_is_not_said_where_their_index_stands_elsewhere(
             lambda: store.agent(NAMES[0]).state,
             lambda: _edit(store, NAMES[0]),
         ):
-            with pytest.raises(Corrupt, match="stands where another one belongs"):
+            with pytest.raises(Corrupt, match="is in the place of another one"):
                 call()
 
 
@@ -237,7 +237,7 @@ def test_a_page_that_is_exchanged_later_is_not_believed_for_what_was_there(
         told = [sys.executable, "-c", OVERWRITE, str(path), str(root), str(other)]
         subprocess.run(told, check=True)  # by another process: our locks stay
         _edit(store, NAMES[0])  # and who reads has to read anew
-        with pytest.raises(Corrupt, match="stands where another one belongs"):
+        with pytest.raises(Corrupt, match="is in the place of another one"):
             store.agents()
 
 

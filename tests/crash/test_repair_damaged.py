@@ -191,7 +191,7 @@ def test_i11_the_last_header_is_named(original: Path, tmp_path: Path) -> None:
     assert place > 0 and data.count(last.header) == 1
     flip(path, data.find(b"step", place))
     (named,) = [one for one in perdure.repair(path, take_incomplete=True) if one.agent == "order-7"]
-    assert named.head and "no commit behind it proves" in named.damages[0]
+    assert named.head and "no later commit proves" in named.damages[0]
 
 
 @pytest.mark.parametrize("last", [False, True], ids=["within", "the last"])
@@ -218,7 +218,7 @@ def test_a_flipped_version_is_no_newer_version(original: Path, tmp_path: Path, l
             agent.verify()
         assert caught.value.before == seq - 1
         for call in (lambda: agent.at(seq).state, lambda: list(agent.log())):
-            with pytest.raises(Corrupt, match="the commit behind it follows another one"):
+            with pytest.raises(Corrupt, match="the next commit follows another one"):
                 call()
         agent.rollback(seq - 1)
         agent.update(lambda draft: draft.update(more=1))

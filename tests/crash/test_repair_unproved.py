@@ -101,7 +101,10 @@ def test_i12_a_living_agent_stays_living(operator: Operator, name: bytes) -> Non
     (page,) = pages_of(operator.path)["agents"]
     flip(operator.path, place_in(operator.path, page, name) - 1)
     said, _ = refused(operator)
-    assert f"agent '{name.decode()}': it is listed as deleted, its log says that it was not" in said
+    assert (
+        f"agent '{name.decode()}': it is listed as deleted, but its log says that it was not"
+        in said
+    )
 
 
 def test_i12_a_deleted_agent_stays_deleted(operator: Operator) -> None:
@@ -111,14 +114,14 @@ def test_i12_a_deleted_agent_stays_deleted(operator: Operator) -> None:
     (page,) = pages_of(operator.path)["agents"]
     flip(operator.path, place_in(operator.path, page, b"bob") - 1)
     said, _ = refused(operator)
-    assert "listed as one that lives, its log says that it was deleted" in said
+    assert "listed as one that lives, but its log says that it was deleted" in said
 
 
 @pytest.mark.parametrize(
     ("sql", "told"),
     [
         ("UPDATE agents SET deleted = 1 WHERE name = 'bob'", "its log says that it was not"),
-        ("UPDATE refs SET epoch = 0 WHERE epoch > 0", "with epoch 0, and was written to under 1"),
+        ("UPDATE refs SET epoch = 0 WHERE epoch > 0", "with epoch 0, but was written to under 1"),
         ("UPDATE agents SET deleted = 32 WHERE name = 'bob'", "neither living nor deleted"),
     ],
 )

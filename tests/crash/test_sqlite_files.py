@@ -86,8 +86,8 @@ def test_what_is_no_file_is_said_to_be_none(path: str) -> None:
     and a pipe was waited for."""
     os.mkfifo(path)
     for place, said in (
-        (os.devnull, "no regular file"),
-        (path, "no regular file"),
+        (os.devnull, "not a regular file"),
+        (path, "not a regular file"),
         (os.path.dirname(path), "is a folder"),
     ):
         with pytest.raises(NotAStore, match=said):

@@ -59,7 +59,7 @@ def test_it_may_be_said_in_seconds(store: Store, clock: Clock) -> None:
     clock.forward(0.2 * HOUR)
     with pytest.raises(TimedOut):
         go(store, waiting)
-    with pytest.raises(TypeError, match="no duration"):
+    with pytest.raises(TypeError, match="not a duration"):
         store.options(key="other", deadline="soon").start(waiting, "a")  # type: ignore[arg-type]
 
 

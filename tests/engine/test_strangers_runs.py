@@ -171,7 +171,7 @@ def test_what_was_asked_for_is_not_begun_by_a_strangers_log(
     else:
         store.options(key="step-1").start(child, "kid", 2)
     before = messages(store)
-    with pytest.raises(Conflict, match=r"asked for here by (run bob/parent/main|somebody else)"):
+    with pytest.raises(Conflict, match=r"requested here by (run bob/parent/main|somebody else)"):
         take(source, store, "kid")
     assert messages(store) == before and store.find("kid") is None
     if stranger is asked_by_bob:

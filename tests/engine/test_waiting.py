@@ -394,7 +394,7 @@ def test_what_is_no_duration_and_nothing_to_wait_for_is_refused(store: Store) ->
         return found
 
     found = store.run(f, "a")
-    assert [("no duration" in words) for words in found] == [True, True, False, True]
+    assert [("not a duration" in words) for words in found] == [True, True, False, True]
     assert found[2].startswith("a=5 is nothing to wait for: give a Signal")
 
 

@@ -50,7 +50,7 @@ def test_every_flag_is_true_or_false_and_nothing_else(caller: Caller, wrong: Any
         try:
             caller.call(world, target, {name: wrong})
         except Exception as error:
-            if type(error) is TypeError and f"{name}= is True or False, not " in str(error):
+            if type(error) is TypeError and f"{name}= must be True or False, not " in str(error):
                 continue
             taken.append(f"{target}({name}=): {error!r}")
         else:

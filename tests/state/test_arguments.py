@@ -35,7 +35,9 @@ def test_a_version_that_no_log_can_keep(version: Any) -> None:
     """A version of one number was committed as it was: the header had a place too few, every
     reader took the agent for damaged, and nothing could be done with it any more. Others were
     committed and meant nothing, or failed at the commit in words of the encoder."""
-    with pytest.raises((TypeError, ValueError), match=r"version of a schema is .major, minor."):
+    with pytest.raises(
+        (TypeError, ValueError), match=r"version of a schema must be .major, minor."
+    ):
         perdure.Schema(dict, id="x", version=version)
 
 
@@ -56,7 +58,7 @@ def test_a_schema_that_is_no_type(store: perdure.Store, schema: Any, said: str) 
 
 def test_migrations_that_lead_nowhere() -> None:
     for migrations in ({"1": dict}, {1: "fn"}, {(1, 0): dict}):
-        with pytest.raises(TypeError, match="migrations are"):
+        with pytest.raises(TypeError, match="migrations must be"):
             perdure.Schema(dict, id="x", version=2, migrations=migrations)  # type: ignore[arg-type]
 
 
@@ -70,9 +72,9 @@ def test_versions_that_can_be() -> None:
 # -- opening -----------------------------------------------------------------------------------
 
 SETTINGS: list[tuple[dict[str, Any], str]] = [
-    ({"snapshots": 5}, "snapshots= is a perdure.SnapshotPolicy, not 5"),
-    ({"lease_ttl": 5}, "lease_ttl= is a timedelta, not 5"),
-    ({"lease_ttl": timedelta(0)}, "lease_ttl= is longer than nothing"),
+    ({"snapshots": 5}, "snapshots= must be a perdure.SnapshotPolicy, not 5"),
+    ({"lease_ttl": 5}, "lease_ttl= must be a timedelta, not 5"),
+    ({"lease_ttl": timedelta(0)}, "lease_ttl= must be longer than zero"),
     ({"url": b"g.db"}, "which is a text, not b'g.db'"),
     ({"url": 5}, "which is a text, not 5"),
 ]
@@ -90,18 +92,18 @@ def test_settings_are_checked_before_anything_is_opened(
 
 
 POLICIES: list[tuple[dict[str, Any], str]] = [
-    ({"every_commits": "x"}, "every_commits is a number or None"),
-    ({"every_commits": 1.5}, "every_commits is a number or None"),
-    ({"every_commits": 0}, "every_commits is 1 at least"),
-    ({"every_commits": -1}, "every_commits is 1 at least"),
-    ({"every_seconds": "x"}, "every_seconds is a number or None"),
-    ({"every_seconds": -1}, "every_seconds is 0 at least"),
-    ({"every_seconds": float("nan")}, "every_seconds is 0 at least"),
-    ({"weight_min": "x"}, "weight_min is a number"),
-    ({"weight_min": None}, "weight_min is a number"),
-    ({"weight_min": 0}, "weight_min is 1 at least"),
-    ({"on": "checkpoint"}, "on is several words, e.g. {'checkpoint'}"),
-    ({"on": 5}, "on is several words"),
+    ({"every_commits": "x"}, "every_commits must be a number or None"),
+    ({"every_commits": 1.5}, "every_commits must be a number or None"),
+    ({"every_commits": 0}, "every_commits must be at least 1"),
+    ({"every_commits": -1}, "every_commits must be at least 1"),
+    ({"every_seconds": "x"}, "every_seconds must be a number or None"),
+    ({"every_seconds": -1}, "every_seconds must be at least 0"),
+    ({"every_seconds": float("nan")}, "every_seconds must be at least 0"),
+    ({"weight_min": "x"}, "weight_min must be a number"),
+    ({"weight_min": None}, "weight_min must be a number"),
+    ({"weight_min": 0}, "weight_min must be at least 1"),
+    ({"on": "checkpoint"}, "on must be a set of words, e.g. {'checkpoint'}"),
+    ({"on": 5}, "on must be a set of words"),
 ]
 
 
@@ -180,11 +182,11 @@ def test_one_word_is_not_its_letters(store: perdure.Store) -> None:
     named m."""
     agent = store.agent("a", initial={})
     for write in writes(agent):
-        with pytest.raises(TypeError, match=r"tags are several texts, e.g. \['chat'\]"):
+        with pytest.raises(TypeError, match=r"tags must be several texts, e.g. \['chat'\]"):
             write(tags="chat")
-    with pytest.raises(TypeError, match=r"dependencies are several texts, e.g. \['msgspec'\]"):
+    with pytest.raises(TypeError, match=r"dependencies must be several texts, e.g. \['msgspec'\]"):
         agent.checkpoint("c", dependencies="msgspec")
-    with pytest.raises(TypeError, match=r"config= is a mapping of names to values, not \[1\]"):
+    with pytest.raises(TypeError, match=r"config= must be a mapping of names to values, not \[1\]"):
         agent.checkpoint("c", config=[1])  # type: ignore[arg-type]
     assert not agent.checkpoints()
     made = agent.update(change, tags=(tag for tag in ["chat", "web"]))
@@ -206,7 +208,7 @@ def test_an_anchor_that_can_be_none_is_no_damage(store: perdure.Store, anchor: A
     """A typing error in the anchor was reported as a log that had been cut off or rebuilt."""
     agent = store.agent("a", initial={})
     agent.update(lambda draft: draft.update(n=1))
-    with pytest.raises(ValueError, match=r"agent 'a': the anchor .* is no root"):
+    with pytest.raises(ValueError, match=r"agent 'a': the anchor .* is not a root"):
         agent.verify(anchor=anchor)
     assert agent.verify(anchor=id_text(agent.commit(1).id)).commits == 2
 

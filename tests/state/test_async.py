@@ -183,7 +183,7 @@ def test_a_moved_head_is_a_conflict(place):
     async def main(store):
         one, two = await store.agent("a", initial={"n": 0}), await store.agent("a")
         await one.update(add)
-        with pytest.raises(Conflict, match="expected the head at commit 2, it is at 3"):
+        with pytest.raises(Conflict, match="expected the head at commit 2, but it is at 3"):
             async with two.edit() as draft:
                 draft["n"] = 99
                 await one.update(add)

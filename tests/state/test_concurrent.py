@@ -40,7 +40,7 @@ def test_a_moved_head_is_a_conflict(store):
     one.update(add)
     assert two.state == {"n": 1}
     with (
-        pytest.raises(Conflict, match="expected the head at commit 2, it is at 3"),
+        pytest.raises(Conflict, match="expected the head at commit 2, but it is at 3"),
         two.edit() as draft,
     ):
         draft["n"] = 99
@@ -113,7 +113,7 @@ def test_the_loser_of_a_creation_race_hears_of_it(store):
     one, two = store.agent("a", initial={"n": 1}), store.agent("a", initial={"n": 2})
     assert two.state == {"n": 2}
     one.update(add)
-    with pytest.raises(Conflict, match="created meanwhile"):
+    with pytest.raises(Conflict, match="created in the meantime"):
         two.save({"n": 9})
     assert store.agent("a").state == {"n": 2} and store.agent("a").seq == 2
     assert two.refresh() == {"n": 2}

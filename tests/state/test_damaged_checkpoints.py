@@ -76,7 +76,7 @@ def test_what_a_checkpoint_recorded_is_compared_with_the_log(
     with perdure.open(url) as store, perdure.open("memory://") as elsewhere:
         store.agent("b").verify()
         agent = store.agent("a")
-        with pytest.raises(Corrupt, match="checkpoint 'before refund' is not what commit"):
+        with pytest.raises(Corrupt, match="checkpoint 'before refund' is not the one of commit"):
             agent.verify()
         agent.save({"n": 3})
         assert agent.state == {"n": 3} and agent.at(point.seq).state == {"n": 1}

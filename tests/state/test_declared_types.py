@@ -42,7 +42,7 @@ def test_a_type_that_may_be_anything_with_items_is_refused_by_its_name(name: str
     made: Any = dataclass(type("Held", (), {"__annotations__": {"items": held}, "items": None}))
     with (
         perdure.open("memory://") as store,
-        pytest.raises(perdure.SchemaError, match=f"{name} says too little(?s:.*)declare Sequence"),
+        pytest.raises(perdure.SchemaError, match=f"{name} is ambiguous(?s:.*)declare Sequence"),
     ):
         store.agent("a", made, initial=made(["a"])).checkpoint("c")
 

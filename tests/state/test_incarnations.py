@@ -32,7 +32,7 @@ def test_a_handle_from_before_a_deletion_brings_nothing_back(store, write, looke
         assert late.state == {"old": True} and not late.exists
     made_and_deleted(store)
     # A value is saved over the state that was read; that there was none is what it compares.
-    said = "created meanwhile" if write == "save" and looked else "was deleted"
+    said = "created in the meantime" if write == "save" and looked else "was deleted"
     with pytest.raises((NotFound, Conflict), match=said) as refused:
         if write == "edit":
             with late.edit() as draft:

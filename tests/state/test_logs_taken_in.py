@@ -107,7 +107,7 @@ def test_a_word_that_names_itself_as_the_one_before_it_is_not_followed_for_ever(
     fields[5] = RETENTION
     record = plain_of(Trim(5, 2, 5, 4, ((2, 3),), {}).record())
     word = [msgspec.msgpack.encode(fields), codec.encode([[], [record]])]
-    refused(mended([*parts, *word]), "as the word before it")
+    refused(mended([*parts, *word]), "as its previous word")
 
 
 @pytest.mark.parametrize("seed", range(4))

@@ -520,7 +520,7 @@ def _has_another_dictionary(monkeypatch: Any) -> None:
     ("lacks", "match"),
     [
         (_lacks_zstandard, r"lacks zstandard(?s:.*)pip install zstandard"),
-        (_lacks_the_dictionary, r"gone\.zdict(?s:.*)install perdure anew"),
+        (_lacks_the_dictionary, r"gone\.zdict(?s:.*)reinstall perdure"),
         (_has_another_dictionary, "not as it was released"),
     ],
 )

@@ -405,9 +405,9 @@ def test_a_status_cannot_be_taken_away(store, steady):
     schema = Schema(dict, id="job", invariants=[machine])
     agent = store.agent("job", schema, initial={"job": {"status": "a"}})
     agent.update(lambda draft: draft.update(note=1))
-    with steady.refuses(agent, SchemaError, "may not be taken away"), agent.edit() as draft:
+    with steady.refuses(agent, SchemaError, "may not be removed"), agent.edit() as draft:
         draft["job"].pop("status")
-    with steady.refuses(agent, SchemaError, "may not be taken away"):
+    with steady.refuses(agent, SchemaError, "may not be removed"):
         agent.save({"job": {}})
     with steady.refuses(agent, SchemaError, "only to 'b'"), agent.edit() as draft:
         draft["job"] = {"status": "c"}

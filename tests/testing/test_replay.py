@@ -271,7 +271,7 @@ def test_a_source_with_several_runs_asks_which(store: Store, tmp_path: Path) -> 
     runs = ["a/support/one", "a/support/two"]
     assert recorded_runs(file, support) == recorded_runs(store) == runs
     assert [replay(file, support, run).drift for run in runs] == [None, None]
-    with pytest.raises(ValueError, match="there are 2 runs of support; say which: a/support/one"):
+    with pytest.raises(ValueError, match="there are 2 runs of support; name one: a/support/one"):
         replay(file, support)
     with pytest.raises(perdure.NotFound):
         replay(file, support, "a/support/three")

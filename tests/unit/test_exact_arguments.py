@@ -93,7 +93,7 @@ def test_what_only_claims_to_be_of_a_class_is_refused_by_its_name(kind: type) ->
         lambda: checks.count(given, "n="),
         lambda: checks.seconds(given),
         lambda: checks.number(given, "n="),
-        lambda: checks.mapping(given, "config= is a mapping"),
+        lambda: checks.mapping(given, "config= must be a mapping"),
         lambda: checks.one_of(given, "status=", ("done",)),
     ]
     for check in refusing:

@@ -51,7 +51,7 @@ def test_a_source_that_was_kept_without_brackets_is_the_same_store() -> None:
 @pytest.mark.parametrize("value", ["x", "", "1.5", "1e3", "٣", "9999999999999"])
 def test_an_option_that_is_no_number_is_refused_by_its_name(name: str, value: str) -> None:
     """`connect_timeout=x` was a value that cannot be stored, with a hint to give another one."""
-    with pytest.raises(ValueError, match=rf"option {name} of the URL: a whole number"):
+    with pytest.raises(ValueError, match=rf"option {name} of the URL must be a whole number"):
         parse(f"postgresql://ann:secret@db.example/y?{name}={value}")
     assert parse(f"postgresql://db.example/y?{name}=%205").conninfo[name].strip() == "5"
 

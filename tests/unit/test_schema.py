@@ -555,11 +555,11 @@ def test_invariants_of_paths(touched: tuple[Any, ...], runs: bool) -> None:
 @pytest.mark.parametrize(
     ("allowed", "word"),
     [
-        ({"draft": "sent"}, r"of one, \['sent'\]"),
-        ({"draft": None}, "allowed\\['draft'\\] is a list of values"),
-        ({None: 1}, "allowed\\[None\\] is a list of values"),
-        ({"draft": [["sent"]]}, "is a list of values"),
-        ([("draft", "sent")], "allowed is {old: "),
+        ({"draft": "sent"}, r"for one, write \['sent'\]"),
+        ({"draft": None}, "allowed\\['draft'\\] must be a list of values"),
+        ({None: 1}, "allowed\\[None\\] must be a list of values"),
+        ({"draft": [["sent"]]}, "must be a list of values"),
+        ([("draft", "sent")], "allowed must be {old: "),
     ],
 )
 def test_transitions_that_are_none_are_refused_at_once(allowed: Any, word: str) -> None:

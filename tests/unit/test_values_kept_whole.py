@@ -492,7 +492,7 @@ def test_what_a_validator_changes_each_time_is_refused_in_an_edit(act: Any, path
     with perdure.open("memory://") as store:
         agent = store.agent("a", Logins, initial=Logins(all=[Login()], by={"a": Price()}))
         agent.checkpoint("made")
-        with pytest.raises(perdure.Unstorable, match=rf"{path}: validating it once more"):
+        with pytest.raises(perdure.Unstorable, match=rf"{path}: validating it a second time"):
             agent.update(act)
         agent.update(lambda draft: setattr(draft.by["a"], "n", 1))
         after = Logins(all=[Login()], by={"a": Price(0, 1)})

@@ -1,4 +1,4 @@
-"""What the adapters of frameworks stand on: logs whose states they work out by themselves."""
+"""The base of framework adapters: logs whose states the adapters compute themselves."""
 
 from __future__ import annotations
 
@@ -25,5 +25,5 @@ from perdure.system.locks import ReentrantLock as ReentrantLock
 
 
 def foreign_logs(store: Store, schema_id: str, version: tuple[int, int]) -> ForeignLogs:
-    """The agents of a framework's schema, for an adapter that works out states by itself."""
+    """Returns the agents of a framework's schema, for an adapter that computes states by itself."""
     return ForeignLogs(store._context, schema_id, version)

@@ -1,7 +1,7 @@
-"""Logs whose states somebody else works out: a framework's threads.
+"""Logs whose states somebody else computes: a framework's threads.
 
-A working copy captures what a user changes in one state. A framework hands over whole values, each
-for a commit of its choice; its adapter works out the delta by itself, and writes it here.
+A working copy captures what a user changes in one state. A framework gives whole values, each for a
+commit of its choice; its adapter computes the delta by itself, and writes it here.
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ R = TypeVar("R")
 
 
 class Held(Struct, frozen=True):
-    """A state at a commit, in memory, and what its next snapshot needs to know.
+    """A state at a commit, in memory, with the data for its next snapshot.
 
-    Nobody changes `state`: what follows shares what stayed. `since` is None where the state is not
-    here, but only its place in the log.
+    Nobody changes `state`: later states share its unchanged parts. `since` is None if only its
+    place in the log is known.
     """
 
     seq: int
@@ -68,21 +68,23 @@ class ForeignLogs:
         return self.context.backend.url
 
     def look(self, name: str) -> AgentInfo | None:
-        """The latest incarnation of a name, deleted or not, with its last seq. Costs one look-up.
+        """Returns the latest incarnation of a name, deleted or not, with its last seq. Costs one
+        look-up.
 
         Raises:
-            ValueError: it can name no agent.
+            ValueError: it cannot name an agent.
             StoreUnavailable: the store is closed.
         """
         self.check_open()
         return self.context.backend.agent(check_name(name, "an agent"))
 
     def now(self) -> int:
-        """The store's clock, in microseconds since 1970."""
+        """Returns the store's clock, in microseconds since 1970."""
         return self.context.backend.now()
 
     def check_open(self) -> None:
-        """Raise StoreUnavailable after close: one in memory that others have open would answer."""
+        """Raises StoreUnavailable after close: an in-memory store that others have open would still
+        answer."""
         if self.context.closed:
             raise StoreUnavailable("the store is closed", target=self.url, hint="open it again")
 
@@ -90,19 +92,19 @@ class ForeignLogs:
         return ForeignLog(self, info)
 
     def incarnation(self, name: str, incarnation: int) -> ForeignLog | None:
-        """The log of one incarnation, which may be deleted."""
+        """Returns the log of one incarnation, which may be deleted."""
         info = self.context.backend.agent(name, incarnation)
         return None if info is None else ForeignLog(self, info)
 
     def all(self) -> Iterator[AgentInfo]:
-        """The agents that are not deleted, by name, of whatever schema."""
+        """Yields the agents that are not deleted, by name, of whatever schema."""
         after = ""
         while found := self.context.backend.agents("", after, 1000):
             yield from found
             after = found[-1].name
 
     def purge(self, seconds: float, of: AgentInfo | None = None) -> Purged:
-        """Remove what was deleted to be purged, for about so long; `of`: see `sweep`."""
+        """Removes what was deleted to be purged, for about this long; `of`: see `sweep`."""
         return sweep(self.context.backend, seconds, of)
 
     def create(
@@ -113,11 +115,11 @@ class ForeignLogs:
         *,
         records: Sequence[Mapping[str, Any]] = (),
     ) -> tuple[ForeignLog, Held]:
-        """Make an agent by its first commit, on the branch ``main``.
+        """Makes an agent by its first commit, on the branch ``main``.
 
         Raises:
-            ValueError, TypeError: it can name no agent.
-            Conflict: it was created meanwhile.
+            ValueError, TypeError: it cannot name an agent.
+            Conflict: it was created in the meantime.
         """
         name = check_name(name, "an agent")
         info = self.context.backend.agent(name)
@@ -166,7 +168,7 @@ class ForeignLogs:
         return Proposal(draft, no, expected, Riders(key=key))
 
     async def in_thread(self, fn: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
-        """Call what blocks on one of the store's own threads; see `Context.in_thread`."""
+        """Calls a blocking function on one of the store's own threads; see `Context.in_thread`."""
         return await self.context.in_thread(fn, *args, **kwargs)
 
 
@@ -180,19 +182,21 @@ class ForeignLog:
         self.info = info
 
     def key(self, key: str) -> int | None:
-        """Seq of the commit that an idempotency key made."""
+        """Returns the seq of the commit that an idempotency key made; None if there is none."""
         found = find_key(self._backend, self.info.no, key)
         return None if found is None else found[0]
 
     def keys(self, keys: Sequence[str]) -> dict[str, int]:
-        """As `key`, of many at once; those that made no commit are left out."""
+        """Returns the seqs of the commits that many keys made; those that made none are left
+        out."""
         return find_keys(self._backend, self.info.no, keys)
 
     def head(self, branch: str, *, ever: bool = False) -> int | None:
-        """Seq of a branch's head; None: there is no branch of that name, 0: it was deleted.
+        """Returns the seq of a branch's head; None if there is no branch of that name, 0 if it was
+        deleted.
 
         Args:
-            ever: the last head of a deleted one, too.
+            ever: True for the last head of a deleted one, too.
         """
         flag(ever, "ever=")
         ref = self._backend.ref(self.info.no, branch)
@@ -201,7 +205,7 @@ class ForeignLog:
         return 0 if (ref.deleted and not ever) or ref.kind != "branch" else ref.seq
 
     def branches(self, *, ever: bool = False) -> list[tuple[str, int]]:
-        """Names and heads of the branches; those that are deleted only where asked for."""
+        """Returns names and heads of the branches; deleted ones only if `ever`."""
         flag(ever, "ever=")
         return [
             (ref.name, ref.seq)
@@ -220,22 +224,22 @@ class ForeignLog:
         newest_first: bool = False,
         damaged_too: bool = False,
     ) -> Iterator[Commit]:
-        """Commits of all branches in order, each checked against its neighbour.
+        """Yields commits of all branches in order, each checked against its neighbour.
 
         Args:
-            damaged_too: what can be had of those that cannot be read, too; then nothing is
-                compared, which the caller has to do where it goes by them.
+            damaged_too: also yields the readable parts of damaged commits; nothing is compared
+                then, so the caller has to check what it relies on.
         """
         flags(newest_first=newest_first, damaged_too=damaged_too)
         last = SEQ_END if last is None else last
         return self._reader.commits(first, last, newest_first=newest_first, damaged_too=damaged_too)
 
     def retained(self) -> Retained | None:
-        """What retention left of the log, as that says; None: it removed nothing."""
+        """Returns what retention left of the log, as the log says; None if it removed nothing."""
         return self._reader.trim()
 
     def has_state(self, seq: int) -> bool:
-        """Whether retention left the state at a commit."""
+        """True if retention left the state at a commit."""
         try:
             self._reader.kept(seq)
         except NotFound:
@@ -243,17 +247,17 @@ class ForeignLog:
         return True
 
     def at(self, seq: int) -> Held:
-        """The state at a commit, folded anew: the caller may keep and change it."""
+        """Returns the state at a commit, newly folded: the caller may keep and change it."""
         return _held(self._reader.fold(seq))
 
     def at_last_of(self, commits: Sequence[Commit]) -> Held:
-        """As `at`, of commits that were read from here: all that lead to the last of them, from the
-        log's first on. They stay as they are."""
+        """Returns the state at the last of some commits read from here: all that lead to it, from
+        the log's first on. They are not changed."""
         folded = self._reader.fold_read(commits)
         return self.at(commits[-1].seq) if folded is None else _held(folded)
 
     def apply(self, state: Plain, commit: Commit) -> Plain:
-        """Go over one more commit, in place."""
+        """Applies one more commit to a state, in place; returns the state."""
         return self._reader.apply(state, commit)
 
     def append(
@@ -268,18 +272,18 @@ class ForeignLog:
         records: Sequence[Mapping[str, Any]] = (),
         folded: bool = False,
     ) -> Held:
-        """One commit on top of `base`, durable when this returns.
+        """Makes one commit on top of `base`, durable when this returns.
 
         The delta is folded onto `base.state` before it is sent: one that does not fit would make
         the agent unreadable from there on.
 
         Args:
-            delta: what turns `base.state` into `state`; the tree and the ops may share values.
-                What goes on, also into a snapshot, is what the delta makes.
+            delta: the change from `base.state` to `state`; the tree and the ops may share values.
+                The result of the delta counts, also in a snapshot.
             branch: its head must be `base`, unless it is `new`.
             cause: its `key`, if it has one, must be new to the agent.
-            folded: the caller made `state` of `base.state` by these changes, in place: there is
-                nothing left that they could be folded onto.
+            folded: True if the caller made `state` from `base.state` by these changes, in place:
+                there is nothing left to fold them onto.
 
         Raises:
             Unstorable: the delta does not fit the state; nothing was written.
@@ -326,13 +330,13 @@ class ForeignLog:
             raise Unstorable(
                 f"its delta does not fit the state of commit {base.seq}: {error}",
                 target=self._reader.target(),
-                hint="nothing was written; work the delta out anew, from that very state",
+                hint="nothing was written; compute the delta again from that state",
             ) from error
 
     def _propose(
         self, base: Held, step: Step, branch: str, *, new: bool = False
     ) -> tuple[Proposal, int]:
-        """The proposal, and the bytes of its payload."""
+        """Returns the proposal, and the size of its payload in bytes."""
         delta, _, cause, records = step
         info, payload = self.info, chain.pack_payload(delta, records)
         proposal = self._logs._propose(
@@ -350,11 +354,11 @@ class ForeignLog:
     def _note(
         self, proposal: Proposal, since: SinceSnapshot, parent: int, step: Step, size: int
     ) -> Callable[[int], None] | None:
-        """Note one more commit, with the snapshot that it is to carry if one is due; gives what to
+        """Notes one more commit, and gives it a snapshot if one is due; returns the function to
         call, with its time, once that is stored."""
         delta, state, _, _ = step
         since.note(delta, size)
-        # The cause as it is written: the caller's may hold words that are equal to anything.
+        # The cause as written: the caller's may hold words that equal anything.
         if not since.due(self._logs.context, proposal.draft.cause):
             return None
         info = self.info
@@ -362,14 +366,14 @@ class ForeignLog:
         return stored
 
     def trim(self, before: Where | timedelta, stays: TellStays) -> Trimmed:
-        """Remove what is before a commit, a moment, or of an age; see `trimming.trim`."""
+        """Removes what is before a commit, a moment, or of an age; see `trimming.trim`."""
         context = self._logs.context
         return trim(
             context, self._reader, horizon(self._reader, before, context.backend.now()), stays
         )
 
     def begin(self, seq: int) -> Held:
-        """The place of a commit, for one that replaces the whole state behind it."""
+        """Returns the place of a commit, for one that replaces the whole state after it."""
         since = SinceSnapshot()
         since.begin_ageing(self._backend.now())
         return Held(seq, None, since)
@@ -382,7 +386,7 @@ def _held(folded: Folded) -> Held:
 
 
 def moved(base: Held, seq: int) -> Held:
-    """The same state at a later commit, which did not change it."""
+    """Returns the same state at a later commit, which did not change it."""
     return replace(base, seq=seq)
 
 

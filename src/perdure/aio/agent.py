@@ -1,4 +1,4 @@
-"""The async handle of one agent on one branch. What each method does, `perdure.Agent` says."""
+"""The async handle of one agent on one branch. Its methods are documented in `perdure.Agent`."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ class AsyncAgent(Generic[T]):
     A handle may be shared by the tasks of one event loop; edits through it happen one after the
     other. `state`, `seq` and `exists` are as of its last operation; `refresh` looks again.
 
-    Where an operation is cancelled, a commit that is queued is withdrawn, and one that is under
-    way is awaited before the cancellation goes on: afterwards `seq` says whether it is done.
+    When an operation is cancelled, a queued commit is withdrawn, and one that is under way is
+    awaited first: afterwards `seq` says whether it is done.
     """
 
     def __init__(self, home: Home, agent: Agent[T]) -> None:
@@ -72,17 +72,17 @@ class AsyncAgent(Generic[T]):
 
     @property
     def exists(self) -> bool:
-        """Whether the agent was there: it had a commit, and was not deleted."""
+        """True if the agent was there: it had a commit, and was not deleted."""
         return self._exists
 
     # -- state -----------------------------------------------------------------------------
 
     @property
     def state(self) -> T:
-        """As `Agent.state`.
+        """The state; see `Agent.state`.
 
         Raises:
-            PerdureError: what the last attempt to read it raised; `refresh` tries again.
+            PerdureError: the error of the last attempt to read it; `refresh` tries again.
         """
         if self._problem is not None:
             raise self._problem
@@ -90,14 +90,14 @@ class AsyncAgent(Generic[T]):
 
     @property
     def _shows_what_is_in_memory(self) -> bool:
-        """Whether `look` would change nothing, where the working copy does not."""
+        """True if `look` would change nothing unless the working copy does."""
         return self._problem is None and self._exists and self._seq == self._working.seq
 
     async def look(self, after: BaseException | None = None) -> None:
-        """Keep what the handle has in memory for who asks; read it if it is not there.
+        """Updates the handle's state from memory; reads it if it is not there.
 
         Args:
-            after: what the last operation raised.
+            after: the error of the last operation.
         """
         working = self._working
         try:
@@ -115,17 +115,18 @@ class AsyncAgent(Generic[T]):
         self._exists = working.known and not self._gone
 
     async def refresh(self) -> T:
-        """As `Agent.refresh`."""
+        """See `Agent.refresh`."""
         async with self._turn.hold():
             return await self._call(self._agent.refresh)
 
     async def follow(self) -> list[Commit] | None:
-        """As `Agent.follow`."""
+        """See `Agent.follow`."""
         async with self._turn.hold():
             return await self._call(self._agent.follow)
 
     async def _call(self, fn: Callable[[], R]) -> R:
-        """Read, and keep what was read; it must be our turn."""
+        """Calls a reading function and looks at the result's state; the caller must have the
+        turn."""
         try:
             result = await self._home.call(fn)
         except (Exception, asyncio.CancelledError) as error:
@@ -143,10 +144,9 @@ class AsyncAgent(Generic[T]):
         tags: Iterable[str] = (),
         trace: str | None = None,
     ) -> AsyncEdit[T]:
-        """As `Agent.edit`: ``async with agent.edit("why") as draft: draft.status = "done"``.
+        """See `Agent.edit`: ``async with agent.edit("why") as draft: draft.status = "done"``.
 
-        Another task's edit of this handle waits until this one ended; one inside it is a
-        `Conflict`.
+        Another task's edit of this handle waits until this one ends; one inside it is a `Conflict`.
         """
         cause = cause_of("edit", what, key, tags, group=group, trace=trace)
         return AsyncEdit(self, cause)
@@ -161,7 +161,7 @@ class AsyncAgent(Generic[T]):
         tags: Iterable[str] = (),
         trace: str | None = None,
     ) -> Commit | None:
-        """As `Agent.update`; `fn` may be a coroutine function."""
+        """See `Agent.update`; `fn` may be a coroutine function."""
         function(fn, "fn, what makes the change,")
         name = what or str(getattr(fn, "__name__", ""))
         cause = cause_of("edit", name, key, tags, group=group, trace=trace)
@@ -198,12 +198,12 @@ class AsyncAgent(Generic[T]):
         key: str | None = None,
         tags: Iterable[str] = (),
     ) -> Commit | None:
-        """As `Agent.save`."""
+        """See `Agent.save`."""
         cause = cause_of("save", what, key, tags)
         return await self._do(branch_operations.saving(self._working, state, cause))
 
     async def drift(self) -> list[Drift]:
-        """As `Agent.drift`."""
+        """See `Agent.drift`."""
         async with self._turn.hold(inside_edit=True):
             return await self._home.call(self._agent.drift)
 
@@ -212,7 +212,7 @@ class AsyncAgent(Generic[T]):
             return await self.drive(flow)
 
     async def drive(self, flow: Flow[R]) -> R:
-        """Run an operation; it must be our turn."""
+        """Runs an operation; the caller must have the turn."""
         try:
             result = await drive_async(self._home.context, flow)
         except (Exception, asyncio.CancelledError) as error:
@@ -226,7 +226,7 @@ class AsyncAgent(Generic[T]):
     def log(
         self, *, newest_first: bool = False, all_branches: bool = False, damaged_too: bool = False
     ) -> AsyncIterator[Commit]:
-        """As `Agent.log`, read in pages."""
+        """See `Agent.log`; read in pages."""
         return self._home.pages(
             lambda: self._agent.log(
                 newest_first=newest_first, all_branches=all_branches, damaged_too=damaged_too
@@ -234,13 +234,13 @@ class AsyncAgent(Generic[T]):
         )
 
     async def commit(self, where: Where, *, damaged_too: bool = False) -> Commit:
-        """As `Agent.commit`."""
+        """See `Agent.commit`."""
         return await self._home.call(self._agent.commit, where, damaged_too=damaged_too)
 
     async def at(
         self, where: Where, *, config: Mapping[str, Any] | None = None, strict: bool = False
     ) -> AgentAt[T]:
-        """As `Agent.at`; all that a `AgentAt` shows was read by then."""
+        """See `Agent.at`; everything that the `AgentAt` shows has been read."""
 
         def read() -> AgentAt[T]:
             past = self._agent.at(where, config=config, strict=strict)
@@ -250,19 +250,19 @@ class AsyncAgent(Generic[T]):
         return await self._home.call(read)
 
     async def diff(self, a: Where, b: Where) -> list[Change]:
-        """As `Agent.diff`."""
+        """See `Agent.diff`."""
         return await self._home.call(self._agent.diff, a, b)
 
     async def verify(
         self, *, anchor: str | None = None, progress: Progress | None = None, heal: bool = False
     ) -> Verified:
-        """As `Agent.verify`; `progress` is called on the event loop."""
+        """See `Agent.verify`; `progress` is called on the event loop."""
         return await self._home.reporting(
             lambda report: self._agent.verify(anchor=anchor, progress=report, heal=heal), progress
         )
 
     async def trim(self, before: Where | timedelta) -> Trimmed:
-        """As `Agent.trim`."""
+        """See `Agent.trim`."""
         return await self._home.call(self._agent.trim, before)
 
     # -- checkpoints and branches ----------------------------------------------------------
@@ -274,20 +274,20 @@ class AsyncAgent(Generic[T]):
         config: Mapping[str, Any] | None = None,
         dependencies: Iterable[str] = (),
     ) -> Checkpoint:
-        """As `Agent.checkpoint`."""
+        """See `Agent.checkpoint`."""
         flow = branch_operations.checkpointing(self._working, name, config, dependencies)
         return await self._do(flow)
 
     async def checkpoints(self) -> list[Checkpoint]:
-        """As `Agent.checkpoints`."""
+        """See `Agent.checkpoints`."""
         return await self._home.call(self._agent.checkpoints)
 
     async def branches(self) -> list[Branch]:
-        """As `Agent.branches`."""
+        """See `Agent.branches`."""
         return await self._home.call(self._agent.branches)
 
     async def branch(self, name: str) -> AsyncAgent[T]:
-        """As `Agent.branch`."""
+        """See `Agent.branch`."""
         return await self._beside(await self._home.call(self._agent.branch, name))
 
     async def _beside(self, agent: Agent[T]) -> AsyncAgent[T]:
@@ -296,30 +296,30 @@ class AsyncAgent(Generic[T]):
         return made
 
     async def fork(self, name: str, *, at: Where | None = None) -> AsyncAgent[T]:
-        """As `Agent.fork`."""
+        """See `Agent.fork`."""
         await self._do(self._agent._forking(name, at))
         return await self._beside(self._agent._on_branch(name))
 
     async def delete_branch(self, name: str) -> Commit:
-        """As `Agent.delete_branch`."""
+        """See `Agent.delete_branch`."""
         return await self._do(branch_operations.deleting_branch(self._working, name))
 
     # -- going back ------------------------------------------------------------------------
 
     async def rollback(self, to: Where, *, cancel_run: bool = False) -> BranchMove:
-        """As `Agent.rollback`."""
+        """See `Agent.rollback`."""
         return await self._do(self._agent._rolling_back(to, cancel_run))
 
     async def adopt(self, branch: str, *, cancel_run: bool = False) -> BranchMove:
-        """As `Agent.adopt`."""
+        """See `Agent.adopt`."""
         return await self._do(self._agent._adopting(branch, cancel_run))
 
     async def undo(self, *, cancel_run: bool = False) -> BranchMove:
-        """As `Agent.undo`."""
+        """See `Agent.undo`."""
         return await self._do(time_travel.undoing(self._working, cancel_run=cancel_run))
 
     async def redo(self, *, cancel_run: bool = False) -> BranchMove:
-        """As `Agent.redo`."""
+        """See `Agent.redo`."""
         return await self._do(time_travel.redoing(self._working, cancel_run=cancel_run))
 
 
@@ -362,7 +362,8 @@ class AsyncEdit(ToEnter, Generic[T]):
         return draft
 
     async def _begin_at_head(self) -> T | None:
-        """The usual case: nobody else has written, and nothing but that is to be read."""
+        """Begins without reading, in the usual case: nobody else has written, and only the head has
+        to be asked for."""
         place, agent = self._block.place, self._agent
         if place is None or not agent._shows_what_is_in_memory:
             return None
@@ -382,5 +383,5 @@ class AsyncEdit(ToEnter, Generic[T]):
 
     @property
     def commit(self) -> Commit | None:
-        """As `Edit.commit`."""
+        """See `Edit.commit`."""
         return self._block.commit

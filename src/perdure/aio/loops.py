@@ -1,4 +1,4 @@
-"""To which event loop a handle belongs, whose turn it is, and reading off the loop."""
+"""The event loop of a handle, turns of its operations, and reading off the loop."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ R = TypeVar("R")
 PAGE = 100
 
 LOOK_S = 1.0
-"""How often a task that waits for its turn looks whether the block that has it is over."""
+"""The interval at which a task that waits for its turn checks whether the holding block is over."""
 
 
 class Home:
@@ -35,7 +35,7 @@ class Home:
         self._loop = asyncio.get_running_loop()
 
     def check(self) -> None:
-        """Raise Conflict where the store was opened on another loop than the one that runs."""
+        """Raises Conflict if the store was opened on another loop than the running one."""
         if asyncio.get_running_loop() is not self._loop:
             raise Conflict(
                 "it was opened on another event loop",
@@ -45,20 +45,20 @@ class Home:
             )
 
     async def call(self, fn: Callable[..., R], /, *args: Any, **kwargs: Any) -> R:
-        """Call what reads, off the loop."""
+        """Calls a reading function, off the loop."""
         self.check()
         return await self.context.in_thread(fn, *args, **kwargs)
 
     async def pages(self, begin: Callable[[], Iterator[E]]) -> AsyncIterator[E]:
-        """What an iterator gives that reads, a page at a time, off the loop."""
+        """Yields the items of an iterator that reads, a page at a time, off the loop."""
         entries = await self.call(begin)
         while page := await self.call(lambda: list(islice(entries, PAGE))):
             for entry in page:
                 yield entry
 
     async def reporting(self, fn: Callable[[Progress], R], progress: Progress | None) -> R:
-        """Call what takes long and says how far it is: on the loop it says so. Cancelled, it stops
-        there."""
+        """Calls a long function that reports its progress; the reports are made on the loop. On
+        cancellation it stops at the next report."""
         if progress is not None:
             function(progress, "progress=")
         self.check()
@@ -88,10 +88,10 @@ class _StoppedError(Exception):
 
 
 class Turn:
-    """Operations of one handle happen one after the other, those of one task inside each other.
+    """Operations of one handle run one after the other, those of one task inside each other.
 
-    Each block that has it is known by its span: where an exception ended one before it gave its
-    hold back, that counts no more (`core.holders`).
+    Each block that has the turn is known by its span: the hold of a block that an exception ended
+    early no longer counts (`system.holders`).
     """
 
     def __init__(self, home: Home, working: WorkingCopy[Any]) -> None:
@@ -102,15 +102,16 @@ class Turn:
         self._holds: list[Span | None] = []
 
     def hold(self, *, inside_edit: bool = False) -> Hold:
-        """For ``async with``. `inside_edit`: it may be in an open edit of the same task."""
+        """Returns a hold for ``async with``. `inside_edit`: it may be in an open edit of the same
+        task."""
         return Hold(self, inside_edit)
 
     async def take(self, span: Span | None, *, inside_edit: bool = False) -> None:
-        """Wait for our turn, for that block. `give_back` ends it.
+        """Waits for the turn, for that block. `give_back` ends it.
 
         Raises:
-            Conflict: this task has an edit open; or another one had for too long, as a block does
-                that waits for a task which wants to edit, too.
+            Conflict: this task has an edit open; or another task had one for too long, for example
+                because its block waits for a task that wants to edit, too.
         """
         self._home.check()
         task = asyncio.current_task()
@@ -142,7 +143,7 @@ class Turn:
         )
 
     def give_back(self, span: Span | None) -> None:
-        """End what the block holds."""
+        """Ends the block's hold."""
         if span in self._holds:
             self._holds.remove(span)
         self._drop_those_over()

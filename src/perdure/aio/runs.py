@@ -1,4 +1,4 @@
-"""The async side of runs: starting them, running them, and looking at them from outside."""
+"""The async side of runs: starting and running them, and their handles."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ T = TypeVar("T")
 
 
 class AsyncOptions:
-    """How runs are to be made; from `AsyncStore.options`."""
+    """Options for making runs; from `AsyncStore.options`."""
 
     def __init__(self, home: Home, runner: Runner, options: Options) -> None:
         self._home = home
@@ -48,7 +48,7 @@ class AsyncOptions:
         *args: P.args,
         **kwargs: P.kwargs,
     ) -> R:
-        """As `AsyncStore.run`."""
+        """See `AsyncStore.run`."""
         self._home.check()
         check_kind(function, is_async=True)
         order = self._options.order(function, agent, args, kwargs, storable=False)
@@ -63,13 +63,13 @@ class AsyncOptions:
         *args: P.args,
         **kwargs: P.kwargs,
     ) -> AsyncRunHandle[Any]:
-        """As `AsyncStore.start`."""
+        """See `AsyncStore.start`."""
         handle = await self._home.call(self._options.start, function, agent, *args, **kwargs)
         return AsyncRunHandle(self._home, self._runner, handle)
 
 
 class AsyncRunHandle(Generic[R]):
-    """One run, seen from outside; its methods do what those of `perdure.RunHandle` do."""
+    """The handle of one run; its methods do what those of `perdure.RunHandle` do."""
 
     def __init__(self, home: Home, runner: Runner, handle: RunHandle[R]) -> None:
         self._home = home
@@ -81,15 +81,15 @@ class AsyncRunHandle(Generic[R]):
         return self._handle.id
 
     async def info(self) -> RunInfo:
-        """As `RunHandle.info`, which asks the store."""
+        """See `RunHandle.info`; asks the store."""
         return await self._home.call(lambda: self._handle.info)
 
     async def status(self) -> RunStatus:
-        """As `RunHandle.status`, which asks the store."""
+        """See `RunHandle.status`; asks the store."""
         return (await self.info()).status
 
     async def result(self, timeout: timedelta | float | None = None) -> R:
-        """As `RunHandle.result`."""
+        """See `RunHandle.result`."""
         loop = asyncio.get_running_loop()
         until = None if timeout is None else loop.time() + seconds(timeout, "timeout=")
         wait = Wait(bell())
@@ -111,54 +111,54 @@ class AsyncRunHandle(Generic[R]):
     async def signal(
         self, name: str, value: Any = None, *, key: str | None = None, by: str = ""
     ) -> bool:
-        """As `RunHandle.signal`."""
+        """See `RunHandle.signal`."""
         return await self._home.call(self._handle.signal, name, value, key=key, by=by)
 
     async def questions(self) -> list[Question]:
-        """As `RunHandle.questions`."""
+        """See `RunHandle.questions`."""
         return await self._home.call(self._handle.questions)
 
     async def answer(
         self, value: Any, *, question: Question | str | None = None, by: str = ""
     ) -> None:
-        """As `RunHandle.answer`."""
+        """See `RunHandle.answer`."""
         await self._home.call(self._handle.answer, value, question=question, by=by)
 
     async def why(self) -> Explanation:
-        """As `RunHandle.why`."""
+        """See `RunHandle.why`."""
         return await self._home.call(self._handle.why)
 
     async def report(self) -> RunReport:
-        """As `RunHandle.report`."""
+        """See `RunHandle.report`."""
         return await self._home.call(self._handle.report)
 
     async def effects(self, *, damaged_too: bool = False) -> list[EffectInfo]:
-        """As `RunHandle.effects`."""
+        """See `RunHandle.effects`."""
         return await self._home.call(self._handle.effects, damaged_too=damaged_too)
 
     async def settle(
         self, call: str, *, done: Any = MISSING, not_done: bool = False, by: str = ""
     ) -> Commit:
-        """As `RunHandle.settle`."""
+        """See `RunHandle.settle`."""
         return await self._home.call(self._handle.settle, call, done=done, not_done=not_done, by=by)
 
     async def cancel(self, why: str = "") -> None:
-        """As `RunHandle.cancel`."""
+        """See `RunHandle.cancel`."""
         await self._home.call(self._handle.cancel, why)
 
     async def fork(
         self, step: str, *, branch: str, effects: Again = "ask", key: str | None = None
     ) -> AsyncRunHandle[R]:
-        """As `RunHandle.fork`."""
+        """See `RunHandle.fork`."""
         forked = await self._home.call(
             self._handle.fork, step, branch=branch, effects=effects, key=key
         )
         return AsyncRunHandle(self._home, self._runner, forked)
 
     async def retry(self, step: str, *, effects: Again = "ask") -> None:
-        """As `RunHandle.retry`."""
+        """See `RunHandle.retry`."""
         await self._home.call(self._handle.retry, step, effects=effects)
 
     async def resume(self) -> None:
-        """As `RunHandle.resume`."""
+        """See `RunHandle.resume`."""
         await self._home.call(self._handle.resume)

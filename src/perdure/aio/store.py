@@ -1,4 +1,4 @@
-"""The async store: opening one, and its agents. What each method does, `perdure.Store` says."""
+"""The async store: opening one, and its agents. Its methods are documented in `perdure.Store`."""
 
 from __future__ import annotations
 
@@ -37,10 +37,11 @@ def open_async(
     create: bool = True,
     lease_ttl: timedelta = LEASE_TTL,
 ) -> Opening:
-    """As `perdure.open`, for coroutines: ``async with perdure.open_async("agents.db") as store:``,
-    or ``store = await perdure.open_async("agents.db")`` and ``await store.close()`` in the end.
+    """Opens a store like `perdure.open`, for coroutines: ``async with
+    perdure.open_async("agents.db") as store:``, or ``store = await
+    perdure.open_async("agents.db")`` with ``await store.close()`` at the end.
 
-    A store opened so belongs to the event loop on which it was.
+    The store belongs to the event loop on which it was opened.
     """
     return Opening(
         partial(
@@ -55,7 +56,7 @@ def open_async(
 
 
 class Opening(ToEnter):
-    """What `open_async` returns: to be awaited, or used in an ``async with``."""
+    """The result of `open_async`: to be awaited, or used in an ``async with``."""
 
     _entered = "store = await perdure.open_async(…)"
 
@@ -106,7 +107,7 @@ class AsyncStore:
         await self.close()
 
     async def close(self) -> None:
-        """As `Store.close`: what is queued is committed first; later calls are refused."""
+        """See `Store.close`: queued commits are made first; later calls are refused."""
         await in_own_thread(self._store.close)
 
     # -- agents ----------------------------------------------------------------------------
@@ -124,7 +125,8 @@ class AsyncStore:
     async def agent(
         self, name: str, schema: Any = None, *, initial: Any = MISSING, branch: str = MAIN
     ) -> AsyncAgent[Any]:
-        """As `Store.agent`; the state is read by then. Where that fails, its use says why."""
+        """See `Store.agent`; the state is read here. If that fails, using the state raises the
+        error."""
         agent = await self._home.call(
             self._store.agent, name, schema, initial=initial, branch=branch
         )
@@ -135,26 +137,26 @@ class AsyncStore:
     async def agents(
         self, prefix: str = "", *, after: str = "", limit: int = 1000
     ) -> list[AgentInfo]:
-        """As `Store.agents`."""
+        """See `Store.agents`."""
         return await self._home.call(self._store.agents, prefix, after=after, limit=limit)
 
     async def find(self, name: str) -> AgentInfo | None:
-        """As `Store.find`."""
+        """See `Store.find`."""
         return await self._home.call(self._store.find, name)
 
     async def delete(self, name: str, *, purge: bool = False) -> None:
-        """As `Store.delete`."""
+        """See `Store.delete`."""
         await self._home.call(self._store.delete, name, purge=purge)
 
     async def agent_of(self, info: AgentInfo, *, branch: str = MAIN) -> AsyncAgent[dict[str, Any]]:
-        """As `Store.agent_of`."""
+        """See `Store.agent_of`."""
         agent = await self._home.call(self._store.agent_of, info, branch=branch)
         made = AsyncAgent(self._home, agent)
         await made.look()
         return made
 
     def export_log(self, info: AgentInfo, *, until: int | None = None) -> AsyncIterator[LogEntry]:
-        """As `Store.export_log`, read in pages."""
+        """See `Store.export_log`; read in pages."""
         return self._home.pages(lambda: self._store.export_log(info, until=until))
 
     async def import_log(
@@ -165,7 +167,7 @@ class AsyncStore:
         progress: Progress | None = None,
         total: int = 0,
     ) -> Verified:
-        """As `Store.import_log`; `entries` are taken on another thread, `progress` is called on the
+        """See `Store.import_log`; `entries` are read on another thread, `progress` is called on the
         event loop."""
         return await self._home.reporting(
             lambda report: self._store.import_log(entries, root=root, progress=report, total=total),
@@ -182,10 +184,9 @@ class AsyncStore:
         *args: P.args,
         **kwargs: P.kwargs,
     ) -> R:
-        """As `Store.run`, for ``async def`` agent functions: they run in this event loop.
+        """See `Store.run`, for ``async def`` agent functions: they run in this event loop.
 
-        A caller that is cancelled leaves the run where it is, as a crash would: asked for again,
-        it goes on.
+        A cancelled caller leaves the run where it is, as a crash would: the next call resumes it.
         """
         return await self.options().run(function, agent, *args, **kwargs)
 
@@ -197,18 +198,18 @@ class AsyncStore:
         *args: P.args,
         **kwargs: P.kwargs,
     ) -> AsyncRunHandle[Any]:
-        """As `Store.start`, for agent functions of either kind."""
+        """See `Store.start`, for agent functions of either kind."""
         return await self.options().start(function, agent, *args, **kwargs)
 
     def options(
         self, *, key: str = MAIN, queue: str = "default", deadline: float | timedelta | None = None
     ) -> AsyncOptions:
-        """As `Store.options`."""
+        """See `Store.options`."""
         options = self._store.options(key=key, queue=queue, deadline=deadline)
         return AsyncOptions(self._home, self._store.runner, options)
 
     async def handle(self, run_id: str) -> AsyncRunHandle[Any]:
-        """As `Store.handle`."""
+        """See `Store.handle`."""
         handle = await self._home.call(self._store.handle, run_id)
         return AsyncRunHandle(self._home, self._store.runner, handle)
 
@@ -222,7 +223,7 @@ class AsyncStore:
         limit: int | None = None,
         newest_first: bool = False,
     ) -> list[RunInfo]:
-        """As `Store.runs`."""
+        """See `Store.runs`."""
         return await self._home.call(
             self._store.runs,
             agent,
@@ -234,27 +235,27 @@ class AsyncStore:
         )
 
     async def alive(self, executor: str) -> bool:
-        """As `Store.alive`."""
+        """See `Store.alive`."""
         return await self._home.call(self._store.alive, executor)
 
     # -- housekeeping ----------------------------------------------------------------------
 
     async def purge(self, name: str | None = None, *, seconds: float | None = None) -> Purged:
-        """As `Store.purge`."""
+        """See `Store.purge`."""
         return await self._home.call(self._store.purge, name, seconds=seconds)
 
     async def shrink(self) -> None:
-        """As `Store.shrink`."""
+        """See `Store.shrink`."""
         await self._home.call(self._store.shrink)
 
     async def check_pages(self) -> None:
-        """As `Store.check_pages`."""
+        """See `Store.check_pages`."""
         await self._home.call(self._store.check_pages)
 
     async def sizes(self, name: str | None = None) -> Sizes:
-        """As `Store.sizes`."""
+        """See `Store.sizes`."""
         return await self._home.call(self._store.sizes, name)
 
     async def flush(self) -> None:
-        """As `Store.flush`."""
+        """See `Store.flush`."""
         await self._home.call(self._store.flush)

@@ -1,4 +1,4 @@
-"""For adapters that often ask for a little of a state: handles whose typed state is not built."""
+"""Handles whose typed state is not built, for adapters that often need a little of a state."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ R = TypeVar("R")
 async def unread(
     store: AsyncStore, name: str, schema: type[T], *, branch: str = MAIN
 ) -> AsyncAgent[T]:
-    """As `AsyncStore.agent`; the state is not read before it is asked for by a method."""
+    """See `AsyncStore.agent`; the state is not read before a method asks for it."""
     return AsyncAgent(
         store._home, await store._home.call(lambda: store._store.agent(name, schema, branch=branch))
     )
 
 
 class Wanted(NamedTuple):
-    """Of the list at `key` of a state, so many of the last items."""
+    """The last items of a list of a state: `items` of the list at `key`."""
 
     key: str
     items: int
@@ -44,11 +44,11 @@ async def first_peek(
     branch: str = MAIN,
     end: Wanted | None = None,
 ) -> tuple[AsyncAgent[T], R]:
-    """As `unread` and `peek` of a store that is opened first: all on one thread, in one go, as
-    going to another thread takes longer than what is done there.
+    """Opens a store, gets an agent like `unread`, and calls `peek`: all on one thread, in one go,
+    because going to another thread takes longer than the work itself.
 
     Raises:
-        As `peek`, and what `open_it` raises.
+        as `peek`, and what `open_it` raises.
     """
 
     def read() -> tuple[Store, Agent[T], R]:
@@ -61,15 +61,15 @@ async def first_peek(
 
 
 async def peek(agent: AsyncAgent[T], fn: Callable[[Plain], R], *, end: Wanted | None = None) -> R:
-    """What `fn` finds in the plain state as it is now, on another thread. It may neither change nor
-    keep what it is given.
+    """Returns what `fn` finds in the plain state as it is now, on another thread. `fn` may neither
+    change nor keep the state.
 
     Args:
-        end: all that `fn` looks at. Where it can be read without the rest, it is, and `fn` is given
-            a state of nothing else; then no state is in memory afterwards.
+        end: the only part that `fn` looks at. If it can be read without the rest, `fn` gets a state
+            of nothing else; then no state is in memory afterwards.
 
     Raises:
-        As `AsyncAgent.refresh`.
+        as `AsyncAgent.refresh`.
     """
     working = agent._working
     async with agent._turn.hold():

@@ -1,4 +1,4 @@
-"""The command line `perdure`: operators' view of a store. It talks to the store only."""
+"""The command line `perdure`: the operators' view of a store. It talks to the store only."""
 
 from __future__ import annotations
 

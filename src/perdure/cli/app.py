@@ -1,4 +1,4 @@
-"""The command `perdure`: its root, and how errors leave it."""
+"""The command `perdure`: its root, and the conversion of errors."""
 
 from __future__ import annotations
 
@@ -68,19 +68,19 @@ class Root(TyperGroup):
             if error.filename is not None:
                 raise _left(ctx, error) from None
             _say_no_more()
-            words = f"what is printed cannot be written: {error.strerror}"
+            words = f"the output cannot be written: {error.strerror}"
             raise _left(ctx, perdure.PerdureError(words)) from None
         except Exception as error:
             raise _left(ctx, error) from None
 
 
 def _say_no_more() -> None:
-    """What is left to be printed would fail once more, when the process ends."""
+    """Drops the remaining output, which would fail again when the process ends."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), terminal.stdout().fileno())
 
 
 def _left(ctx: Any, error: Exception) -> Exception:
-    """What leaves the command for an error that it reported; help that was asked for, as it is."""
+    """Returns what leaves the command for an error that it reported; requested help unchanged."""
     if type(error).__name__ == "NoArgsIsHelpError":
         return error
     as_json = ctx.meta[JSON_ASKED]
@@ -114,7 +114,7 @@ def root(
     store: StoreOption = None,
     as_json: JsonOption = False,
     version: Annotated[
-        bool, typer.Option("--version", is_eager=True, callback=_version, help="Say the version.")
+        bool, typer.Option("--version", is_eager=True, callback=_version, help="Print the version.")
     ] = False,
 ) -> None:
     """Look into a store of agents, go back in their history, and settle what needs a person.
@@ -130,9 +130,9 @@ def root(
 COMMANDS: tuple[tuple[str, Callable[..., Any], str], ...] = (
     ("ls", overview.ls, "List the agents."),
     ("show", overview.show, "One agent at a glance."),
-    ("log", history.log, "What happened, newest first."),
-    ("state", inspecting.state, "The state, now or at any commit."),
-    ("diff", inspecting.diff, "What differs between two states."),
+    ("log", history.log, "Show what happened, newest first."),
+    ("state", inspecting.state, "Show the state, now or at any commit."),
+    ("diff", inspecting.diff, "Show the differences between two states."),
     ("branches", inspecting.branches, "Branches and checkpoints."),
     ("stats", overview.stats, "Sizes and growth."),
     ("fork", moving.fork, "Make a branch at any commit."),
@@ -148,12 +148,12 @@ COMMANDS: tuple[tuple[str, Callable[..., Any], str], ...] = (
     ("cancel", steering.cancel, "End runs."),
     ("resume", steering.resume, "Let runs that need attention be tried again."),
     ("retry", steering.retry, "Set a run back to a step."),
-    ("effects", ledger.effects, "What an agent did to the world."),
-    ("settle", ledger.settle, "Say what became of a tool call in doubt."),
+    ("effects", ledger.effects, "Show what an agent did to the world."),
+    ("settle", ledger.settle, "Settle a tool call in doubt."),
     ("verify", checking.verify, "Prove that no byte of a log changed."),
     ("repair", checking.repair, "Rebuild page checksums, once all logs are proved."),
-    ("trim", trimming.trim, "Remove, for good, what agents did long ago."),
-    ("purge", purging.purge, "Remove, for good, what deleted agents left."),
+    ("trim", trimming.trim, "Permanently remove what agents did long ago."),
+    ("purge", purging.purge, "Permanently remove what deleted agents left."),
     ("export", transfer.export, "Write an agent's history, or a state, to a file."),
     ("import", transfer.import_, "Take in an agent that export wrote."),
     ("replicate", replicas.replicate, "Copy a store, and keep the copy up to date."),

@@ -1,4 +1,4 @@
-"""Runs that a person must look at, and tool calls in doubt: what is wrong, and the way out."""
+"""Runs that a person must look at, and tool calls in doubt: the problem, and the way out."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ ON_RESUME = {
     "probe": "run it again: its probe finds out whether it took effect",
     "fail": "run it again: the call raises InDoubt in the agent function",
 }
-"""What becomes of a call in doubt by its own policy; under "ask" a person settles it."""
+"""The outcome of a call in doubt under its own policy; under "ask" a person settles it."""
 
 
 AGAIN_SAID = "do not; JSON is its result, or the id of the run that was started"
@@ -34,7 +34,7 @@ JSON_SAID = """it did; JSON is its result, e.g. 42, '"receipt"' or '{"id": 7}'""
 
 
 def executor_of(session: Session, run: RunInfo) -> str | None:
-    """The living executor that has the run's branch, if one has."""
+    """Returns the living executor that has the run's branch; None if none has."""
     info = session.store.find(run.agent)
     if info is None or info.no != run.agent_no:
         return None
@@ -42,7 +42,7 @@ def executor_of(session: Session, run: RunInfo) -> str | None:
 
 
 def holder(session: Session, agent: Agent[Any]) -> str | None:
-    """The living executor that has a handle's branch, if one has."""
+    """Returns the living executor that has a handle's branch; None if none has."""
     for branch in agent.branches():
         if branch.name == agent.branch_name and branch.holder:
             return branch.holder if session.store.alive(branch.holder) else None
@@ -55,7 +55,7 @@ def branch_json(session: Session, branch: Branch) -> dict[str, Any]:
 
 
 def run_status(session: Session, run: RunInfo) -> Text:
-    """The status in colour; a run that nobody executes says so."""
+    """Returns the status in colour; a run that nobody executes says so."""
     words = run.status.replace("_", " ")
     if run.status == "pending" and not run.started:
         return text((words, STATUS_STYLES[run.status]), (", not begun", "yellow"))
@@ -66,7 +66,7 @@ def run_status(session: Session, run: RunInfo) -> Text:
 
 
 def why(run: RunInfo, session: Session) -> str:
-    """Why a run ended badly or stands still, on one line; empty if it does not."""
+    """Returns why a run ended badly or stands still, on one line; empty if it does not."""
     if run.status == "waiting":
         return "for " + run.waits
     if run.status not in ("failed", "cancelled", "needs_attention"):
@@ -75,7 +75,8 @@ def why(run: RunInfo, session: Session) -> str:
 
 
 def effect_state(effect: EffectInfo, executor: str | None) -> str:
-    """As the ledger says; a call without an outcome is only in doubt once nobody is at it."""
+    """Returns the state in the ledger; a call without an outcome is only in doubt if nobody is
+    making it."""
     if effect.state == "in doubt" and executor is not None:
         return "under way"
     return effect.state
@@ -97,10 +98,10 @@ def effect_style(state: str) -> str:
 def in_doubt(
     session: Session, runs: Sequence[RunInfo], *, damaged_too: bool = False
 ) -> list[EffectInfo]:
-    """The tool calls of unfinished runs that nobody knows the outcome of.
+    """Returns the tool calls of unfinished runs whose outcome is unknown.
 
     Args:
-        damaged_too: pass over commits that cannot be read, as `RunHandle.effects`.
+        damaged_too: skips commits that cannot be read, as `RunHandle.effects`.
     """
     found: list[EffectInfo] = []
     for run in runs:
@@ -114,8 +115,8 @@ def in_doubt(
 def effects_noting(
     session: Session, run: str, damage: list[Corrupt | UnsupportedFormat]
 ) -> list[EffectInfo]:
-    """A run's tool calls; where commits cannot be read, those that the others tell of, and why goes
-    to `damage`."""
+    """Returns a run's tool calls; if commits cannot be read, those in the other commits, and the
+    error is added to `damage`."""
     handle = session.store.handle(run)
     try:
         return handle.effects()
@@ -125,7 +126,7 @@ def effects_noting(
 
 
 def print_ways_out(console: Screen, session: Session, runs: Sequence[RunInfo]) -> None:
-    """For each run that stands still: why, and what a person can type."""
+    """Prints, for each run that stands still, why, and what a person can type."""
     told = 0
     for run in runs:
         if run.status not in UNFINISHED or executor_of(session, run) is not None:
@@ -133,7 +134,7 @@ def print_ways_out(console: Screen, session: Session, runs: Sequence[RunInfo]) -
         if told == BLOCKS_MAX:
             console.print()
             console.print(
-                text("… and more: ", (session.command("why", "RUN"), "bold"), " says it of each")
+                text("… and more: ", (session.command("why", "RUN"), "bold"), " explains each")
             )
             return
         try:
@@ -145,7 +146,7 @@ def print_ways_out(console: Screen, session: Session, runs: Sequence[RunInfo]) -
 
 
 def _print_way_out(console: Screen, session: Session, run: RunInfo) -> bool:
-    """Returns whether there was something to say."""
+    """Prints the way out of one run; returns True if there was something to say."""
     if run.status == "waiting":
         said = session.store.handle(run.id).why()
         asks = any(call.question for call in said.calls)
@@ -164,7 +165,7 @@ def _print_way_out(console: Screen, session: Session, run: RunInfo) -> bool:
     cancel = session.command("cancel", run.id)
     if run.status == "needs_attention" and not doubts:
         resume = session.command("resume", run.id)
-        console.print(text("  once that is put right: ", (resume, "bold")))
+        console.print(text("  once that is fixed: ", (resume, "bold")))
     if doubts or run.status == "needs_attention":
         console.print(text("  or end the run: ", (cancel, "bold")))
     else:
@@ -178,16 +179,16 @@ def _print_head(console: Screen, run: RunInfo) -> None:
 
 
 def print_explanation(console: Screen, session: Session, said: Explanation) -> None:
-    """Why a run is not moving, and what to do."""
+    """Prints why a run is not moving, and what to do."""
     for line in session.say(said.why).split("\n"):
-        # Expanded, it would be filled with blanks to the console's width, which is no terminal's.
+        # Expanded, it would be padded to the console's width, which is not a terminal's.
         indented = Padding(text(line), (0, 0, 0, 2), expand=False)
         console.print(indented, soft_wrap=not console.is_terminal)
     print_ways(console, session, said.ways)
 
 
 def print_ways(console: Screen, session: Session, ways: Sequence[WayOut]) -> None:
-    """What to do, with commands to paste."""
+    """Prints what to do, with commands to paste."""
     for way in ways:
         words = session.say(way.words)
         if not way.command:
@@ -215,7 +216,7 @@ def _print_doubt(console: Screen, session: Session, run: RunInfo, effect: Effect
         )
     )
     if before:
-        console.print("  say what it gave, or that it is to be made again, under another key:")
+        console.print("  give its result, or have it made again, under another key:")
     elif effect.policy in ON_RESUME:
         console.print(text(f"  {ON_RESUME[effect.policy]}; or settle it yourself:"))
     else:

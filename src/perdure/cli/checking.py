@@ -1,4 +1,5 @@
-"""`verify` proves that logs are whole and every page can be read; `repair` mends checksums."""
+"""The commands `verify`, which proves that logs are whole and every page can be read, and `repair`,
+which restores checksums."""
 
 from __future__ import annotations
 
@@ -33,7 +34,7 @@ def verify(
     ] = None,
     pages: Annotated[bool, typer.Option(help="Read and check every page of the store.")] = True,
     heal: Annotated[
-        bool, typer.Option("--heal", help="Remove snapshots that are damaged; the log has it all.")
+        bool, typer.Option("--heal", help="Remove damaged snapshots; the log has their content.")
     ] = False,
     store: StoreOption = None,
     as_json: JsonOption = False,
@@ -78,11 +79,11 @@ def repair(
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Give the store its page checksums back, after another SQLite moved pages without them.
+    """Restore the store's page checksums, after another SQLite moved pages without them.
 
-    Every log is proved first, those of deleted agents too; if one does not hold, nothing is
-    changed, unless --take-incomplete says to go on. Damaged snapshots are removed: the log has what
-    they held. Nobody else may have the store open.
+    Every log is proved first, those of deleted agents too; if one fails, nothing is changed, unless
+    --take-incomplete says to go on. Damaged snapshots are removed: the log has their content. No
+    other process may have the store open.
     """
     with bar() as progress:
         progress.begin("proving every log, then writing every page")
@@ -110,7 +111,7 @@ def _print_repaired(
     logs = count(sum(bool(one.head) for one in found), "log")
     healed = sum(one.healed for one in found)
     logs += f" proved, {count(healed, 'damaged snapshot')} removed" if healed else " proved"
-    words = f"{logs}, every page written anew with its checksum"
+    words = f"{logs}, every page written again with its checksum"
     console.print(text(("✓ ", "bold green"), words))
     for one in damaged:
         sign = ("? ", "bold yellow") if one.head else ("✗ ", "bold red")
@@ -121,7 +122,7 @@ def _print_repaired(
             command = settings.say(f"`{shell.perdure('verify', one.agent)}`")
             console.print(text(("→ ", "cyan"), f"{command} says how to go back from that"))
     if copy:
-        console.print(text(("→ ", "cyan"), f"the file as it was is kept as {shell.quote(copy)}"))
+        console.print(text(("→ ", "cyan"), f"the old file is kept as {shell.quote(copy)}"))
 
 
 def _check_pages(session: Session, progress: Bar) -> Corrupt | None:
@@ -144,19 +145,19 @@ def _verify(
         return error
 
 
-MORE = "this does not hold either"
+MORE = "these do not hold either"
 VERIFY_ADVICE = re.compile(
     r"(; )?run `perdure verify`(, which [^;]*| to see how far the damage goes)?(, and |; |$)"
 )
 
 
 def _say(session: Session, words: str) -> str:
-    """Who is verifying need not be told to."""
+    """Returns the words without the advice to run `verify`, for somebody who does."""
     return session.say(VERIFY_ADVICE.sub("", words))
 
 
 def _parts(session: Session, error: PerdureError) -> tuple[str, list[str]]:
-    """What is wrong, and what to do about it."""
+    """Returns the problem, and what to do about it."""
     problem, *hints = str(error).split("\n  → ")
     hints = [hint for hint in hints if not hint.startswith(MORE)]  # they are listed
     return problem, [said for hint in hints if (said := _say(session, hint))]
@@ -179,9 +180,9 @@ def _print(
         if isinstance(outcome, Verified):
             what = f"{count(outcome.commits, 'commit')}, {count(outcome.snapshots, 'snapshot')}"
             if outcome.trimmed:
-                what += f"; {outcome.trimmed:,} emptied by retention, in the chain"
+                what += f"; {outcome.trimmed:,} emptied by retention, still in the chain"
             if outcome.healed:
-                what += f"; {count(outcome.healed, 'damaged snapshot')} removed, a cache"
+                what += f"; {count(outcome.healed, 'damaged snapshot')} removed (a cache)"
             if outcome.purged:
                 what += ", purged: only the last commit, the deletion, is left"
             console.print(text(("✓ ", "bold green"), (info.name, "bold"), f"  {what}"))

@@ -1,4 +1,4 @@
-"""Errors as people and scripts get them: one exit code per kind, words or JSON on stderr."""
+"""Errors for people and scripts: one exit code per kind, words or JSON on stderr."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ OK, INTERNAL, USAGE, NOT_FOUND, CONFLICT, CORRUPT, UNAVAILABLE, ATTENTION, SCHEM
 )
 INTERRUPTED, PIPE_CLOSED = 130, 141
 USAGES = (ValueError, ImportError, UnicodeEncodeError)
-"""What the library, or SQLite, raises for an argument that cannot be."""
+"""The errors that the library, or SQLite, raises for an invalid argument."""
 
 CODES: tuple[tuple[type[errors.PerdureError], int], ...] = (
     (errors.NotFound, NOT_FOUND),
@@ -59,7 +59,7 @@ IN_THE_SHELL = {
     HELD: "wait until its run ends; or `perdure cancel` it; or end its process first, one on this "
     "machine that has the store open (`lsof {file}` lists them), then try again; or work on a fork",
 }
-"""How the library's hints are said on a command line."""
+"""The library's hints in the words of the command line."""
 
 
 STORELESS = re.compile("`perdure (?![^`]*--store)")
@@ -74,8 +74,9 @@ def code_of(error: BaseException) -> int:
 
 
 def in_the_shell(words: str, store: str | None, *, shown: bool) -> str:
-    """The library's words so that their commands can be pasted: on this store, if it was `shown`
-    on the command line. A password in its URL is left out: it must then come from elsewhere."""
+    """Returns the library's words with commands that can be pasted: on this store, if it was
+    `shown` on the command line. A password in its URL is left out: it must then come from
+    elsewhere."""
     for library, ours in IN_THE_SHELL.items():
         file = shell.quote((store or "").removeprefix("sqlite:///"))
         words = words.replace(library, ours.replace("{file}", file))
@@ -86,10 +87,10 @@ def in_the_shell(words: str, store: str | None, *, shown: bool) -> str:
 
 
 def report(error: Exception, *, as_json: bool, say: Callable[[str], str]) -> int:
-    """Say on stderr what went wrong; returns the exit code.
+    """Reports an error on stderr; returns the exit code.
 
     Args:
-        say: says hints of the library as this command line needs them.
+        say: converts hints of the library for this command line.
     """
     code = code_of(error)
     if code == INTERNAL and os.environ.get("PERDURE_DEBUG"):
@@ -129,7 +130,7 @@ def _parts(error: Exception) -> tuple[str, str, str]:
         message = getattr(error, "format_message", lambda: str(error))()
         return visible(str(message)), "", ""
     if isinstance(error, UnicodeEncodeError):
-        return f"{error.object!r:.60} is no text: it has bytes that are not UTF-8", "", ""
+        return f"{error.object!r:.60} is not valid text: it has bytes that are not UTF-8", "", ""
     if code_of(error) == USAGE:
         return visible(str(error)), "", ""
     hint = "set PERDURE_DEBUG=1 for the traceback, and report it"
@@ -137,6 +138,6 @@ def _parts(error: Exception) -> tuple[str, str, str]:
 
 
 def asks_for_json(arguments: Sequence[str]) -> bool:
-    """Whether a command line that could not be understood asked for JSON."""
+    """True if a command line that could not be parsed asked for JSON."""
     before = arguments[: arguments.index("--")] if "--" in arguments else arguments
     return "--json" in before

@@ -1,4 +1,4 @@
-"""`log`: an agent's commits, newest first, as people know it from git."""
+"""The command `log`: an agent's commits, newest first, as people know it from git."""
 
 from __future__ import annotations
 
@@ -42,25 +42,27 @@ def log(
             "--number",
             min=0,
             max=NUMBER_MAX,
-            help=f"How many commits; 0: all. Default: {LIMIT} for people, all with --json.",
+            help=f"Number of commits; 0: all. Default: {LIMIT} for people, all with --json.",
         ),
     ] = None,
     oldest_first: Annotated[
         bool, typer.Option("--oldest-first", help="From the beginning; -n counts from there.")
     ] = False,
-    every: Annotated[bool, typer.Option("--all", "-a", help="Commits of all branches.")] = False,
+    every: Annotated[
+        bool, typer.Option("--all", "-a", help="Show commits of all branches.")
+    ] = False,
     patch: Annotated[
-        bool, typer.Option("-p", "--patch", help="Every change whole, with ids and executors.")
+        bool,
+        typer.Option("-p", "--patch", help="Show every change in full, with ids and executors."),
     ] = False,
     branch: BranchOption = "main",
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """The commits of a branch, newest first: when, why, and what each changed.
+    """Show the commits of a branch, newest first: when, why, and what each changed.
 
-    Commits that were rolled back from are in it: it says what happened. The log of a deleted
-    agent is read with --all. Of a commit that is damaged it shows what can be had, and the exit
-    code says so.
+    Rolled-back commits are included: the log is history. --all shows the log of a deleted agent. A
+    damaged commit is shown as far as it can be read, and the exit code says so.
     """
     with opened(ctx) as session:
         info = session.find(agent, deleted_too=every)
@@ -91,7 +93,7 @@ def log(
 def _noting(
     commits: Iterable[Commit], agent: Agent[Any], damage: list[Unreadable]
 ) -> Iterator[Commit]:
-    """The commits as they come; why the first that is damaged cannot be read goes to `damage`."""
+    """Yields the commits as they come; the error of the first damaged one is added to `damage`."""
     for commit in commits:
         if commit.damaged and not damage:
             try:
@@ -102,7 +104,8 @@ def _noting(
 
 
 def _told(commits: Iterable[Commit], printer: _Printer, *, reverse: bool) -> Iterator[Commit]:
-    """The commits as they come, their changes told chunk by chunk, each from its oldest."""
+    """Yields the commits as they come; their changes are printed chunk by chunk, each from its
+    oldest."""
     source = iter(commits)
     while chunk := list(islice(source, CHUNK)):
         for commit in reversed(chunk) if reverse else chunk:

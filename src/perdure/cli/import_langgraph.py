@@ -1,4 +1,5 @@
-"""`import-langgraph`: threads of LangGraph's own checkpointer come over, each state compared."""
+"""The command `import-langgraph`: threads of LangGraph's own checkpointer come over, each state
+compared."""
 
 from __future__ import annotations
 
@@ -41,9 +42,7 @@ def import_langgraph(
     ],
     thread: Annotated[
         list[str] | None,
-        typer.Option(
-            "--thread", "-t", metavar="ID", help="Only this one; may be said several times."
-        ),
+        typer.Option("--thread", "-t", metavar="ID", help="Only this thread; may be repeated."),
     ] = None,
     types: Annotated[
         list[str] | None,
@@ -56,23 +55,23 @@ def import_langgraph(
         ),
     ] = None,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Look at everything, and write nothing.")
+        bool, typer.Option("--dry-run", help="Check everything, and write nothing.")
     ] = False,
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Bring the threads of LangGraph's own savers over, with their whole history.
+    """Import the threads of LangGraph's own savers, with their whole history.
 
     Each checkpoint of every namespace comes with its metadata, parent and pending writes; forks
-    become branches. Then each is read back, and compared with what LangGraph's own saver gives for
-    it. A thread comes over whole, or is left and named, and the exit code is 1.
+    become branches. Then each is read back, and compared with what LangGraph's own saver returns. A
+    thread comes over completely, or is left and named, and the exit code is 1.
 
-    SOURCE is only read, each thread as of one moment; it may be in use. Killed in the middle, the
-    same command goes on; what is there already and equal is skipped. The store is made if it is not
-    there.
+    SOURCE is only read, each thread as of one moment; it may be in use. If the command is killed,
+    run it again: it continues, and skips what is there already and equal. The store is made if it
+    is not there.
 
-    Nothing that only the data names is imported: classes of yours are named with --type, and given
-    to PerdureSaver(…, types=[…]) later.
+    Code that only the data names is never imported: name your classes with --type, and pass them to
+    PerdureSaver(…, types=[…]) later.
     """
     settings = ctx.ensure_object(Settings)
     library = _library()
@@ -137,9 +136,9 @@ def _mover(library: Any, source: Any, types: dict[str, type]) -> Mover:
 
 @contextmanager
 def _store(url: str, *, make: bool) -> Iterator[Store | None]:
-    """The store, without an fsync for each commit: a thread is durable when it is reported, and
-    one that was cut short by a power loss is taken up again. None: not there, and not to be made.
-    """
+    """Opens the store, without an fsync for each commit: a thread is durable when it is reported,
+    and one that a power loss interrupted is resumed. None if it is not there, and not to be
+    made."""
     try:
         store = perdure.open(url, durability="os", create=make)
     except (ValueError, ImportError) as error:
@@ -152,8 +151,8 @@ def _store(url: str, *, make: bool) -> Iterator[Store | None]:
 
 
 def _bytes_of(url: str) -> int:
-    """What the store takes in files; 0: it is not there. Opened for it, so that what the last one
-    left in its WAL does not count twice."""
+    """Returns the size of the store's files; 0 if it is not there. It is opened for this, so that
+    pages that the last process left in the WAL do not count twice."""
     with _store(url, make=False) as store:
         return 0 if store is None else store.sizes().file_bytes
 
@@ -165,7 +164,7 @@ def _shown(url: str) -> str:
 
 
 def _types(named: Sequence[str]) -> dict[str, type]:
-    """The user's classes, by the names under which their values were written."""
+    """Returns the user's classes, by the names under which their values were written."""
     found: dict[str, type] = {}
     for words in named:
         name, _, place = words.rpartition("=")
@@ -180,7 +179,7 @@ def _types(named: Sequence[str]) -> dict[str, type]:
 
 
 def _module(name: str, words: str) -> Any:
-    """A module that the user names, looked for in the current directory, too."""
+    """Imports a module that the user names; the current directory is searched, too."""
     here = os.getcwd()
     if here not in sys.path:
         sys.path.insert(0, here)
@@ -196,8 +195,8 @@ def _module(name: str, words: str) -> Any:
 
 
 class _Report:
-    """Follows the threads as they come over. A person at a terminal sees a bar, then a table; all
-    others a line for each thread, when it is over."""
+    """Reports the threads as they come over. A person at a terminal sees a bar, then a table;
+    others get a line for each finished thread."""
 
     def __init__(self, threads: Sequence[SourceThread], *, dry: bool, quiet: bool) -> None:
         self.threads = threads
@@ -254,12 +253,12 @@ class _Report:
             text(
                 ("interrupted: ", "bold yellow"),
                 f"{over} of {count(len(self.threads), 'thread')} came over and were compared; "
-                "the same command goes on from here",
+                "the same command continues from here",
             )
         )
 
     def end(self, source: str, store: str, before: int, after: int) -> None:
-        """The table, what was left and why, and the sizes."""
+        """Prints the table, what was left and why, and the sizes."""
         console = stdout_console()
         if self._bar and self.done:
             console.print(self._table())
@@ -337,7 +336,7 @@ def _print_left(moved: Moved) -> None:
 
 
 def _print_left_out(done: Sequence[Moved]) -> None:
-    """What no saver of ours shows, or none of LangGraph's does."""
+    """Prints what no saver of ours shows, or none of LangGraph's does."""
     console = stderr_console()
     secrets = sorted(set[str]().union(*(moved.secrets for moved in done)))
     if secrets:

@@ -1,4 +1,4 @@
-"""`state`, `diff` and `branches`: what an agent knew, and what differs."""
+"""The commands `state`, `diff` and `branches`: what an agent knew, and what differs."""
 
 from __future__ import annotations
 
@@ -33,7 +33,8 @@ def state(
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """The state at a commit, as it was written, as JSON; with --json also where and when it was."""
+    """Print the state at a commit, as it was written, as JSON; with --json also its place and
+    time."""
     with opened(ctx) as session:
         handle = session.agent(agent, branch)
         past = handle.at(branch if at is None else where(handle, at))
@@ -70,12 +71,13 @@ def diff(
     b: Annotated[
         str | None, typer.Argument(metavar="B", help="As A; default: the branch's head.")
     ] = None,
-    whole: Annotated[bool, typer.Option("--whole", "-p", help="Values at full length.")] = False,
+    whole: Annotated[bool, typer.Option("--whole", "-p", help="Show values in full.")] = False,
     branch: BranchOption = "main",
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """What differs between two states, path by path. It exits with 0 whether or not they differ."""
+    """Show the differences between two states, path by path. The exit code is 0 whether or not they
+    differ."""
     with opened(ctx) as session:
         handle = session.agent(agent, branch)
         old = where(handle, a)
@@ -97,11 +99,11 @@ def diff(
 def branches(
     ctx: typer.Context,
     agent: AgentArgument,
-    every: Annotated[bool, typer.Option("--all", "-a", help="Deleted ones, too.")] = False,
+    every: Annotated[bool, typer.Option("--all", "-a", help="Include deleted ones.")] = False,
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """The agent's branches, and its checkpoints."""
+    """List the agent's branches and checkpoints."""
     with opened(ctx) as session:
         handle = session.agent(agent)
         found = [branch for branch in handle.branches() if every or not branch.deleted]

@@ -1,4 +1,5 @@
-"""`effects`, `settle`: what runs did to the world, and what became of calls in doubt."""
+"""The commands `effects` and `settle`: what runs did to the world, and the outcomes of calls in
+doubt."""
 
 from __future__ import annotations
 
@@ -39,7 +40,7 @@ PREVIEW_MIN = 24
 RESULT_WIDTH = 32
 GAP = 2
 WholeOption = Annotated[
-    bool, typer.Option("--whole", "-p", help="Arguments and results at full length.")
+    bool, typer.Option("--whole", "-p", help="Show arguments and results in full.")
 ]
 
 
@@ -87,17 +88,17 @@ def effects(
             "--number",
             min=0,
             max=NUMBER_MAX,
-            help=f"How many of the newest; 0: all. Default: {LIMIT} for people, all with --json.",
+            help=f"Number of the newest calls; 0: all. Default: {LIMIT} for people, all with "
+            "--json.",
         ),
     ] = None,
     whole: WholeOption = False,
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """What an agent did to the world: the tool calls of all its runs, and what came of each.
+    """Show what an agent did to the world: the tool calls of all its runs, with their outcomes.
 
-    Of commits that are damaged or missing nobody knows what they said of calls; the exit code says
-    so.
+    The calls in damaged or missing commits are unknown; the exit code says so.
     """
     with opened(ctx) as session:
         session.find(agent, deleted_too=True)
@@ -123,7 +124,7 @@ def effects(
 
 
 def _lost_beginning(session: Session, agent: str) -> list[Unreadable]:
-    """Why the first commit cannot be read: what was done in what is missing is in no list."""
+    """Returns why the first commit cannot be read: calls in missing commits are in no list."""
     try:
         session.agent(agent, deleted_too=True).commit(1)
     except NotFound:  # purged, and on purpose
@@ -139,7 +140,7 @@ def _lost_beginning(session: Session, agent: str) -> list[Unreadable]:
 def settle(
     ctx: typer.Context,
     agent: AgentArgument,
-    call: Annotated[str, typer.Argument(metavar="CALL", help="The call in doubt, as refund#1.")],
+    call: Annotated[str, typer.Argument(metavar="CALL", help="The call in doubt, e.g. refund#1.")],
     done: Annotated[
         str | None,
         typer.Option("--done", metavar="JSON", help="It took effect; JSON is its result."),
@@ -148,20 +149,21 @@ def settle(
         bool, typer.Option("--not-done", help="It did not take effect: it will be called again.")
     ] = False,
     run: Annotated[
-        str | None, typer.Option("--run", metavar="RUN", help="Which run, if several have it.")
+        str | None,
+        typer.Option("--run", metavar="RUN", help="The run, if several have such a call."),
     ] = None,
     by: Annotated[
-        str | None, typer.Option("--by", metavar="WHO", help="Who says so; default: your login.")
+        str | None, typer.Option("--by", metavar="WHO", help="Who settles it; default: your login.")
     ] = None,
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Say what became of a tool call in doubt. The run goes on when its program runs it again.
+    """Settle a tool call in doubt. The run resumes when its program runs it again.
 
-    What was said wrong may be said again, until the run went on with it.
+    A wrong answer may be corrected until the run has resumed with it.
     """
     if (done is None) != not_done:
-        raise UsageError("say what became of it: either --done JSON, or --not-done")
+        raise UsageError("say what happened: either --done JSON, or --not-done")
     result = value_of("--done", done) if done is not None else None
     with opened(ctx) as session:
         info = _run_in_doubt(session, agent, call, run)
@@ -182,17 +184,17 @@ def settle(
             became = f"took effect, with the result {full(result)}"
         console.print(text((call, "bold"), f" of run {info.id} {became}"))
         if info.status in UNFINISHED:
-            words = "the run goes on when its program runs it again; until then, settle may correct"
+            words = "the run resumes when its program runs it again; until then, settle may correct"
             console.print(text((f"{words} this", "dim")))
 
 
 def _run_in_doubt(session: Session, agent: str, call: str, run: str | None) -> RunInfo:
-    """The one run of an agent that has this call in doubt, or settled by a person: an unfinished
-    one, or else one that has ended, of which only the ledger learns what became of the call.
+    """Returns the one run of an agent that has this call in doubt, or settled by a person: an
+    unfinished one, or else one that has ended, where only the ledger changes.
 
     Raises:
-        NotFound: none has; naming what is in doubt.
-        Conflict: several have it, and `run` does not choose; or a living executor is at it.
+        NotFound: no run has it; the error names what is in doubt.
+        Conflict: several have it, and `run` does not choose; or a living executor is making it.
     """
     info = session.find(agent)
     if run is not None:
@@ -221,10 +223,10 @@ def _run_in_doubt(session: Session, agent: str, call: str, run: str | None) -> R
 def _with_call(
     session: Session, runs: list[RunInfo], call: str, *, settled_too: bool = True
 ) -> list[RunInfo]:
-    """Those that have it in doubt, or else settled by a person.
+    """Returns those that have it in doubt, or else settled by a person.
 
     Raises:
-        Conflict: a living executor is at it.
+        Conflict: a living executor is making it.
     """
     found: list[RunInfo] = []
     settled: list[RunInfo] = []
@@ -234,7 +236,7 @@ def _with_call(
         if any(effect.open for effect in calls):
             if (executor := _at_it(session, one)) is not None:
                 raise Conflict(
-                    f"call {call!r} is under way: executor {executor} is at it",
+                    f"call {call!r} is under way: executor {executor} is making it",
                     target=f"run {one.id}",
                     hint=HELD,
                 )
@@ -245,7 +247,7 @@ def _with_call(
 
 
 def _at_it(session: Session, run: RunInfo) -> str | None:
-    """The living executor whose calls are under way."""
+    """Returns the living executor whose calls are under way; None if there is none."""
     return executor_of(session, run) if run.status in UNFINISHED else None
 
 

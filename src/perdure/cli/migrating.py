@@ -1,4 +1,4 @@
-"""`migrate`: agents move to another store while they run."""
+"""The command `migrate`: moves agents to another store while they run."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ def migrate(
 ) -> None:
     """Move all agents of SRC to DST, with every commit id as it was, while they run.
 
-    What they have is copied first. Then each agent has a pause, usually far under a second, in
-    which neither store takes its commits; its inbox comes along, and what is still sent to it at
-    SRC until the end is sent on. In the end SRC is closed: it can be read, and whoever writes to
-    it is told where it went. Start workers on DST when you start this; end those on SRC when it
-    is through. A tool call that was under way on SRC is in doubt on DST, as after a crash.
+    Their data is copied first. Then each agent has a pause, usually far under a second, in which
+    neither store takes its commits; its inbox comes along, and later messages to it at SRC are
+    forwarded. In the end SRC is closed: it can be read, and writers are told where it went. Start
+    workers on DST when you start this; end those on SRC when it is finished. A tool call that was
+    under way on SRC is in doubt on DST, as after a crash.
 
-    It may be killed at any moment: run it again, and it goes on where it was. An agent that DST
-    cannot take whole stays at SRC, and is named; --take-incomplete moves it as far as it goes.
+    It may be killed at any moment: run it again, and it continues. An agent that DST cannot take
+    completely stays at SRC, and is named; --take-incomplete moves it as far as it goes.
     """
     copied = 0
     arrived: list[Moved] = []

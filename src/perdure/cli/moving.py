@@ -1,4 +1,5 @@
-"""`fork`, `checkpoint`, `undo`, `redo`, `rollback`: going back and trying another way."""
+"""The commands `fork`, `checkpoint`, `undo`, `redo` and `rollback`: going back and trying another
+way."""
 
 from __future__ import annotations
 
@@ -33,7 +34,7 @@ from perdure.types import BranchMove
 def fork(
     ctx: typer.Context,
     agent: AgentArgument,
-    name: Annotated[str, typer.Argument(metavar="NAME", help="Of the new branch.")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="The new branch's name.")],
     at: Annotated[
         str | None, typer.Option("--at", metavar="WHERE", help=f"{WHERE_HELP}; default: the head.")
     ] = None,
@@ -61,10 +62,10 @@ def fork(
 def checkpoint(
     ctx: typer.Context,
     agent: AgentArgument,
-    name: Annotated[str, typer.Argument(metavar="NAME", help="Of the recovery point.")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="The recovery point's name.")],
     dependency: Annotated[
         list[str] | None,
-        typer.Option("--dependency", metavar="DIST", help="Keep this distribution's version."),
+        typer.Option("--dependency", metavar="DIST", help="Record this distribution's version."),
     ] = None,
     branch: BranchOption = "main",
     store: StoreOption = None,
@@ -136,7 +137,7 @@ def rollback(
 
 
 def _moved(session: Session, agent: Agent[Any], move: Callable[[], BranchMove]) -> BranchMove:
-    """Move the head; a run in the way can only be ended once no living executor has it."""
+    """Moves the head; a run in the way can only be ended if no living executor has it."""
     try:
         return at_the_head(move)
     except Conflict as error:

@@ -1,4 +1,5 @@
-"""What people name and type for runs: a run, several by a filter, a length of time, a value."""
+"""Names and values that people type for runs: a run, several by a filter, a length of time, a
+value."""
 
 from __future__ import annotations
 
@@ -33,8 +34,8 @@ RunArgument = Annotated[
     str,
     typer.Argument(
         metavar="RUN",
-        help="Its id, as `runs` says it; or an agent's name, if its run "
-        "is the only one that can be meant.",
+        help="Its id, as `runs` shows it; or an agent's name, if only one "
+        "of its runs can be meant.",
     ),
 ]
 RunsArgument = Annotated[
@@ -42,40 +43,42 @@ RunsArgument = Annotated[
     typer.Argument(metavar="RUN", help="Ids, or names of agents with one unfinished run."),
 ]
 AllOption = Annotated[
-    bool, typer.Option("--all", help="All that the filters let through, instead of RUN.")
+    bool, typer.Option("--all", help="All runs that match the filters, instead of RUN.")
 ]
 YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do it without asking.")]
 ByOption = Annotated[
-    str | None, typer.Option("--by", metavar="WHO", help="Who says so; default: your login.")
+    str | None, typer.Option("--by", metavar="WHO", help="Your name; default: your login.")
 ]
 AgentOption = Annotated[
-    str | None, typer.Option("--agent", "-a", metavar="AGENT", help="Only of this agent.")
+    str | None, typer.Option("--agent", "-a", metavar="AGENT", help="Only runs of this agent.")
 ]
 StatusOption = Annotated[
     list[str] | None,
     typer.Option(
         "--status",
         metavar="STATUS",
-        help=f"Only with this one of {', '.join(STATUSES)}; may be repeated.",
+        help=f"Only runs with one of {', '.join(STATUSES)}; may be repeated.",
     ),
 ]
 FunctionOption = Annotated[
-    str | None, typer.Option("--function", "-f", metavar="NAME", help="Only of this function.")
+    str | None, typer.Option("--function", "-f", metavar="NAME", help="Only runs of this function.")
 ]
 QueueOption = Annotated[
-    str | None, typer.Option("--queue", "-q", metavar="NAME", help="Only in this queue.")
+    str | None, typer.Option("--queue", "-q", metavar="NAME", help="Only runs in this queue.")
 ]
 OlderOption = Annotated[
     str | None,
-    typer.Option("--older", metavar="AGE", help="Only begun longer ago, e.g. 90s, 15m, 2h, 7d."),
+    typer.Option(
+        "--older", metavar="AGE", help="Only runs that began longer ago, e.g. 90s, 15m, 2h, 7d."
+    ),
 ]
 NewerOption = Annotated[
-    str | None, typer.Option("--newer", metavar="AGE", help="Only begun not so long ago.")
+    str | None, typer.Option("--newer", metavar="AGE", help="Only runs that began more recently.")
 ]
 
 
 class Filter(Struct, frozen=True):
-    """Which runs are meant."""
+    """A filter for runs."""
 
     agent: str | None = None
     status: tuple[str, ...] = ()
@@ -97,10 +100,10 @@ class Filter(Struct, frozen=True):
         *,
         unfinished: bool = False,
     ) -> Filter:
-        """From the options.
+        """Returns the filter that the options describe.
 
         Raises:
-            UsageError: no such status, or no length of time.
+            UsageError: an unknown status, or not a length of time.
         """
         said = tuple(one.replace("-", "_").replace(" ", "_").lower() for one in status or ())
         for one in said:
@@ -114,11 +117,11 @@ class Filter(Struct, frozen=True):
 
     @property
     def narrow(self) -> bool:
-        """Whether it leaves anything out."""
+        """True if it leaves anything out."""
         return self != Filter()
 
     def find(self, session: Session, *, limit: int = 0) -> list[RunInfo]:
-        """The newest that are meant, oldest first; 0: all.
+        """Returns the newest matching runs, oldest first; 0: all.
 
         Raises:
             NotFound: there is no such agent.
@@ -147,10 +150,11 @@ class Filter(Struct, frozen=True):
 
 
 def age(option: str, words: str | None) -> timedelta | None:
-    """A length of time: ``90s``, ``15m``, ``2h``, ``7d``, ``1w``, or several of them, ``1h30m``.
+    """Returns a length of time: ``90s``, ``15m``, ``2h``, ``7d``, ``1w``, or several of them,
+    ``1h30m``.
 
     Raises:
-        UsageError: it is none.
+        UsageError: it is not one.
     """
     if words is None:
         return None
@@ -172,11 +176,12 @@ def age(option: str, words: str | None) -> timedelta | None:
 
 
 def find_run(session: Session, name: str) -> RunInfo:
-    """The run of an id; or of an agent's name, where it has one unfinished run, or one at all.
+    """Returns the run of an id; or of an agent's name, if it has one unfinished run, or only one at
+    all.
 
     Raises:
-        NotFound: with ids that are like it.
-        Conflict: an agent's name, and several runs that can be meant.
+        NotFound: there is none; the error names similar ids.
+        Conflict: the agent has several runs that can be meant.
     """
     try:
         return session.store.handle(name).info
@@ -202,7 +207,7 @@ def find_run(session: Session, name: str) -> RunInfo:
 
 
 def begun(run: RunInfo, *, short: bool = False) -> str:
-    """When it began, or was asked for; empty where a store of old does not say."""
+    """Returns when it began, or was requested; empty if an old store does not say."""
     if not run.started_at:
         return ""
     at = from_micros(run.started_at)
@@ -220,17 +225,17 @@ YES, NO = ("yes", "y"), ("no", "n")
 
 
 def value_of(what: str, words: str) -> Any:
-    """A value as a person types it: JSON; or words that can be nothing but text.
+    """Returns a value as a person types it: JSON; or words that can only be text.
 
     Raises:
-        UsageError: neither.
+        UsageError: it is neither.
     """
     try:
         held = json.loads(words)
     except (ValueError, RecursionError) as error:
         if words in PLACEHOLDERS:
             raise UsageError(
-                f"{what}: put the value itself in the place of {words}, e.g. 5, '\"text\"' or null"
+                f"{what}: replace {words} by the value itself, e.g. 5, '\"text\"' or null"
             ) from error
         if WORDS.fullmatch(words) and words.lower() not in MISLEADING:
             return words
@@ -245,8 +250,8 @@ def value_of(what: str, words: str) -> Any:
 
 
 def answer_of(question: Question, words: str) -> Any:
-    """An answer as a person types it, by the type that is asked for: yes and no where that is
-    true or false, and where it is text, text as it is."""
+    """Returns an answer as a person types it, by the requested type: yes and no for a boolean, and
+    text as it is."""
     kind = question.schema.get("type")
     if kind == "boolean" and words.lower() in (*YES, *NO):
         return words.lower() in YES

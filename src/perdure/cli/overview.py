@@ -1,4 +1,5 @@
-"""`ls`, `show` and `stats`: what there is, how it is, and how big."""
+"""The commands `ls`, `show` and `stats`: which agents there are, their condition, and their
+sizes."""
 
 from __future__ import annotations
 
@@ -40,7 +41,9 @@ RUNS_SHOWN = 10
 
 def ls(
     ctx: typer.Context,
-    prefix: Annotated[str, typer.Argument(metavar="PREFIX", help="How the names begin.")] = "",
+    prefix: Annotated[
+        str, typer.Argument(metavar="PREFIX", help="The beginning of the names.")
+    ] = "",
     number: Annotated[
         int | None,
         typer.Option(
@@ -48,7 +51,7 @@ def ls(
             "--number",
             min=0,
             max=NUMBER_MAX,
-            help=f"How many agents; 0: all. Default: {LIMIT} for people, all with --json.",
+            help=f"Number of agents; 0: all. Default: {LIMIT} for people, all with --json.",
         ),
     ] = None,
     store: StoreOption = None,
@@ -96,7 +99,8 @@ def ls(
 
 
 def _last(session: Session, info: AgentInfo, damage: list[Unreadable]) -> Commit | Unreadable:
-    """An agent's last commit, or why it cannot be read, which is noted in `damage`."""
+    """Returns an agent's last commit, or the error why it cannot be read, which is added to
+    `damage`."""
     try:
         return session.store.agent_of(info).commit(info.seq)
     except (Corrupt, UnsupportedFormat) as error:
@@ -105,7 +109,8 @@ def _last(session: Session, info: AgentInfo, damage: list[Unreadable]) -> Commit
 
 
 def tell_of(session: Session, damage: list[Unreadable]) -> None:
-    """After the list: what is wrong with the first that is damaged, and its exit code."""
+    """Reports, after the list, what is wrong with the first damaged agent, and exits with its
+    code."""
     if damage:
         flush()
         raise typer.Exit(report(damage[0], as_json=session.json, say=session.say))
@@ -117,7 +122,7 @@ def _cut(words: Text, limit: int = 40) -> Text:
 
 
 def _statuses(session: Session, runs: list[RunInfo]) -> Text:
-    """How many of an agent's runs there are of each status; one that stands still says so."""
+    """Returns the numbers of an agent's runs by status; one that stands still says so."""
     numbers: dict[tuple[str, str], int] = {}
     for run in runs:
         words, style = run.status.replace("_", " "), STATUS_STYLES[run.status]
@@ -187,7 +192,7 @@ def show(
 
 
 def heads_of(agent: Agent[Any]) -> dict[int, list[str]]:
-    """The names that stand at each commit."""
+    """Returns the names that are at each commit."""
     heads: dict[int, list[str]] = {}
     for branch in agent.branches():
         if not branch.deleted:
@@ -290,7 +295,7 @@ def stats(
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Sizes and growth, per agent and in all. Snapshots share their leaves, so the store's own
+    """Show sizes and growth, per agent and in total. Snapshots share their leaves, so the store's
     sum can be less than that of its agents."""
     with opened(ctx) as session:
         infos = [session.find(agent)] if agent is not None else list(session.all_agents())
@@ -313,8 +318,8 @@ def stats(
 
 
 def _measure(session: Session, info: AgentInfo, damage: list[Unreadable]) -> dict[str, Any]:
-    """An agent's sizes, and how it grows; of one that cannot be read the sizes, and why, which is
-    noted in `damage`."""
+    """Returns an agent's sizes and growth; for one that cannot be read the sizes, and the error is
+    added to `damage`."""
     sizes = session.store.sizes(info.name)
     log = sizes.header_bytes + sizes.payload_bytes
     measured = {

@@ -1,6 +1,6 @@
-"""States and commits as JSON, and values back from it.
+"""States and commits as JSON, and values read back from it.
 
-What JSON has not is written as an object with one key that starts with ``$``; see `TAGS_HELP`.
+Values that JSON lacks are written as objects with one key that starts with ``$``; see `TAGS_HELP`.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ _READERS: dict[str, Callable[[Any], Any]] = {
 
 
 def _zoned(value: dt.datetime | dt.time) -> str:
-    """ISO 8601, with the zone's name behind it as RFC 9557 writes it, where it has one."""
+    """Returns ISO 8601, with the zone's name appended as in RFC 9557, if it has one."""
     key = None if value.tzinfo is None else zones.key_of(value.tzinfo)
     zone = "" if key is None else f"[{key}]"
     return zones.wall_clock(value) + zone + ("[fold=1]" if value.fold else "")
@@ -87,14 +87,14 @@ def _read_zoned(kind: Any, words: str) -> Any:
 
 
 def _text(held: Any) -> str:
-    """A number would have lost what the tag is there to keep: 1.10 is 1.1."""
+    """Returns a text. A number would have lost what the tag keeps: 1.10 is 1.1."""
     if type(held) is not str:
         raise TypeError("not a text")
     return held
 
 
 def to_json(value: Any) -> Any:
-    """A plain value as what `json` can write without loss."""
+    """Returns a plain value in the form that `json` can write without loss."""
     kind = type(value)
     if kind is dict:
         tag_like = len(value) == 1 and next(iter(value), "") in _READERS
@@ -112,10 +112,10 @@ def to_json(value: Any) -> Any:
 
 
 def from_json(value: Any) -> Any:
-    """The plain value of what `to_json` gave.
+    """Returns the plain value of a result of `to_json`.
 
     Raises:
-        ValueError: a tag with something that it cannot hold.
+        ValueError: a tag holds something invalid.
     """
     if type(value) is list:
         return [from_json(item) for item in value]
@@ -132,7 +132,7 @@ def from_json(value: Any) -> Any:
 
 
 def dumps(value: Any, *, indent: int | None = None) -> str:
-    """JSON text: readable where stdout can show it, escaped where not."""
+    """Returns JSON text: readable where stdout can show it, escaped where not."""
     made = json.dumps(value, ensure_ascii=False, allow_nan=False, indent=indent)
     encoding = getattr(terminal.stdout(), "encoding", None) or "utf-8"
     try:
@@ -143,24 +143,25 @@ def dumps(value: Any, *, indent: int | None = None) -> str:
 
 
 def _escaped(character: str) -> str:
-    """JSON escapes control characters itself, but not the upper ones, nor marks of direction."""
+    """Returns a character escaped: JSON itself escapes neither upper control characters, nor marks
+    of direction."""
     if character.isprintable() or character == "\n":
         return character
     return json.dumps(character)[1:-1]
 
 
 def ascii_dumps(value: Any) -> str:
-    """JSON text on one line, for files: the same bytes whatever terminal or locale there is."""
+    """Returns JSON text on one line, for files: the same bytes whatever the terminal or locale."""
     return json.dumps(value, allow_nan=False)
 
 
 def put(value: Any) -> None:
-    """One JSON document on stdout."""
+    """Prints one JSON document on stdout."""
     terminal.put(dumps(value))
 
 
 def put_all(values: Iterable[Any]) -> None:
-    """A JSON array on stdout, an element a line, written as they come."""
+    """Prints a JSON array on stdout, one element a line, as they come."""
     separator = "[\n"
     for value in values:
         terminal.put(separator + dumps(value), end="")
@@ -173,7 +174,7 @@ def time_json(at: dt.datetime) -> str:
 
 
 def of(thing: Struct) -> dict[str, Any]:
-    """Flat data of the library as a JSON object, empty fields and all."""
+    """Returns flat data of the library as a JSON object, empty fields included."""
     return {name: _field(getattr(thing, name)) for name in thing.__struct_fields__}
 
 

@@ -1,10 +1,10 @@
 """The portable file: a log as JSON Lines, complete or refused.
 
 A header line, one line per commit, a footer. The commits' stored bytes are in base64, so that ids
-stay as they are; what stands beside them is for readers (and for `jq`), and only `asked` and
-`orders` of it are read back (by `perdure.transfer.portable_file`). The footer has the count, the
-root, and the SHA-256 of all lines before it: a file that was cut off or changed on its way is
-refused before anything is written.
+stay as they are; the fields beside them are for readers (and for `jq`), and only `asked` and
+`orders` are read back (by `perdure.transfer.portable_file`). The footer has the count, the root,
+and the SHA-256 of all lines before it: a file that was cut off or changed on its way is refused
+before anything is written.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def write_log(
     *,
     progress: Callable[[int, int], None],
 ) -> dict[str, Any]:
-    """Write the file; returns the count and the root that its footer has."""
+    """Writes the file; returns the count and the root in its footer."""
     digest = sha256()
 
     def put(line: dict[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""Progress bars: on stderr, only for a person who is looking, and only where it takes a while."""
+"""Progress bars: on stderr, only for a person who is looking, and only for long work."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from perdure.cli.terminal import attended, stderr_console, text
 
 
 class Bar:
-    """Steps done of steps in all; draws nothing where nobody looks."""
+    """Progress in steps; draws nothing if nobody looks."""
 
     def __init__(self, progress: Progress | None) -> None:
         self._progress = progress
@@ -28,7 +28,7 @@ class Bar:
 
 @contextmanager
 def bar() -> Iterator[Bar]:
-    """A bar that is wiped away when it is done."""
+    """Gives a bar that is erased when it is done."""
     if not attended(stderr=True):
         yield Bar(None)
         return

@@ -1,4 +1,4 @@
-"""`purge`: the logs of deleted agents go, and the room that they took."""
+"""The command `purge`: removes the logs of deleted agents, and frees their room."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from perdure.cli.terminal import stdout_console, text
 from perdure.cli.words import count
 
 OTHERS = (
-    "  an agent that was deleted otherwise keeps its log, for an audit: `perdure purge AGENT` "
+    "  an agent that was deleted without purge keeps its log, for an audit: `perdure purge AGENT` "
     "removes it"
 )
 
@@ -23,26 +23,27 @@ def purge(
     agent: Annotated[
         str | None,
         typer.Argument(
-            metavar="AGENT", help="Only this deleted one. Default: all that were to be purged."
+            metavar="AGENT",
+            help="Only this deleted one. Default: all that were deleted to be purged.",
         ),
     ] = None,
     shrink: ShrinkOption = False,
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Remove, for good, what deleted agents left, but for the deletion itself.
+    """Permanently remove what deleted agents left, except the deletion itself.
 
-    Without AGENT, of those that were deleted to be purged (`store.delete(…, purge=True)`,
-    LangGraph's threads); others keep their log, for an audit, until they are named. What living
-    agents read, being copies, is kept. It may be killed at any moment: run it again. The room is
-    used again by the store.
+    Without AGENT, it removes agents that were deleted to be purged (`store.delete(…, purge=True)`,
+    LangGraph's threads); others keep their log, for an audit, until they are named. Logs that
+    living copies read are kept. It may be killed at any moment: run it again. The store reuses the
+    room.
     """
     with opened(ctx) as session:
         with bar() as progress:
             progress.begin("removing what deleted agents left")
             done = session.store.purge(agent)
             if shrink:
-                progress.begin("writing the store anew")
+                progress.begin("rewriting the store")
                 session.store.shrink()
         if session.json:
             plain.put(
@@ -64,4 +65,4 @@ def purge(
         if agent is None:
             console.print(text((OTHERS, "dim")))
         for one in done.kept:
-            console.print(text(("  kept ", "yellow"), one.name, ": a copy of it is read"))
+            console.print(text(("  kept ", "yellow"), one.name, ": a living copy reads it"))

@@ -1,4 +1,4 @@
-"""`replicate`, `promote` and `restore`: copies of whole stores."""
+"""The commands `replicate`, `promote` and `restore`: copies of whole stores."""
 
 from __future__ import annotations
 
@@ -38,22 +38,22 @@ SourceArgument = Annotated[
     str, typer.Argument(metavar="SRC", help="The store to copy: a path or URL.")
 ]
 TargetArgument = Annotated[
-    str, typer.Argument(metavar="DST", help="Where to; it is made if it is not there.")
+    str, typer.Argument(metavar="DST", help="The target; it is made if it is not there.")
 ]
 
 IncompleteOption = Annotated[
     bool,
     typer.Option(
         "--take-incomplete",
-        help="Go on without what cannot be taken of some agents: "
-        "each goes on from its last commit that came.",
+        help="Go on although parts of some agents cannot be taken: "
+        "each continues from its last commit that came.",
     ),
 ]
 
 
 @contextmanager
 def urls_understood() -> Iterator[None]:
-    """A URL that no backend knows is a wrong command line."""
+    """Turns an unknown URL into a wrong command line."""
     try:
         yield
     except ValueError as error:
@@ -69,7 +69,7 @@ def replicate(
     source: SourceArgument,
     target: TargetArgument,
     keep_on: Annotated[
-        bool, typer.Option("--follow", "-f", help="Go on as commits come, until Ctrl-C.")
+        bool, typer.Option("--follow", "-f", help="Keep copying as commits come, until Ctrl-C.")
     ] = False,
     resync: Annotated[
         bool,
@@ -83,12 +83,12 @@ def replicate(
 ) -> None:
     """Copy a store into another one, of whatever kind, and keep it up to date.
 
-    Each commit is shipped as it is, checked and linked at the other end; a DST that went on by
-    itself is refused, naming agent and seq. DST follows SRC from then on, and takes no other
-    writes until `perdure promote`. Run it again, after a crash too: it goes on where it was.
+    Each commit is shipped as it is, checked and linked at the other end; a DST with commits of its
+    own is refused, naming agent and seq. DST follows SRC from then on, and takes no other writes
+    until `perdure promote`. Run it again, also after a crash: it continues.
 
-    With --follow it prints a line for what came, and how far DST is behind: in commits, and in
-    seconds since the first commit that it lacks.
+    With --follow it prints a line for what came, and the lag of DST: in commits, and in seconds
+    since the first commit that it lacks.
 
     An agent whose commits are damaged at SRC, or that DST refuses, is set aside and named; the
     others go on, and it is tried again. While one is set aside, the command ends with code 5.
@@ -116,7 +116,7 @@ def _catch_up(follower: Follower, *, quiet: bool) -> tuple[int, int]:
 
 
 def _keep_on(follower: Follower, *, json: bool) -> None:
-    """Until SIGTERM or SIGINT, which end it with 0: all that came is in."""
+    """Follows until SIGTERM or SIGINT, which end it with code 0: everything that came is in."""
     stop = Flag()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
@@ -168,7 +168,7 @@ def _say(follower: Follower, commits: int, messages: int, *, json: bool, lines: 
 
 
 def aside_json(found: Sequence[Aside]) -> list[dict[str, Any]]:
-    """The agents that a store lacks a part of."""
+    """Returns the set-aside agents as JSON."""
     return [
         {
             "agent": one.agent or None,
@@ -212,7 +212,7 @@ def promote(
     lost: Annotated[
         bool,
         typer.Option(
-            "--source-is-lost", help="Do without the source: what did not come yet is lost."
+            "--source-is-lost", help="Do without the source: what was not copied yet is lost."
         ),
     ] = False,
     take_incomplete: IncompleteOption = False,
@@ -220,13 +220,13 @@ def promote(
 ) -> None:
     """Make a follower a store of its own, with fencing tokens above those of its source.
 
-    If the source can be reached it is closed first, for its writers to be told where it went, and
-    all of it is shipped: nothing acknowledged is lost. Else say --source-is-lost; should the old
-    primary come back, end its processes before anything else: `perdure replicate` then shows which
-    of its agents went on by themselves. While agents are set aside it is refused, naming them,
+    If the source can be reached it is closed first, so that its writers are told where it went, and
+    everything is shipped: nothing acknowledged is lost. Otherwise pass --source-is-lost; if the old
+    primary comes back, end its processes before anything else: `perdure replicate` then shows which
+    of its agents have commits of their own. While agents are set aside it is refused, naming them,
     unless --take-incomplete says to go on without what is missing.
 
-    It may be killed at any moment: run it again. Where all was done, it says so.
+    It may be killed at any moment: run it again. If everything was done, it says so.
     """
     with urls_understood():
         try:
@@ -265,8 +265,8 @@ def promote(
 
 
 def _say_promoted_before(target: str, *, json: bool) -> None:
-    """For a command that was ended as it ended, and is called again: how it was done before, with
-    its source or without, is not known any more."""
+    """Reports a promotion by an earlier command that was interrupted at its end: whether it had a
+    source is no longer known."""
     if json:
         plain.put(
             {
@@ -299,14 +299,14 @@ def restore(
 ) -> None:
     """Fill a new store with all that SRC, a primary or a follower, had committed by a moment.
 
-    Every commit is checked and linked on its way. Agents that were deleted later live. Messages
-    that a run took out of its inbox later are not in the new inbox: they are in SRC's log.
-    Where retention removed what an agent had at that moment, --take-incomplete leaves it out.
+    Every commit is checked and linked on its way. Agents that were deleted later are alive.
+    Messages that a run took out of its inbox later are not in the new inbox: they are in SRC's log.
+    If retention removed an agent's state of that moment, --take-incomplete leaves the agent out.
     """
     try:
         when = datetime.fromisoformat(at)
     except ValueError:
-        raise UsageError(f"{at!r} is no moment: write 2026-08-12T14:03:22Z") from None
+        raise UsageError(f"{at!r} is not a moment: write 2026-08-12T14:03:22Z") from None
     with urls_understood(), bar() as progress:
         progress.begin(f"restoring {target}")
         done = restore_store(source, target, when, take_incomplete=take_incomplete)

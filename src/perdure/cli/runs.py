@@ -1,4 +1,4 @@
-"""`runs`, `why`: which runs there are, and why one of them is not moving."""
+"""The commands `runs` and `why`: which runs there are, and why one of them is not moving."""
 
 from __future__ import annotations
 
@@ -46,9 +46,9 @@ def runs(
     agent: Annotated[str | None, typer.Argument(metavar="AGENT", help="Only its runs.")] = None,
     status: StatusOption = None,
     unfinished: Annotated[
-        bool, typer.Option("--unfinished", "-u", help="Only those that are not at their end.")
+        bool, typer.Option("--unfinished", "-u", help="Only unfinished runs.")
     ] = False,
-    failed: Annotated[bool, typer.Option("--failed", help="As --status failed.")] = False,
+    failed: Annotated[bool, typer.Option("--failed", help="Same as --status failed.")] = False,
     of_agent: AgentOption = None,
     function: FunctionOption = None,
     queue: QueueOption = None,
@@ -62,17 +62,18 @@ def runs(
             "--limit",
             min=0,
             max=NUMBER_MAX,
-            help=f"How many of the newest; 0: all. Default: {LIMIT} for people, all with --json.",
+            help=f"Number of the newest runs; 0: all. Default: {LIMIT} for people, all with "
+            "--json.",
         ),
     ] = None,
     newest_first: Annotated[
-        bool, typer.Option("--newest-first", "-r", help="Those that began last on top.")
+        bool, typer.Option("--newest-first", "-r", help="Show the newest runs first.")
     ] = False,
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """The runs of one agent or of all, oldest first, those that were asked for and have not begun
-    too; those that need a person stand out."""
+    """List the runs of one agent or of all, oldest first, including requested ones that have not
+    begun; those that need a person stand out."""
     if agent is not None and of_agent not in (None, agent):
         given = visible(f"{agent} or --agent {of_agent}")
         raise UsageError(f"one agent, please: {given}")
@@ -115,7 +116,7 @@ def _print_list(console: Screen, session: Session, chosen: Sequence[RunInfo]) ->
 
 
 def run_json(session: Session, run: RunInfo) -> dict[str, Any]:
-    """A run as a JSON object; of an unfinished one, who executes it, too."""
+    """Returns a run as a JSON object; for an unfinished one with its executor."""
     made = plain.run_json(run)
     if run.status in UNFINISHED:
         made["executor"] = executor_of(session, run)

@@ -1,4 +1,5 @@
-"""What every command shares: its options, the store it opens, and finding what was named in it."""
+"""The common part of all commands: their options, the store they open, and finding what was named
+in it."""
 
 from __future__ import annotations
 
@@ -32,20 +33,20 @@ NAMES_SHOWN = 10
 
 
 class Settings(Struct):
-    """The options that may stand before or behind the command's name."""
+    """The options that may stand before or after the command's name."""
 
     store: str | None = None
     shown: bool = False
     json: bool = False
 
     def say(self, words: str) -> str:
-        """Words of the library, with commands that can be pasted for this store."""
+        """Returns words of the library, with commands that can be pasted for this store."""
         return in_the_shell(words, self.store, shown=self.shown)
 
 
 def _note_store(ctx: typer.Context, value: str | None) -> str | None:
     if value == "":
-        raise UsageError("--store is empty: a variable that is not set?")
+        raise UsageError("--store is empty: is a variable unset?")
     if value:
         ctx.ensure_object(Settings).store = value
         ctx.ensure_object(Settings).shown = True
@@ -70,7 +71,9 @@ StoreOption = Annotated[
 ]
 JsonOption = Annotated[
     bool,
-    typer.Option("--json", callback=_note_json, help="JSON on stdout, and nothing else there."),
+    typer.Option(
+        "--json", callback=_note_json, help="Print JSON on stdout, and nothing else there."
+    ),
 ]
 AgentArgument = Annotated[str, typer.Argument(metavar="AGENT", help="The agent's name.")]
 BranchOption = Annotated[
@@ -83,13 +86,13 @@ WHERE_HELP = (
 ShrinkOption = Annotated[
     bool,
     typer.Option(
-        "--shrink", help="Give the room back to the system. Nobody else can write meanwhile."
+        "--shrink", help="Return the room to the system. Nobody else can write meanwhile."
     ),
 ]
 CancelRunOption = Annotated[
     bool,
     typer.Option(
-        "--cancel-run", help="If the branch has an unfinished run, end it, and those it started."
+        "--cancel-run", help="If the branch has an unfinished run, end it, and the runs it started."
     ),
 ]
 
@@ -105,11 +108,11 @@ class Session:
         self._shown = ["--store", without_password(named)] if named else []
 
     def command(self, name: str, *given: str, **options: str | bool) -> str:
-        """A perdure command for a person to paste: on the store that this one was given."""
+        """Returns a perdure command for a person to paste: on the store of this command."""
         return self.pasted(shell.words(name, *given, **options))
 
     def pasted(self, words: Sequence[str]) -> str:
-        """The words of a perdure command, as `command`."""
+        """Returns the words of a perdure command, as `command`."""
         before = "--" in words  # behind it there are no options
         parts = [*self._shown, *words] if before else [*words, *self._shown]
         return shell.join(["perdure", *parts])
@@ -123,10 +126,10 @@ class Session:
             after = page[-1].name
 
     def find(self, name: str, *, deleted_too: bool = False) -> AgentInfo:
-        """An agent that is there: looking never creates one.
+        """Returns an existing agent: looking never creates one.
 
         Raises:
-            NotFound: with names that are like it.
+            NotFound: there is none; the error names similar ones.
         """
         info = self.store.find(name)
         if info is None:
@@ -143,10 +146,10 @@ class Session:
         return info
 
     def find_with_runs(self, name: str) -> None:
-        """An agent that is there, was, or is to be, for a run that was asked for.
+        """Checks that an agent is there, was, or will be made by a requested run.
 
         Raises:
-            NotFound: with names that are like it.
+            NotFound: there is none; the error names similar ones.
         """
         if not self.store.runs(name, limit=1):
             self.find(name, deleted_too=True)
@@ -165,7 +168,7 @@ class Session:
     def agent(
         self, name: str, branch: str = "main", *, deleted_too: bool = False
     ) -> Agent[dict[str, Any]]:
-        """A handle on a branch that is there.
+        """Returns a handle on an existing branch.
 
         Raises:
             NotFound: no such agent, or no such branch.
@@ -184,10 +187,10 @@ class Session:
 
 
 def at_the_head(write: Callable[[], T]) -> T:
-    """Make a write that is about the head as it is then, again where others moved it meanwhile.
+    """Makes a write that depends on the present head, and repeats it if others moved the head.
 
     Raises:
-        Conflict: it was moved every time; or another conflict.
+        Conflict: the head was moved every time; or another conflict.
     """
     for tried in chances():
         try:
@@ -199,7 +202,7 @@ def at_the_head(write: Callable[[], T]) -> T:
 
 
 def close_names(name: str, names: Sequence[str]) -> list[str]:
-    """Up to three names that somebody who wrote `name` may have meant."""
+    """Returns up to three names that a person who typed `name` may have meant."""
     folded: dict[str, str] = {}
     for other in names:
         folded.setdefault(other.casefold(), other)
@@ -210,20 +213,20 @@ def close_names(name: str, names: Sequence[str]) -> list[str]:
 
 
 def store_url(ctx: typer.Context) -> str:
-    """The store that the command line or the environment names.
+    """Returns the store that the command line or the environment names.
 
     Raises:
         UsageError: neither does.
     """
     store = ctx.ensure_object(Settings).store
     if not store:
-        raise UsageError("which store? Say --store URL, or set PERDURE_STORE")
+        raise UsageError("which store? Pass --store URL, or set PERDURE_STORE")
     return store
 
 
 @contextmanager
 def opened(ctx: typer.Context, *, create: bool = False) -> Iterator[Session]:
-    """The command's store, open; it is never created by a typing error.
+    """Gives the command's store, open; a typing error never creates one.
 
     Raises:
         UsageError: no store was named, or no backend knows its URL.
@@ -244,11 +247,11 @@ def opened(ctx: typer.Context, *, create: bool = False) -> Iterator[Session]:
 
 
 def where(agent: Agent[Any], words: str) -> Where:
-    """What a person means by WHERE: digits are a seq, then names, then a moment.
+    """Returns what a person means by WHERE: digits are a seq, then names, then a moment.
 
     Raises:
         UsageError: a moment without a zone.
-        NotFound: none of them; saying what there is.
+        NotFound: none of them; the error names what there is.
     """
     if is_seq(words):
         return int(words)
@@ -264,7 +267,7 @@ def where(agent: Agent[Any], words: str) -> Where:
             raise _nowhere(agent, words, known) from None
         if at.tzinfo is None:
             raise UsageError(
-                f"{words!r} names no moment without its zone: {words}Z is UTC, or write +02:00"
+                f"{words!r} names no moment without a zone: {words}Z is UTC, or write +02:00"
                 if "T" in words or " " in words
                 else f"{words!r} is a day; a moment is written {words}T00:00:00Z, or with +02:00"
             )
@@ -277,6 +280,7 @@ def _nowhere(agent: Agent[Any], words: str, known: list[str]) -> NotFound:
     return NotFound(
         f"has no branch or checkpoint {words!r}",
         target=f"agent {agent.id!r}",
-        hint=f"there are: {names}; or say a commit's seq as `log` does, or a moment with its zone "
+        hint=f"there are: {names}; or give a commit's seq as `log` shows it, or a moment with its "
+        "zone "
         "(2026-08-12T14:03:22+02:00, …Z)",
     )

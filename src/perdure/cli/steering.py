@@ -1,4 +1,4 @@
-"""`answer`, `signal`, `cancel`, `resume`, `retry`: what people tell runs."""
+"""The commands `answer`, `signal`, `cancel`, `resume` and `retry`: what people tell runs."""
 
 from __future__ import annotations
 
@@ -77,7 +77,8 @@ def answer(
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Answer what a run asks, or see what it asks. Who answered is recorded; the first counts."""
+    """Answer a run's question, or show its questions. The answering person is recorded; the first
+    answer counts."""
     with opened(ctx) as session:
         info = find_run(session, run)
         handle = session.store.handle(info.id)
@@ -85,7 +86,7 @@ def answer(
             _tell_questions(session, handle.questions())
             return
         asked = _asked(session, handle, question)
-        # What nobody asks, `answer` refuses, and says whether it is over.
+        # `answer` refuses an answer that nobody asked for, and says whether the question is over.
         given = answer_of(asked, value) if asked is not None else value_of("VALUE", value)
         meant = question if question is not None else asked
         handle.answer(given, question=meant, by=by if by is not None else login())
@@ -114,7 +115,7 @@ def _tell_questions(session: Session, questions: Sequence[Question]) -> None:
 
 
 def _asked(session: Session, handle: RunHandle[Any], name: str | None) -> Question | None:
-    """The question that is meant; None: it asks nothing of this name.
+    """Returns the question that is meant; None if it asks nothing of this name.
 
     Raises:
         Conflict: it asks nothing at all; or several things, and `name` does not choose.
@@ -146,7 +147,7 @@ def signal(
     ] = "null",
     key: Annotated[
         str | None,
-        typer.Option("--key", metavar="KEY", help="Sent again with the same key, it comes once."),
+        typer.Option("--key", metavar="KEY", help="With the same key, it arrives only once."),
     ] = None,
     by: ByOption = None,
     store: StoreOption = None,
@@ -154,9 +155,11 @@ def signal(
 ) -> None:
     """Send a run a signal, durably. It may come before the run waits for it."""
     if key == "":
-        raise UsageError("--key is not empty, or two signals that forgot theirs would be one")
+        raise UsageError(
+            "--key must not be empty: two signals whose keys were forgotten would be one"
+        )
     if name == "":
-        raise UsageError("NAME is empty: say which signal")
+        raise UsageError("NAME is empty: name the signal")
     given = value_of("VALUE", value)
     with opened(ctx) as session:
         info = find_run(session, run)
@@ -175,7 +178,7 @@ def signal(
 
 
 def _tell_what_is_next(console: Screen, session: Session, handle: RunHandle[Any]) -> None:
-    """Who goes on with it; if nobody is there for that, what to do."""
+    """Prints who will resume it; if nobody will, what to do."""
     said = handle.why()
     if said.situation in MOVING or said.workers:
         return
@@ -200,8 +203,8 @@ def cancel(
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """End runs. One that is executed is asked to end, and leaves its function at its next step or
-    where it waits. Tool calls stay in the ledger; calls in doubt stay in doubt."""
+    """End runs. An executing run is asked to end, and leaves its function at its next step or wait.
+    Tool calls stay in the ledger; calls in doubt stay in doubt."""
     chosen_by = Filter.of(agent, status, function, queue, older, newer, unfinished=True)
 
     def end(handle: RunHandle[Any]) -> dict[str, Any]:
@@ -244,7 +247,7 @@ def resume(
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Let runs that need attention be tried again, once what stopped them is put right."""
+    """Let runs that need attention be tried again, once the cause is fixed."""
     status = status or ["needs_attention"]
     chosen_by = Filter.of(agent, status, function, queue, older, newer)
 
@@ -280,9 +283,9 @@ def retry(
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Set runs that have ended, or need attention, back to where a step began, and the branch's
-    state with them: those that are named, or all that failed. What happened since stays in the
-    log, and the signals that they had come again."""
+    """Set runs that have ended, or need attention, back to where a step began, together with the
+    branch's state: the named ones, or all that failed. Later events stay in the log, and the runs
+    get their signals again."""
     _check_effects(effects)
     chosen_by = Filter.of(agent, status or ["failed"], function, queue, older, newer)
 
@@ -304,13 +307,14 @@ def fork_run(
     ],
     effects: EffectsOption = "ask",
     key: Annotated[
-        str | None, typer.Option("--key", metavar="KEY", help="The new run's; default: made up.")
+        str | None,
+        typer.Option("--key", metavar="KEY", help="The new run's key; default: generated."),
     ] = None,
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Another run on a new branch, which goes on where a step of this one began; it shares the
-    history, and copies nothing."""
+    """Make another run on a new branch, which continues where a step of this one began; it shares
+    the history, and copies nothing."""
     _check_effects(effects)
     with opened(ctx) as session:
         info = find_run(session, run)
@@ -340,23 +344,23 @@ def _meant(
     yes: bool,
     what: str,
 ) -> list[RunInfo]:
-    """The runs that a command is for; those of a filter once a person agreed.
+    """Returns the runs that a command is for; those of a filter after a person agreed.
 
     Raises:
-        UsageError: none, or runs and a filter, or nobody there to agree.
+        UsageError: there are none, or runs and a filter were given, or nobody is there to agree.
     """
     if named:
         if all_:
-            raise UsageError("say either RUN, or --all with filters")
+            raise UsageError("give either RUN, or --all with filters")
         found = {run.id: run for run in (find_run(session, name) for name in named)}
         return list(found.values())
     if not all_:
-        raise UsageError("say which: RUN …, or --all with filters, e.g. --all --status waiting")
+        raise UsageError("name them: RUN …, or --all with filters, e.g. --all --status waiting")
     runs = chosen_by.find(session)
     if not runs or yes:
         return runs
     if session.json or not sys.stdin.isatty():
-        raise UsageError(f"that would {what} {len(runs)} runs: say --yes to do it without asking")
+        raise UsageError(f"that would {what} {len(runs)} runs: pass --yes to do it without asking")
     console = stderr_console()
     for run in runs[:BLOCKS_MAX]:
         console.print(text(f"  {run.id}  ", (run.status.replace("_", " "), "dim")))
@@ -376,14 +380,14 @@ def _each(
     *,
     many: bool = False,
 ) -> None:
-    """Do it to each. What goes wrong with one is said, and the others are done all the same.
+    """Does it to each. An error of one is reported, and the others are done all the same.
 
     Args:
-        many: answer with a list in JSON, also for one.
+        many: print a list in JSON, also for one.
 
     Raises:
-        PerdureError: the only one went wrong.
-        typer.Exit: with the code of the first that went wrong.
+        PerdureError: the only one failed.
+        typer.Exit: with the code of the first that failed.
     """
     console = stdout_console()
     made: list[dict[str, Any]] = []

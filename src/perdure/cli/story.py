@@ -1,4 +1,4 @@
-"""What a commit did and why, in words: its cause, its records, and each change on one line."""
+"""A commit's content and reason in words: its cause, its records, and each change on one line."""
 
 from __future__ import annotations
 
@@ -28,15 +28,17 @@ Say = Callable[[Any], str]
 
 
 def unread(commit: Commit) -> Text:
-    """Why a commit cannot be read."""
+    """Returns why a commit cannot be read."""
     what = (
-        ("only a newer version reads it: ", "yellow") if commit.newer else ("damaged: ", "bold red")
+        ("only a newer version can read it: ", "yellow")
+        if commit.newer
+        else ("damaged: ", "bold red")
     )
     return text(what, commit.damaged)
 
 
 def cause_words(commit: Commit) -> Text:
-    """Why the commit was made."""
+    """Returns why the commit was made."""
     cause = commit.cause
     what, step = cause.what, cause.step or ""
     refers = ", ".join(map(str, cause.refers))
@@ -117,7 +119,7 @@ def _version(commit: Commit) -> str:
 
 
 def headline(commit: Commit, *, heads: Mapping[int, list[str]], show_branch: bool) -> Text:
-    """``12  user message added  (main, before refund)``."""
+    """Returns ``12 user message added (main, before refund)``."""
     names = heads.get(commit.seq, [])
     line = text((f"{commit.seq:>5}", "bold yellow"), "  ", cause_words(commit))
     if show_branch:
@@ -128,7 +130,7 @@ def headline(commit: Commit, *, heads: Mapping[int, list[str]], show_branch: boo
 
 
 def byline(commit: Commit) -> Text:
-    """When, by whom, and under which run and key."""
+    """Returns when, by whom, and under which run and key."""
     cause = commit.cause
     parts = [f"{moment(commit.at)} ({ago(commit.at)})"]
     if cause.run:
@@ -142,7 +144,7 @@ def byline(commit: Commit) -> Text:
 
 
 def provenance(commit: Commit) -> Text:
-    """For -p: what proves the commit."""
+    """Returns, for -p, what proves the commit."""
     epoch = f" epoch {commit.epoch}" if commit.epoch else ""
     parents = ", ".join(map(str, commit.parents)) or "none"
     return text(
@@ -224,7 +226,7 @@ def _item_lines(
 
 
 def difference(change: Change, *, whole: bool = False) -> Text:
-    """One line of `perdure diff`."""
+    """Returns one line of `perdure diff`."""
     say: Say = full if whole else short
     if change.kind == "added":
         return line("+", change.path, say(change.after))
@@ -235,7 +237,7 @@ def difference(change: Change, *, whole: bool = False) -> Text:
 
 
 def record_lines(commit: Commit, *, whole: bool) -> list[Text]:
-    """What the commit's records say beyond its cause."""
+    """Returns what the commit's records say beyond its cause."""
     say: Say = full if whole else short
     return [made for record in commit.typed if (made := _record(record, say, whole)) is not None]
 
@@ -289,10 +291,10 @@ def _result(
 
 
 class Changes:
-    """The deltas of commits in lines, for one commit after the other in rising order of seq.
+    """The deltas of commits in lines, for commits in rising order of seq.
 
-    A change is told with what was there before it. A chain of commits costs one state and their
-    deltas; a jump (a fork, a rollback) costs a fold.
+    A change is shown with the value before it. A chain of commits costs one state and their deltas;
+    a jump (a fork, a rollback) costs a fold.
     """
 
     def __init__(self, state_at: Callable[[int], Plain], *, whole: bool) -> None:
@@ -302,7 +304,7 @@ class Changes:
         self._state: Plain = None
 
     def of(self, commit: Commit) -> list[Text]:
-        """The commit's changes, a line each."""
+        """Returns the commit's changes, a line each."""
         if commit.trimmed:
             return [text((REMOVED, "dim"))]
         damage = [unread(commit)] if commit.damaged else []

@@ -1,9 +1,8 @@
-"""The one way out: all that the command line prints goes through here.
+"""The one way out: the command line prints everything through here.
 
-Names, words and values are other people's, and the terminal is the operator's: what is not
-printable, a line's end within a name too, stands there as its escape. Lines begin and colours are
-where this program says so. No other room of the command line writes to stdout or stderr (a test
-reads them).
+Names, words and values come from others, and the terminal is the operator's: unprintable
+characters, also a line's end within a name, are escaped. Only this program begins lines and sets
+colours. No other module of the command line writes to stdout or stderr (a test checks that).
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ PLAIN_WIDTH = 100_000
 
 
 class Screen(Console):
-    """A console that prints words as they are, but for what is not printable."""
+    """A console that prints words as they are, with unprintable characters escaped."""
 
     def print(self, *objects: Any, **more: Any) -> None:
         super().print(*(text(one) if isinstance(one, str) else one for one in objects), **more)
@@ -43,7 +42,7 @@ class Screen(Console):
     def render(
         self, renderable: RenderableType, options: ConsoleOptions | None = None
     ) -> Iterable[Segment]:
-        # Whatever a part of a line was made of: the last thing before it is written.
+        # The last step before a part of a line is written, whatever it was made of.
         for segment in super().render(renderable, options):
             if segment.control or segment.text.isprintable():
                 yield segment
@@ -51,13 +50,13 @@ class Screen(Console):
                 yield Segment(visible_lines(segment.text), segment.style)
 
     def on_broken_pipe(self) -> None:
-        """Nobody reads it any more: that is for the command to know. Rich would end the process
-        here and now, a worker's with all that it executes."""
+        """Raises an error for the command to handle: nobody reads the output any more. Rich would
+        end the process at once, a worker's with everything that it executes."""
         raise BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE)) from None
 
 
 class Grid(Table):
-    """A table whose cells are words, as `text` has them."""
+    """A table whose cells are words, as from `text`."""
 
     def add_row(self, *cells: RenderableType | None, **more: Any) -> None:
         super().add_row(*(text(one) if isinstance(one, str) else one for one in cells), **more)
@@ -80,7 +79,7 @@ def _console(*, stderr: bool) -> Screen:
 
 
 def text(*parts: Part) -> Text:
-    """A line of pieces with their styles; rich's markup is never read from them."""
+    """Returns a line of pieces with their styles; rich's markup is never read from them."""
     built = Text()
     for part in parts:
         if isinstance(part, tuple):
@@ -91,12 +90,12 @@ def text(*parts: Part) -> Text:
 
 
 def lines(words: str) -> Text:
-    """Words of several lines: a line feed stays one."""
+    """Returns words of several lines: line feeds stay."""
     return Text("\n").join(text(line) for line in words.split("\n"))
 
 
 def table(*columns: str, right: Iterable[str] = ()) -> Grid:
-    """A table with few lines: a head in dim letters, and columns two blanks apart."""
+    """Returns a table with few lines: a head in dim letters, and columns two blanks apart."""
     made = Grid(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
     for name in columns:
         justify: Any = "right" if name in right else "left"
@@ -105,12 +104,12 @@ def table(*columns: str, right: Iterable[str] = ()) -> Grid:
 
 
 def put(words: str, *, end: str = "\n") -> None:
-    """Lines on stdout as they are, for programs to read."""
+    """Prints lines on stdout as they are, for programs to read."""
     sys.stdout.write(visible_lines(words) + end)
 
 
 def put_document(json: str) -> None:
-    """JSON on stdout: in colour, if a person looks at it."""
+    """Prints JSON on stdout: in colour, if a person looks at it."""
     console = stdout_console()
     if not console.is_terminal:
         put(json)
@@ -121,7 +120,7 @@ def put_document(json: str) -> None:
 
 
 def complain(words: str) -> None:
-    """Lines on stderr as they are: JSON, or a traceback."""
+    """Prints lines on stderr as they are: JSON, or a traceback."""
     sys.stderr.write(visible_lines(words) + "\n")
 
 
@@ -130,24 +129,24 @@ def flush() -> None:
 
 
 def bytes_out() -> BinaryIO:
-    """Stdout, for an export, whose lines are JSON in ASCII."""
+    """Returns stdout, for an export, whose lines are JSON in ASCII."""
     sys.stdout.flush()
     return sys.stdout.buffer
 
 
 def attended(*, stderr: bool = False) -> bool:
-    """Whether a person sees what is printed."""
+    """True if a person sees the output."""
     return (sys.stderr if stderr else sys.stdout).isatty()
 
 
 def stdout() -> TextIO:
-    """For who asks it for its encoding or its descriptor."""
+    """Returns stdout, for its encoding or its descriptor."""
     return sys.stdout
 
 
 @contextmanager
 def elsewhere() -> Iterator[Callable[[str], None]]:
-    """What is printed goes to stderr meanwhile; gives what prints a line on stdout itself."""
+    """Redirects printed output to stderr; gives a function that prints a line on stdout itself."""
     out = sys.stdout
 
     def say(line: str) -> None:
@@ -167,8 +166,8 @@ class _Formatter(logging.Formatter):
 
 
 def guard_python() -> None:
-    """What Python says on stderr where nobody asked it to do otherwise, e.g. of errors that nobody
-    caught: it is made of other people's words as well."""
+    """Escapes what Python itself prints on stderr, e.g. for uncaught errors: it contains other
+    people's words, too."""
     if logging.lastResort is not None:
         logging.lastResort.setFormatter(_Formatter())
     format_warning = warnings.formatwarning

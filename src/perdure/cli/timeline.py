@@ -1,4 +1,4 @@
-"""`run show`: one run with its timeline, where it is, and what it waits for."""
+"""The command `run show`: one run with its timeline, its place, and what it waits for."""
 
 from __future__ import annotations
 
@@ -51,15 +51,15 @@ def show(
             "--number",
             min=0,
             max=NUMBER_MAX,
-            help="How many of the timeline's last lines; 0: all.",
+            help="Number of the timeline's last lines; 0: all.",
         ),
     ] = EVENTS,
     whole: WholeOption = False,
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """One run: its timeline of steps, tool calls and waits; where it is; what it waits for and
-    asks; what it gave; and if it stands still, the way out."""
+    """Show one run: its timeline of steps, tool calls and waits; its place; what it waits for and
+    asks; its result; and if it stands still, the way out."""
     with opened(ctx) as session:
         info = find_run(session, run)
         handle = session.store.handle(info.id)
@@ -206,7 +206,7 @@ def _what(event: Event, whole: bool) -> Text:
 
 
 def _came_of(event: Event, executor: str | None, whole: bool) -> Text:
-    """What a call gave, or that nobody knows."""
+    """Returns a call's result, or that it is unknown."""
     say = full if whole else short
     tries = f", attempt {event.attempts}" if event.attempts > 1 else ""
     if event.kind == "removed":
@@ -249,7 +249,7 @@ def _clock(at: datetime) -> str:
 
 
 def _print_places(console: Screen, known: RunReport, executor: str | None) -> None:
-    """Where it is in the code, where that is more than the timeline's last line."""
+    """Prints where it is in the code, if that is more than the timeline's last line."""
     if known.info.status not in UNFINISHED or len(known.places) < 2:
         return
     console.print()
@@ -279,7 +279,7 @@ def _print_questions(console: Screen, session: Session, questions: Sequence[Ques
 
 
 def wanted(question: Question) -> str:
-    """The type of an answer, in words."""
+    """Returns the type of an answer, in words."""
     schema = question.schema
     if "enum" in schema:
         return " or ".join(map(short, schema["enum"]))
@@ -346,7 +346,7 @@ def _report_json(known: RunReport, executor: str | None) -> dict[str, Any]:
 
 
 def event_json(event: Event) -> dict[str, Any]:
-    """One line of a timeline as a JSON object."""
+    """Returns one line of a timeline as a JSON object."""
     made = plain.of(event)
     for name in ("at", "ended", "again_at"):
         at = getattr(event, name)
@@ -356,7 +356,7 @@ def event_json(event: Event) -> dict[str, Any]:
 
 
 def message_json(message: Message) -> dict[str, Any]:
-    """A message as a JSON object."""
+    """Returns a message as a JSON object."""
     value = None if message.value is MISSING else plain.to_json(message.value)
     return {
         "no": message.no,
@@ -370,7 +370,7 @@ def message_json(message: Message) -> dict[str, Any]:
 
 
 def why_json(said: Explanation) -> dict[str, Any]:
-    """Why a run is not moving, as a JSON object."""
+    """Returns why a run is not moving, as a JSON object."""
     return {
         "run": said.run,
         "status": said.status,

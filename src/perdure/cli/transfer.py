@@ -1,4 +1,5 @@
-"""`export` and `import`: an agent's whole history in one file; or one of its states."""
+"""The commands `export` and `import`: an agent's whole history in one file; or one of its
+states."""
 
 from __future__ import annotations
 
@@ -45,7 +46,9 @@ def export(
         Path | None,
         typer.Option("--output", "-o", metavar="FILE", help="Default, and -: stdout."),
     ] = None,
-    state: Annotated[bool, typer.Option("--state", help="One state instead, as JSON.")] = False,
+    state: Annotated[
+        bool, typer.Option("--state", help="Write one state instead, as JSON.")
+    ] = False,
     at: Annotated[
         str | None, typer.Option("--at", metavar="WHERE", help=f"With --state: {WHERE_HELP}.")
     ] = None,
@@ -56,7 +59,7 @@ def export(
             metavar="SEQ",
             min=1,
             max=NUMBER_MAX,
-            help="Up to this commit only: as the agent was before one that is damaged.",
+            help="Only up to this commit: e.g. the one before a damaged one.",
         ),
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace FILE if it is there.")] = False,
@@ -68,7 +71,7 @@ def export(
 
     The history is JSON Lines: a header, a line per commit of all branches with its exact bytes
     (base64) beside readable fields, and a footer with the count and the root. `perdure import`
-    makes the same agent of it, with the same ids.
+    makes the same agent from it, with the same ids.
     """
     if at is not None and not state:
         raise UsageError("--at goes with --state; a history is exported whole, or --until a commit")
@@ -107,11 +110,11 @@ export.__doc__ = f"{export.__doc__}\n\n    {plain.TAGS_HELP}\n    "
 
 
 def _refuse_store(path: Path, session: Session) -> None:
-    """An export replaces no store: neither the one that is read, nor a file that belongs to it, nor
+    """Refuses to replace a store by an export: the one that is read, a file that belongs to it, or
     another one.
 
     Raises:
-        Conflict: it would.
+        Conflict: it would replace one.
     """
     own = session.store.url.removeprefix("sqlite:///")
     for file in (own, f"{own}-wal", f"{own}-shm"):  # not opened: to close it drops our locks on it
@@ -133,8 +136,8 @@ def _is_store(path: Path) -> Conflict:
 
 @contextmanager
 def _sink(path: Path | None, *, force: bool) -> Iterator[BinaryIO]:
-    """Where an export goes: a file is there whole, or not at all. A device or a pipe is written to,
-    and stays what it is."""
+    """Gives the stream of an export: a file is there complete, or not at all. A device or a pipe is
+    written to, and stays what it is."""
     if path is None:
         out = bytes_out()
         yield out
@@ -167,7 +170,8 @@ def _sink(path: Path | None, *, force: bool) -> Iterator[BinaryIO]:
 
 
 def _failed(what: str, path: str | Path, error: OSError) -> Exception:
-    """The command line is wrong only where the path is; a full or failing disk is no such thing."""
+    """Returns the error for a failed file operation: a wrong command line only if the path is
+    wrong, not if a disk is full or failing."""
     words = f"cannot {what} {path}: {error.strerror or error}"
     wrong = isinstance(error, WRONG_PATH) or error.errno in (errno.ENAMETOOLONG, errno.ELOOP)
     return UsageError(words) if wrong else PerdureError(words)
@@ -212,7 +216,7 @@ def import_(
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Take in an agent that `perdure export` wrote, with every id as it was.
+    """Import an agent that `perdure export` wrote, with every id as it was.
 
     The whole file is checked first (its end, its count, its root, every link, digest and state),
     then written in one transaction: all of it, or nothing. The store must not have the agent yet.

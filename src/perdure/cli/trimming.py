@@ -1,4 +1,4 @@
-"""`trim`: the old history of living agents goes, and the room that it took."""
+"""The command `trim`: removes the old history of living agents, and frees its room."""
 
 from __future__ import annotations
 
@@ -36,26 +36,28 @@ def trim(
     ctx: typer.Context,
     agent: Annotated[
         str | None,
-        typer.Argument(metavar="AGENT", help="Only this one. Default: all, by --older-than."),
+        typer.Argument(metavar="AGENT", help="Only this one. Default: all, with --older-than."),
     ] = None,
     before: Annotated[
         str | None, typer.Option("--before", metavar="WHERE", help=f"Before {WHERE_HELP}.")
     ] = None,
     older_than: Annotated[
         str | None,
-        typer.Option("--older-than", metavar="AGE", help="What is older: 90s, 12h, 30d, 8w."),
+        typer.Option(
+            "--older-than", metavar="AGE", help="History older than this: 90s, 12h, 30d, 8w."
+        ),
     ] = None,
     shrink: ShrinkOption = False,
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Remove, for good, what agents did before a commit or longer ago: changes, records, states.
+    """Permanently remove what agents did before a commit or longer ago: changes, records, states.
 
-    The log says what went, and still proves itself: when and why each commit was made stays. So do
-    the states of branches, checkpoints and the latest checkpoints of threads, what runs were asked
-    and came to, and calls in doubt. A run that is not finished holds what it needs. It may be
-    killed at any moment: run it again. The room is used again by the store. An agent that cannot be
-    trimmed is named, and the others are.
+    The log says what was removed, and still proves itself: the time and reason of each commit stay.
+    So do the states of branches, checkpoints and the latest checkpoints of threads, the arguments
+    and results of runs, and calls in doubt. An unfinished run keeps what it needs. It may be killed
+    at any moment: run it again. The store reuses the room. An agent that cannot be trimmed is
+    named, and the others are trimmed.
     """
     with opened(ctx) as session:
         chosen = _chosen(agent, before, older_than)
@@ -73,7 +75,7 @@ def trim(
                     kept.append((info.name, error))
                 progress.at(number, len(infos))
             if shrink:
-                progress.begin("writing the store anew")
+                progress.begin("rewriting the store")
                 session.store.shrink()
         _say(session, done, kept, shrink=shrink)
         unreadable = [error for _, error in kept if not isinstance(error, Conflict)]
@@ -83,7 +85,7 @@ def trim(
 
 def _chosen(agent: str | None, before: str | None, older_than: str | None) -> str | timedelta:
     if (before is None) == (older_than is None):
-        raise UsageError("say either --before WHERE or --older-than AGE: what is to go?")
+        raise UsageError("give either --before WHERE or --older-than AGE")
     if before is not None and agent is None:
         raise UsageError("--before WHERE is a place in one agent's log: name the agent")
     return before if before is not None else age("--older-than", older_than) or timedelta(0)

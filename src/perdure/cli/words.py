@@ -23,7 +23,7 @@ STATUS_STYLES = {
 
 
 def cut(words: str, limit: int | None) -> str:
-    """Words of `limit` characters at most; those that are left out show as …."""
+    """Returns words of `limit` characters at most; left-out ones show as …."""
     return words if limit is None or len(words) <= limit else words[: max(limit - 1, 1)] + "…"
 
 
@@ -43,7 +43,7 @@ def count(number: int, noun: str) -> str:
 
 
 def moment(at: datetime) -> str:
-    """In the local zone, to the second."""
+    """Returns a moment in the local zone, to the second."""
     return at.astimezone().strftime("%Y-%m-%d %H:%M:%S")
 
 
@@ -59,7 +59,7 @@ def ago(at: datetime, now: datetime | None = None) -> str:
 
 
 def span(length: timedelta) -> str:
-    """A length of time, in one unit or two; short ones to the millisecond."""
+    """Returns a length of time, in one unit or two; short ones to the millisecond."""
     seconds = max(length.total_seconds(), 0.0)
     if seconds < 10:
         return f"{seconds:.3f} s" if seconds < 1 else f"{seconds:.1f} s"
@@ -72,12 +72,12 @@ def span(length: timedelta) -> str:
 
 
 def full(value: Any) -> str:
-    """A value as Python writes it, but dict keys bare where they are names."""
+    """Returns a value as Python writes it, but with bare dict keys where they are names."""
     return short(value, limit=None)
 
 
 def short(value: Any, limit: int | None = 60) -> str:
-    """A value on one line, of about `limit` characters at most."""
+    """Returns a value on one line, of about `limit` characters at most."""
     if isinstance(value, str):
         return _short_text(value, limit)
     if isinstance(value, bytes):

@@ -1,4 +1,4 @@
-"""`worker`: runs what was asked for by `store.start`, until it is told to end."""
+"""The command `worker`: runs what `store.start` requested, until it is told to end."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def worker(
         list[str],
         typer.Argument(
             metavar="MODULE:NAME,NAME",
-            help="Agent functions of a module; without names, all that it has. Modules are looked "
+            help="Agent functions of a module; without names, all of them. Modules are looked "
             "for in the current directory, too.",
         ),
     ],
@@ -56,21 +56,21 @@ def worker(
             "--queue",
             "-q",
             metavar="NAME",
-            help="Pick up runs of this queue; may be said several times. Default: default.",
+            help="Pick up runs of this queue; may be repeated. Default: default.",
         ),
     ] = None,
     limit: Annotated[
-        int, typer.Option("--limit", "-l", min=1, help="How many runs to execute at a time.")
+        int, typer.Option("--limit", "-l", min=1, help="Number of runs to execute at a time.")
     ] = 8,
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Run what `store.start` asked for, go on with what waited, and take over what the executors
-    that died had.
+    """Execute runs that `store.start` requested, resume those that waited, and take over those of
+    dead executors.
 
     Several workers may share a store. SIGTERM or SIGINT (Ctrl-C) ends it: it picks up nothing more,
-    leaves each run at its next step for others to go on with, and exits with 0. A second one ends
-    it at once, as a crash would.
+    leaves each run at its next step for others to resume, and exits with 0. A second one ends it at
+    once, as a crash would.
 
     It prints a line for each thing that happens; with --json each is one JSON object, and what the
     functions print goes to stderr.
@@ -78,7 +78,7 @@ def worker(
     found = [function for words in functions for function in _load(words)]
     queues = queue or ["default"]
     if "" in queues:
-        raise UsageError("--queue is empty: a variable that is not set?")
+        raise UsageError("--queue is empty: is a variable unset?")
     with opened(ctx) as session, _events(session, queues, limit) as on_event:
         try:
             made = Worker(session.store, found, queues, limit, on_event=on_event)
@@ -91,7 +91,7 @@ def worker(
 def _events(
     session: Session, queues: Sequence[str], limit: int
 ) -> Iterator[Callable[[WorkerEvent], None]]:
-    """What says events on stdout."""
+    """Gives a function that prints events on stdout."""
     if not session.json:
         yield lambda event: _print(event, session, queues, limit)
         return
@@ -131,7 +131,7 @@ def _as_json(event: WorkerEvent) -> str:
 
 
 def _load(words: str) -> list[Callable[..., Any]]:
-    """The agent functions that an argument names.
+    """Returns the agent functions that an argument names.
 
     Raises:
         UsageError: it names none.
@@ -164,7 +164,7 @@ def _load(words: str) -> list[Callable[..., Any]]:
 
 
 def _module(name: str) -> ModuleType:
-    """A module, looked for in the current directory, too.
+    """Imports a module; the current directory is searched, too.
 
     Raises:
         UsageError: there is none, or it fails.
@@ -173,7 +173,7 @@ def _module(name: str) -> ModuleType:
         meant = name.removesuffix(".py").strip("./").replace("/", ".")
         raise UsageError(f"{name!r} is a file; say the module's name: {meant}")
     if not name or not all(part.isidentifier() for part in name.split(".")):
-        raise UsageError(f"{name!r} is no module's name; write module or module:name,name")
+        raise UsageError(f"{name!r} is not a module's name; write module or module:name,name")
     here = os.getcwd()
     if here not in sys.path:
         sys.path.insert(0, here)
@@ -194,7 +194,7 @@ def _module(name: str) -> ModuleType:
 
 
 def _show(error: Exception) -> None:
-    """Where it failed, which is in the user's code."""
+    """Prints where it failed, which is in the user's code."""
     frames = traceback.extract_tb(error.__traceback__)
     ours = [frame for frame in frames if "importlib" not in frame.filename]
     complain("".join(traceback.format_list(ours[1:])).rstrip("\n"))

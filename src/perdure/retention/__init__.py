@@ -1,1 +1,1 @@
-"""Removing on purpose: the old history of living agents, and the logs of deleted ones."""
+"""Removal on purpose: the old history of living agents, and the logs of deleted ones."""

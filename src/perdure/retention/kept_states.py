@@ -1,4 +1,4 @@
-"""The states that stay where retention goes, also those that a damaged commit is in the way of."""
+"""The states that retention keeps, also where a damaged commit is in the way."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from perdure.storage.retention import Trim
 
 
 class Wanted:
-    """See the module.
+    """The states and payloads that must stay for the states that are needed.
 
     Args:
         needed: seqs of the states that something reads or builds on.
-        origins: as `LogReader.origins`, of those and all before them.
-        hashes: of the states that were folded before, by seq; those that are now are added.
+        origins: as `LogReader.origins`, for those and all before them.
+        hashes: of the states folded before, by seq; new ones are added.
 
     Attributes:
-        states: seqs of those that can be had, and so are kept whole.
-        payloads: seqs of the commits that stay because one of the others is made of them.
+        states: seqs of those that can be folded, and so are kept whole.
+        payloads: seqs of the commits from which the other states are made.
     """
 
     def __init__(
@@ -47,13 +47,14 @@ class Wanted:
             held.behind(stop, want(stop.seq, known))
 
     def _pass(self, seq: int, known: Folded | None) -> Folded | None:
-        """A state that only others are made of; they say so themselves where it cannot be had."""
+        """Folds a state that only others are made of; they report it themselves if it cannot be
+        had."""
         if self._said is not None and not self._said.keeps_state(seq):
             return None
         return self._reader.fold_if_there(seq, known)
 
     def _want(self, seq: int, known: Folded | None) -> Folded | None:
-        """The state that the next ones may be folded on from."""
+        """Keeps a needed state, and returns it for the next ones to continue from."""
         gone = self._said is not None and not self._said.keeps_state(seq)
         if seq in self._hashes and not gone:
             self.states.add(seq)
@@ -74,7 +75,7 @@ class Wanted:
         return folded
 
     def _keep_damaged(self, seq: int, error: Corrupt) -> None:
-        """What says that it is damaged, and the way back from there."""
+        """Keeps the commits that show the damage, and the way back from there."""
         bad = error.seq or seq
         for commit in self._reader.ancestors(seq, damaged="all"):
             self.payloads.add(commit.seq)
@@ -85,7 +86,7 @@ class Wanted:
             self._want(error.before, None)
 
     def keep_way_back(self, damaged: set[int], horizon: int) -> None:
-        """The last states before what is damaged and stays anyway."""
+        """Keeps the last states before damaged commits that stay anyway."""
         for seq in sorted(damaged):
             if seq < horizon or seq - 1 in damaged:
                 continue
@@ -96,8 +97,8 @@ class Wanted:
 
 
 def fold_whole(reader: LogReader, seq: int, known: Folded | None = None) -> Folded:
-    """A state by the log alone; behind a damaged commit, by a snapshot, which may be all there is
-    of it."""
+    """Returns a state folded from the log alone; after a damaged commit, from a snapshot, which may
+    be all there is of it."""
     try:
         return reader.fold(seq, snapshots_too=False, known=known)
     except Corrupt:
@@ -107,7 +108,7 @@ def fold_whole(reader: LogReader, seq: int, known: Folded | None = None) -> Fold
 
 
 class Held:
-    """The states that others are still to be folded on from."""
+    """The states from which others are still to be folded."""
 
     def __init__(self) -> None:
         self._states: dict[int, Folded | None] = {}
@@ -123,7 +124,7 @@ class Held:
 
 
 def fold_each(reader: LogReader, seqs: Iterable[int]) -> Iterator[Folded]:
-    """The states at some commits, each on from another where it can."""
+    """Yields the states at some commits, each folded from another where it can be."""
     wanted = {*seqs}
     held = Held()
     for stop in stops(wanted, reader.origins(max(wanted, default=0))):

@@ -1,9 +1,9 @@
-"""Purging: what deleted agents left is removed, part by part, unless a living agent reads it.
+"""Purging: the logs of deleted agents are removed, part by part, unless a living agent reads them.
 
 An agent may be a copy of another one: it begins with a record that points to a commit of the other
-log, and reads what is before it there. Who makes such a copy says so first in the log of its
-origin, on the branch `@copies`, whose commit is refused once the origin is deleted: so of a deleted
-agent all copies are known, and no more will come (decision 0020).
+log, and reads what is before it there. Before such a copy is made, a commit on the branch `@copies`
+of the origin's log says so, which is refused once the origin is deleted: so all copies of a deleted
+agent are known, and no more will come (decision 0020).
 """
 
 from __future__ import annotations
@@ -27,21 +27,21 @@ from perdure.system import logs
 _log = logs.logger("perdure.log")
 
 COPIED = "copied"
-"""What the record is, in its `t`, with which a copy begins."""
+"""The kind of the record, in its `t`, with which a copy begins."""
 
 ANNOUNCED_US = 3600 * 1_000_000
-"""How long a copy that was said, and is not there, counts as being made still."""
+"""The time for which an announced copy that is not there counts as still being made."""
 
 PAGE = 100
 
 
 class Purged(Struct, frozen=True):
-    """What a purge came to.
+    """The result of a purge.
 
     Attributes:
-        agents: those of which all is removed, as often as they were deleted.
-        kept: those that living agents read: copies of them. They go when those do.
-        more: whether there is more to remove, for which there was no time.
+        agents: those that are removed completely, once for each deletion.
+        kept: those that living copies read. They are removed when those are.
+        more: True if there is more to remove, for which there was no time.
     """
 
     agents: list[AgentInfo]
@@ -50,11 +50,11 @@ class Purged(Struct, frozen=True):
 
 
 def sweep(backend: Backend, seconds: float | None = None, of: AgentInfo | None = None) -> Purged:
-    """Purge what was deleted to be purged.
+    """Purges agents that were deleted to be purged.
 
     Args:
-        seconds: about as long it may take; None: until all is done.
-        of: that agent alone, with those whose copy it is: no others are read for its sake.
+        seconds: the approximate time that it may take; None: until everything is done.
+        of: only that agent, and those whose copy it is; no others are read.
     """
     until = time.monotonic() + seconds if seconds is not None else float("inf")
     done: list[AgentInfo] = []
@@ -76,7 +76,8 @@ def sweep(backend: Backend, seconds: float | None = None, of: AgentInfo | None =
 
 
 def _is_needed(backend: Backend, info: AgentInfo, known: dict[int, str | None]) -> bool:
-    """Also where it cannot be told who reads it: that keeps this one, and none of the others."""
+    """True if a living agent needs the log, also if that cannot be told: an unreadable log keeps
+    this one, and none of the others."""
     try:
         return needed_by(backend, info, known) is not None
     except (Corrupt, UnsupportedFormat) as error:
@@ -85,7 +86,8 @@ def _is_needed(backend: Backend, info: AgentInfo, known: dict[int, str | None]) 
 
 
 def _in_turn(backend: Backend) -> Iterator[AgentInfo]:
-    """In any order, so that those that are kept are not in the way of all others."""
+    """Yields agents to purge in random order, so that those that are kept do not block all
+    others."""
     after = 0
     while page := backend.to_purge(after, PAGE):
         after = page[-1].no
@@ -94,8 +96,8 @@ def _in_turn(backend: Backend) -> Iterator[AgentInfo]:
 
 
 def _with_origins(backend: Backend, info: AgentInfo | None) -> Iterator[AgentInfo]:
-    """An agent that was deleted to be purged, then the one whose copy it is, if that was, too, and
-    so on. Of each is read whose copy it is before it is given: it may be gone then."""
+    """Yields an agent that was deleted to be purged, then its origin, if that was, too, and so on.
+    The origin is read before an agent is yielded: the log may be gone afterwards."""
     while info is not None and not info.purged and _is_to_go(backend, info):
         copied = _copied_from(LogReader(backend, info).peek(1))
         yield info
@@ -108,7 +110,7 @@ def _is_to_go(backend: Backend, info: AgentInfo) -> bool:
 
 
 def purge_name(backend: Backend, name: str) -> Purged:
-    """Purge every deleted incarnation of a name, also those that were not deleted for it.
+    """Purges every deleted incarnation of a name, also those that were not deleted to be purged.
 
     Raises:
         NotFound: there is none.
@@ -139,10 +141,11 @@ def purge_name(backend: Backend, name: str) -> Purged:
 def needed_by(
     backend: Backend, info: AgentInfo, known: dict[int, str | None] | None = None
 ) -> str | None:
-    """The name of a living agent that reads the log of a deleted one, be it as a copy of a copy.
+    """Returns the name of a living agent that reads the log of a deleted one, even as a copy of a
+    copy; None if there is none.
 
     Args:
-        known: what was found before, by the agents' numbers; what is found now is noted there.
+        known: earlier results by the agents' numbers; new ones are added.
     """
     known = {} if known is None else known
     ahead, origins = [info], {info.no: 0}
@@ -162,8 +165,8 @@ def needed_by(
 
 
 def _read_by(backend: Backend, info: AgentInfo) -> tuple[str | None, list[AgentInfo]]:
-    """The name of a living copy of it, or of one that is being made. None: then its copies, which
-    are all deleted, and may have living ones."""
+    """Returns the name of a living copy, or of one that is being made; or None with its copies,
+    which are all deleted, and may have living ones."""
     ref = backend.ref(info.no, COPIES) if not info.purged else None  # which was found out before
     if ref is None or ref.kind != "branch":
         return None, []
@@ -184,14 +187,14 @@ def _copies_called(backend: Backend, name: str, origin: AgentInfo) -> Iterator[A
         info = backend.agent(name, number)
         if info is None:
             continue
-        # Of one that is purged it is known that nobody reads it: so nobody reads by it.
+        # A purged log is known to have no reader, so nobody reads through it either.
         copied = None if info.purged else _copied_from(LogReader(backend, info).commit(1))
         if info.purged or copied == (origin.name, origin.incarnation):
             yield info
 
 
 def _copied_from(first: Commit) -> tuple[str, int] | None:
-    """Name and incarnation of the agent whose copy one is, from its first commit."""
+    """Returns name and incarnation of the agent whose copy one is, from its first commit."""
     for record in first.records:
         if record.get("t") == COPIED:
             return str(record["agent"]), int(record["incarnation"])
@@ -199,7 +202,8 @@ def _copied_from(first: Commit) -> tuple[str, int] | None:
 
 
 def verify_grave(backend: Backend, reader: LogReader, anchor: str | None) -> Verified:
-    """What is left of a purged log: its last commit, which says that the agent was deleted.
+    """Verifies what is left of a purged log: its last commit, which says that the agent was
+    deleted.
 
     Raises:
         Corrupt: it does not; or the anchor is neither this commit's id nor the one before it.

@@ -1,4 +1,22 @@
-"""Retention of a living log: what was before a commit goes, on purpose, and the log says so (I7).
+"""Retention of a living log: the history before a commit is removed, on purpose, and the log says
+so (I7).
+
+The headers stay, all of them: so the chain is still proved, and the reason for each commit can be
+read. Payloads are removed. What is needed from before the horizon stays: the first commit; the
+source of the rows of runs, names and copies; tool calls in doubt; and, whole, each state that
+something reads or builds on: those of heads and checkpoints, and those from which a path crosses
+the horizon.
+
+First a commit on the branch `@retention` says what is removed, and the hashes of the states that
+stay. Then those states are stored in place of their commits' payloads, and the others are removed,
+part by part. If the process is killed anywhere, the next call goes on. A commit that builds on
+something old says which word of retention its writer knows (`Append.trims`): nothing is built on
+what is about to be removed.
+
+A commit that cannot be read stays as it is, because its meaning is unknown. So does everything
+before it: a copy of the log can only have that, and not the later word of retention. If a state
+that is to stay cannot be had because of one, the commits between the two stay, so that a reader
+sees the damage instead of retention; and so does the state that the way back leads to.
 
 The headers stay, all of them: so the chain is proved as before, and why each commit was made can be
 read. Payloads go. What is needed from before the horizon stays: the first commit; what the rows of
@@ -48,24 +66,24 @@ Stays = tuple[set[int], set[int]]
 
 
 TellStays = Callable[[int, set[int]], Stays]
-"""What else must stay, for who knows more of a log than its names: given the horizon, and those
-before it whose states stay anyway. It may refuse with a `Conflict`."""
+"""Returns what else must stay, for callers that know more of a log than its names: given the
+horizon, and the commits before it whose states stay anyway. May refuse with a `Conflict`."""
 
 
 def keep_no_more(horizon: int, needed: set[int]) -> Stays:
-    """For logs of which all that stays can be told by their names."""
+    """Returns nothing more to keep: for logs whose records all have known kinds."""
     return set(), set()
 
 
 class Trimmed(Struct, frozen=True):
-    """What retention did to one agent.
+    """The result of retention on one agent.
 
     Attributes:
-        before: commits before this one were to go; the earliest that something held.
-        removed: how many payloads went, now.
-        bases: how many states from before it stay.
+        before: commits before this one were removed; a run or state that needs more lowers it.
+        removed: the number of payloads removed by this call.
+        bases: the number of states from before it that stay.
         freed: bytes of payloads, snapshots and leaves that this made free in the store.
-        seq: of the commit that says so; 0: there was nothing to remove.
+        seq: seq of the commit that says so; 0: there was nothing to remove.
     """
 
     agent: str
@@ -82,15 +100,15 @@ def trim(
     before: int,
     also: TellStays | None = None,
 ) -> Trimmed:
-    """Remove what is before a commit.
+    """Removes what is before a commit.
 
-    An unfinished run holds all since its current turn began.
+    An unfinished run keeps everything since its current turn began.
 
     Args:
-        also: what else must stay.
+        also: returns what else must stay.
 
     Raises:
-        Conflict: a copy reads this log; or others built on what was to go, time and again.
+        Conflict: a copy reads this log; or others kept building on what was to be removed.
     """
     if also is None and _first_known(reader).schema_id == THREAD:
         raise Conflict(
@@ -112,7 +130,8 @@ def trim(
             continue
         if not scan.unsaid and not any(map(scan.is_worth_it, word.seqs())):
             return Trimmed(reader.name, scan.horizon)
-        # Who may not remove must not say that it goes: a copy would, and the next who may.
+        # A store that may not remove must not say that it does: a copy, and the next call, would
+        # believe it.
         context.backend.trim(reader.no, 0, {})
         try:
             _say(context, reader, word)
@@ -125,20 +144,20 @@ def trim(
             freed = max(0, size - _size(context.backend, reader))
             return Trimmed(reader.name, said.before, removed, len(said.bases), freed, said.at)
     raise Conflict(
-        "others go on from what was to be removed",
+        "others keep building on what was to be removed",
         target=reader.target(),
         hint="nothing was removed; make the call again",
     )
 
 
 def _first_known(reader: LogReader) -> Commit:
-    """The first commit that says of what schema the agent is."""
+    """Returns the first commit that names the agent's schema."""
     commits = reader.commits(damaged_too=True)
     return next((one for one in commits if one.schema_id), None) or reader.commit(1)
 
 
 def _held(backend: Backend, reader: LogReader) -> int:
-    """The earliest commit that an unfinished run reads when it is taken up again."""
+    """Returns the earliest commit that an unfinished run reads when it resumes."""
     runs = backend.runs(RunQuery(agent=reader.name, unfinished=True))
     return min((run.turn_at for run in runs if run.agent_no == reader.no), default=SEQ_END)
 
@@ -155,16 +174,16 @@ def _refuse_copied(backend: Backend, reader: LogReader) -> None:
 
 
 class _Scan:
-    """A look at the whole log: what is before the horizon, and what of it must stay.
+    """A scan of the whole log: what is before the horizon, and what of it must stay.
 
     Args:
-        knows_all: records of kinds that are not ours are a framework's, which says what of them
+        knows_all: True if records of unknown kinds belong to a framework, which says what of them
             stays.
 
     Attributes:
-        horizon: not before what is gone already.
-        unsaid: whether something is gone of which the log does not say so, as in a store that was
-            restored as of a moment before it was said.
+        horizon: at least the part that is already removed.
+        unsaid: True if something is gone that the log does not say, as in a store restored to a
+            moment before it was said.
         end: seq of the last commit that was there.
     """
 
@@ -186,7 +205,7 @@ class _Scan:
         self.unsaid = False
 
     def go_on(self, horizon: int) -> None:
-        """Look at what came since the last look."""
+        """Scans the commits since the last scan."""
         self._last_word = self._reader.last_word()
         for commit in self._reader.commits(self.end + 1, damaged_too=True, newer_too=False):
             if not self.end and commit.seq > 1:  # no state can be had, and what is left is evidence
@@ -201,15 +220,15 @@ class _Scan:
 
     @property
     def is_latest(self) -> bool:
-        """Whether nobody said more of what is to go since the last look."""
+        """True if no newer word of retention was added since the last scan."""
         return self._reader.last_word() == self._last_word
 
     def is_worth_it(self, seq: int) -> bool:
-        """Whether a commit's payload is there, and more than what was said of such before."""
+        """True if a commit's payload is there, and was not already said to be removed."""
         return seq not in self._done
 
     def _check(self, commit: Commit) -> None:
-        """Note one that is damaged; of two that do not follow each other, either may be."""
+        """Notes a damaged commit; of two that do not follow each other, either may be."""
         try:
             check_follows(commit, self._last)
         except Corrupt:
@@ -238,8 +257,8 @@ class _Scan:
                 self._in_doubt.pop(str(record.key or self._keys.get(call)), None)
 
     def _stays(self, record: Record) -> bool:
-        """Whether something beside the log is rebuilt from it, or a run looks for it at any age; or
-        it may be so: only a newer version knows such records."""
+        """True if something beside the log is rebuilt from the record, or a run looks for it at any
+        age; or if that is unknown, because only a newer version knows the record."""
         kind = record.t
         return (
             (kind.startswith("run-") and kind != "run-progress")
@@ -250,7 +269,7 @@ class _Scan:
         )
 
     def needed(self, backend: Backend) -> set[int]:
-        """The seqs before the horizon whose states something reads or builds on."""
+        """Returns the seqs before the horizon whose states something reads or builds on."""
         named = {
             ref.seq
             for ref in backend.refs(self._reader.no)
@@ -260,7 +279,8 @@ class _Scan:
         return {seq for seq in named | crossed if seq < self.horizon}
 
     def word(self, states: set[int], payloads: set[int]) -> Trim:
-        """What is to be said in the log, but for its place there: also all that was said before."""
+        """Returns the next word of retention, without its seq; it includes everything said
+        before."""
         said = self._said
         needed = {seq for seq in states if 1 < seq < self.horizon}
         bases = dict.fromkeys(said.bases, 0) if said is not None else {}
@@ -280,15 +300,15 @@ class _Scan:
 
 
 def _say(context: Context, reader: LogReader, word: Trim) -> None:
-    """Commit it; durable when this returns.
+    """Commits the word; durable when this returns.
 
     Raises:
-        Conflict: somebody else just did.
+        Conflict: another writer just did.
     """
     first = _first_known(reader)
     cause = Cause("trim", f"what was before commit {word.before} removed", refers=(word.before,))
-    # Each begins at the first commit, which stays: else the second would need the state of the one
-    # before it.
+    # Each word begins at the first commit, which stays: otherwise the second would need the state
+    # of the one before it.
     draft = chain.Draft(
         reader.name,
         reader.incarnation,
@@ -306,13 +326,13 @@ def _say(context: Context, reader: LogReader, word: Trim) -> None:
 
 
 def carry_out(backend: Backend, reader: LogReader) -> int | None:
-    """Remove what the log says that it lacks; how many payloads went. May be done again.
+    """Removes what the log says is removed, and returns the number of payloads. May be repeated.
 
     Returns:
-        None: somebody said more meanwhile, and does that.
+        None if another writer said more in the meantime, and carries that out.
 
     Raises:
-        Corrupt: a state that is to stay is not the one that was said to.
+        Corrupt: a state that is to stay differs from the one in the log's word.
     """
     word = reader.last_word()
     said = reader.trim()
@@ -354,7 +374,8 @@ def _left_of(row: StoredCommit, said: Trim, target: str) -> bytes:
 
 
 def _keep_bases(backend: Backend, reader: LogReader, said: Trim, word: int) -> bool:
-    """Store the states that are to stay; False: somebody said more meanwhile."""
+    """Stores the states that are to stay; returns False if another writer said more in the
+    meantime."""
     for folded in fold_each(reader, said.bases):
         (row,) = backend.read(reader.no, folded.seq, folded.seq)
         if row.payload.startswith(remains.MAGIC):
@@ -362,7 +383,7 @@ def _keep_bases(backend: Backend, reader: LogReader, said: Trim, word: int) -> b
         found, wanted = state_hash(folded.state), said.bases[folded.seq]
         if found != wanted:
             raise Corrupt(
-                f"its state hashes to {found}, and is to be kept as {wanted}",
+                f"its state hashes to {found}, but is to be kept as {wanted}",
                 target=reader.target(folded.seq),
                 hint=chain.HINT,
             )

@@ -1,1 +1,1 @@
-"""One branch's state in memory, in step with its log: what agents and runs both stand on."""
+"""One branch's state in memory, kept in step with its log: the base of agents and runs."""

@@ -8,13 +8,13 @@ from perdure.state.checkpoints import recorded
 
 
 class Names:
-    """Fed with the commits of a log in order.
+    """The names of one agent, computed from the commits of its log, which are fed in order.
 
     Attributes:
-        refs: by the name: its kind, its commit, and whether it is deleted.
-        epochs: of each branch: the greatest that wrote to it.
-        points: what was recorded of each checkpoint.
-        deleted: the agent is.
+        refs: by name: its kind, its commit, and True if it is deleted.
+        epochs: by branch: the greatest epoch that wrote to it.
+        points: the record of each checkpoint.
+        deleted: True if the agent is.
     """
 
     def __init__(self) -> None:

@@ -1,4 +1,4 @@
-"""What can be done with an agent's branch beside editing and moving it, written once (see flow)."""
+"""Operations on an agent's branch besides editing and moving it, each written once (see flow)."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ T = TypeVar("T")
 
 
 def saving(working: WorkingCopy[T], state: T, cause: Cause) -> Flow[Commit | None]:
-    """Commit a whole value as the delta from the state here."""
+    """Commits a whole value as the delta from the current state."""
     working.refuse_inside_edit()
 
     def prepare() -> tuple[Commit | None, list[Op], Riders]:
@@ -58,7 +58,7 @@ def checkpointing(
     config: Mapping[str, Any] | None,
     dependencies: Iterable[str],
 ) -> Flow[Checkpoint]:
-    """Name the branch's head as a recovery point."""
+    """Names the branch's head as a recovery point."""
     name = check_label(name)
 
     def prepare() -> Checkpoint:
@@ -100,7 +100,7 @@ def _position(working: WorkingCopy[Any], run: RunInfo) -> str | None:
 
 
 def forking(working: WorkingCopy[Any], name: str, at: Callable[[], int] | None) -> Flow[None]:
-    """A new branch at a commit; None: at this branch's head."""
+    """Makes a new branch at a commit; with None, at this branch's head."""
     name = check_label(name)
 
     def prepare() -> tuple[int, int | None]:
@@ -129,11 +129,12 @@ def _check_new(working: WorkingCopy[Any], name: str) -> None:
 
 
 def deleting_branch(working: WorkingCopy[Any], name: str) -> Flow[Commit]:
-    """Delete another branch."""
+    """Deletes another branch."""
     name = check_name(name, "a branch")
     if name in STORES_OWN:
         raise Conflict(
-            "it is the store's own, and stays", target=f"agent {working.name!r}, {name!r}"
+            "it belongs to the store and cannot be deleted",
+            target=f"agent {working.name!r}, {name!r}",
         )
     if name == working.branch:
         raise Conflict(
@@ -147,7 +148,7 @@ def deleting_branch(working: WorkingCopy[Any], name: str) -> Flow[Commit]:
         working.refresh()
         for run in unfinished_runs(working, name):  # I8: it could never go on, nor end
             raise Conflict(
-                f"run {visible(run.id)} has it, and is not finished ({run.status})",
+                f"run {visible(run.id)} uses it, and is not finished ({run.status})",
                 target=f"agent {working.name!r}, branch {name!r}",
                 hint=f"let it finish, or end it first: `{shell.perdure('cancel', run.id)}`",
             )

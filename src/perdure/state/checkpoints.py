@@ -1,4 +1,5 @@
-"""Checkpoints: named recovery points with integrity guards, and what differs at rehydration."""
+"""Checkpoints: named recovery points with integrity guards, and the guards that fail at
+rehydration."""
 
 from __future__ import annotations
 
@@ -29,27 +30,28 @@ class Mismatch(Struct, frozen=True):
 
 
 def state_hash(state: Plain) -> str:
-    """Hash of a state's canonical bytes: equal states have equal hashes, whatever their order."""
+    """Returns the hash of a state's canonical bytes: equal states have equal hashes, whatever the
+    order of their keys."""
     return "sha256:" + sha256(b"perdure.state.v1\0" + codec.canonical(state)).hexdigest()
 
 
 def config_hash(config: Mapping[str, Any] | None) -> str | None:
-    """Hash of a configuration; its values must be plain.
+    """Returns the hash of a configuration; its values must be plain.
 
     Raises:
-        TypeError: it is no mapping.
+        TypeError: it is not a mapping.
     """
     if config is None:
         return None
-    plain = take(mapping(config, "config= is a mapping of names to values"), root="config")
+    plain = take(mapping(config, "config= must be a mapping of names to values"), root="config")
     return "sha256:" + sha256(b"perdure.config.v1\0" + codec.canonical(plain)).hexdigest()
 
 
 def versions(names: Iterable[str]) -> dict[str, str]:
-    """Installed versions of distributions.
+    """Returns the installed versions of distributions.
 
     Raises:
-        NotFound: one is not installed. TypeError: one name alone.
+        NotFound: one is not installed. TypeError: a single name instead of several.
     """
     from importlib import metadata  # 15 ms to import, for few
 
@@ -67,7 +69,7 @@ def versions(names: Iterable[str]) -> dict[str, str]:
 
 
 def recorded(record: records.Checkpoint, commit: Commit) -> Checkpoint:
-    """The checkpoint that a commit's record ``checkpoint`` says."""
+    """Returns the checkpoint that a commit's record ``checkpoint`` describes."""
     return Checkpoint(
         record.name,
         record.seq or commit.seq,
@@ -82,11 +84,11 @@ def recorded(record: records.Checkpoint, commit: Commit) -> Checkpoint:
 
 
 def check_state(checkpoint: Checkpoint, state: Plain, target: str) -> None:
-    """Raise Corrupt if a checkpoint's state is not the one that was recorded (I11)."""
+    """Raises Corrupt if a checkpoint's state is not the one that was recorded (I11)."""
     found = state_hash(state)
     if found != checkpoint.state_hash:
         raise Corrupt(
-            f"its state hashes to {found}, the checkpoint recorded {checkpoint.state_hash}",
+            f"its state hashes to {found}, but the checkpoint recorded {checkpoint.state_hash}",
             target=target,
             hint="run `perdure verify`; go back to another checkpoint or to a copy",
         )
@@ -99,7 +101,7 @@ def compare(
     schema_version: tuple[int, int],
     config: Mapping[str, Any] | None,
 ) -> list[Mismatch]:
-    """What differs between a checkpoint's surroundings and those of now."""
+    """Returns the differences between a checkpoint's surroundings and the current ones."""
     from importlib import metadata
 
     pairs: list[tuple[str, str | None, str | None]] = [

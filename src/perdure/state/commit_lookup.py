@@ -1,4 +1,4 @@
-"""Which commit of a log a caller means: by its seq, a name, or a moment."""
+"""The commit of a log that a caller means: by its seq, a name, or a moment."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ Where = int | str | datetime
 
 
 def resolve(reader: LogReader, branch: str, where: Where) -> int:
-    """Its seq.
+    """Returns the seq of the commit that a caller means.
 
     Args:
-        branch: of which a moment is meant.
+        branch: the branch for which a moment counts.
 
     Raises:
-        NotFound: there is none such; naming those that there are.
-        ValueError: a naive datetime. TypeError: nothing that names a commit.
+        NotFound: there is no such commit; the error names those that exist.
+        ValueError: a naive datetime. TypeError: not something that names a commit.
     """
     where = place_of(where)
     if type(where) is str:
@@ -39,7 +39,7 @@ def resolve(reader: LogReader, branch: str, where: Where) -> int:
 
 
 def place_of(where: Where) -> Where:
-    """The same as a plain int, str or datetime; itself where it is none of them."""
+    """Returns the value as a plain int, str or datetime; the value itself if it is none of them."""
     given: Any = where
     if is_a(given, str):
         return exact_types.text(given)
@@ -49,11 +49,11 @@ def place_of(where: Where) -> Where:
 
 
 def horizon(reader: LogReader, before: Where | timedelta, now: int) -> int:
-    """The earliest commit that stays where what is before a place or a moment is to go: that whose
-    state was the last one then.
+    """Returns the earliest commit that stays when everything before a place or a moment is removed:
+    the one whose state was current then.
 
     Args:
-        before: an age, too.
+        before: a commit, a moment, or an age.
         now: the store's clock, in microseconds since 1970.
 
     Raises:
@@ -63,7 +63,7 @@ def horizon(reader: LogReader, before: Where | timedelta, now: int) -> int:
     if is_a(given, timedelta):
         age = exact_types.span(given)
         if age < timedelta(0):
-            raise ValueError(f"{reader.target()}: nothing is {age} old, that is to come")
+            raise ValueError(f"{reader.target()}: an age cannot be negative: {age}")
         try:
             moment = from_micros(now) - age
         except OverflowError:
@@ -80,7 +80,7 @@ def horizon(reader: LogReader, before: Where | timedelta, now: int) -> int:
 
 
 def _no_place(agent: str, where: object) -> str:
-    """What to say where something is given as a commit that names none."""
+    """Returns the message for a value that names no commit."""
     problem = f"agent {agent!r}: {shown(where)} names no commit; "
     if is_a(where, date):
         return problem + "a day has many moments: datetime(…, tzinfo=UTC) is one"

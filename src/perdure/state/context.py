@@ -1,4 +1,4 @@
-"""What everything that reads and writes one open store shares."""
+"""What all readers and writers of one open store share."""
 
 from __future__ import annotations
 
@@ -31,7 +31,8 @@ THREADS_MAX = 8
 
 
 class Context:
-    """One open store: its backend, committer, snapshot policy, and who we are in its logs."""
+    """One open store: its backend, committer, snapshot policy, and its executor's id in the
+    logs."""
 
     def __init__(self, backend: Backend, committer: Committer, snapshots: SnapshotPolicy) -> None:
         self.backend = backend
@@ -47,7 +48,8 @@ class Context:
         process_id.renew_in_children(self)
 
     def begin_anew(self) -> None:
-        """In a forked child: the threads are not there, and nobody will release the lock."""
+        """Resets itself in a forked child: the threads do not exist there, and nobody will release
+        the lock."""
         self._lock = Lock()
         self._threads = self._heads = None
 
@@ -55,7 +57,8 @@ class Context:
     def executor(self) -> str:
         """The id of this opening in this process: unique per start, in every header it writes."""
         if self._pid != process_id.pid:  # a forked child is somebody else
-            # One id, whoever is first; and what says that there is one is written last.
+            # All threads agree on one id, whoever is first; the mark that it exists is written
+            # last.
             self._executor = self._ids.setdefault(process_id.pid, os.urandom(6).hex())
             self._pid = process_id.pid
         return self._executor
@@ -65,10 +68,10 @@ class Context:
         return self._closed
 
     def submit(self, proposal: Proposal) -> Committed:
-        """Commit; a lease whose owner is dead or expired does not stand in the way of writers.
+        """Commits a proposal. A lease whose owner is dead or expired does not block writers.
 
         Raises:
-            As `Committer.submit`.
+            as `Committer.submit`.
         """
         while True:
             try:
@@ -78,10 +81,10 @@ class Context:
                     raise
 
     async def submit_async(self, proposal: Proposal) -> Committed:
-        """As `submit`, without holding a thread while it waits.
+        """Commits a proposal like `submit`, without holding a thread while it waits.
 
-        Cancelled, a queued commit is withdrawn; one that is under way is awaited before the
-        cancellation goes on, and `proposal.committed` says whether it landed.
+        On cancellation a queued commit is withdrawn; one that is under way is awaited first, and
+        `proposal.committed` says whether it landed.
         """
         from perdure.state.event_loop.loop_waits import (
             commit,  # asyncio: for those only who have it anyway
@@ -95,16 +98,17 @@ class Context:
                     raise
 
     def send(self, message: Message) -> Sent | Refused:
-        """Put a message into a run's inbox; see `Backend.send`.
+        """Puts a message into a run's inbox; see `Backend.send`.
 
         Raises:
-            Unstorable: nobody could read it again; nothing was put in.
+            Unstorable: it could not be read again; nothing was put in.
         """
         check_message(message)
         return self.backend.send(message)
 
     def _took_from_the_dead(self, proposal: Proposal, held: HeldError) -> bool:
-        """Whether the lease that stood in the way was of a dead owner, and is gone."""
+        """Returns True if the lease that blocked a commit belonged to a dead owner, and was
+        taken."""
         if proposal.epoch is not None or self.backend.alive(held.holder):
             return False
         assert proposal.no is not None
@@ -114,9 +118,9 @@ class Context:
         return True
 
     async def in_thread(self, fn: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
-        """Call what blocks on one of the store's own threads, with the caller's contextvars.
+        """Calls a blocking function on one of the store's threads, with the caller's contextvars.
 
-        Cancelled, a call that has begun is awaited before the cancellation goes on.
+        On cancellation a call that has begun is awaited first.
 
         Raises:
             StoreUnavailable: the store is closed.
@@ -125,7 +129,7 @@ class Context:
 
     @property
     def heads(self) -> Heads:
-        """Where branches end, for coroutines.
+        """The heads of branches, for coroutines.
 
         Raises:
             StoreUnavailable: the store is closed.
@@ -151,7 +155,7 @@ class Context:
             return self._threads
 
     def close(self) -> None:
-        """Commit what is queued, end the threads, close the backend. Idempotent."""
+        """Commits what is queued, ends the threads, closes the backend. Idempotent."""
         with self._lock:
             self._closed = True
         threads = self._threads
@@ -161,14 +165,14 @@ class Context:
         self.backend.close()
 
     def take_lease(self, no: int, branch: str, look: Look | None = None) -> Lease:
-        """Take a branch's lease, from a dead owner if need be.
+        """Takes a branch's lease, from a dead owner if need be.
 
         Args:
-            look: renewed along with it.
+            look: renewed along with the lease.
 
         Raises:
             Conflict: a living executor holds it.
-            NotFound: it was deleted.
+            NotFound: the branch was deleted.
         """
         over: int | None = None
         for _ in range(3):
@@ -179,13 +183,13 @@ class Context:
                 raise NotFound(
                     "was deleted",
                     target=f"branch {branch!r}",
-                    hint="a late call cannot bring it back; open the agent anew for another one",
+                    hint="a late call cannot bring it back; open the agent again for the new one",
                 )
             if answer.held is not None and self.backend.alive(answer.holder or ""):
                 raise HeldError(
                     f"executor {answer.holder} is running on it",
                     target=f"branch {branch!r}",
-                    hint="stand by until it ends",
+                    hint="wait until it ends",
                     branch=branch,
                     holder=answer.holder or "?",
                     held=answer.held,

@@ -1,4 +1,4 @@
-"""Creating an agent, also along with what happens to it first: both are in the log, or neither."""
+"""Creation of an agent, also together with its first commit: both are in the log, or neither."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from perdure.storage.log.proposals import Committed, Proposal
 
 
 def create(working: WorkingCopy[Any]) -> None:
-    """Make sure that the agent is in the log.
+    """Makes sure that the agent is in the log.
 
     Raises:
-        As `Committer.submit`.
+        as `Committer.submit`.
     """
     drive(working.context, working.creating())
 
@@ -26,14 +26,14 @@ def create(working: WorkingCopy[Any]) -> None:
 def create_along(
     working: WorkingCopy[Any], cause: Cause, riders: Riders, epoch: int
 ) -> tuple[Committed, Committed]:
-    """Create the agent and commit what happened to it, under an epoch, in one transaction.
+    """Creates the agent and commits its first change, under an epoch, in one transaction.
 
     Returns:
         Both commits.
 
     Raises:
         Conflict: the agent is in the log already.
-        As `Committer.submit`: neither is in.
+        as `Committer.submit`: neither commit is in the log.
     """
     check_cause(cause)
     draft = chain.Draft(
@@ -51,7 +51,7 @@ def create_along(
     created = drive(working.context, working.creating(along=along))
     if created is None or along.committed is None:
         raise Conflict(
-            "the agent was created meanwhile",
+            "the agent was created in the meantime",
             target=f"agent {working.name!r}",
             hint="open it again",
         )

@@ -22,14 +22,14 @@ from perdure.system.holders import End, Holder, ends_block, holder_of_block, is_
 T = TypeVar("T")
 
 LOCK_MAX_S = 60
-"""How long an edit waits for another one of the same handle to end."""
+"""The time that an edit waits for another one of the same handle to end."""
 
 
 class Block(Generic[T]):
-    """What happens when a block of `edit` begins and ends, without its locks.
+    """The begin and the end of a block of `edit`, without its locks.
 
     Attributes:
-        made: what it committed, or what its key committed before.
+        made: the commit that it made, or that its key made before.
     """
 
     def __init__(
@@ -47,7 +47,7 @@ class Block(Generic[T]):
         return self._recording is not None
 
     def begin(self) -> T:
-        """The draft; reads the log."""
+        """Returns the draft; reads the log."""
         working = self._working
         working.refresh()
         if self._cause.key is not None:
@@ -57,18 +57,18 @@ class Block(Generic[T]):
 
     @property
     def untouched(self) -> bool:
-        """Whether the draft is as it was given out."""
+        """True if the draft is as it was given out."""
         return self._recording is None or not self._recording.done
 
     @property
     def state(self) -> T:
-        """As it was before, and not to be changed."""
+        """The state before the edit; it must not be changed."""
         return self._working.typed
 
     @property
     def place(self) -> tuple[int, str] | None:
-        """The agent's number and the branch, where that one's head is all that there is to read,
-        and has not moved maybe: see `begin_at`. None: it takes more."""
+        """The agent's number and the branch, if their head is all that has to be read and may not
+        have moved: see `begin_at`. None if more has to be read."""
         working = self._working
         known = working.in_memory and working.known and working.seq
         if not known or working.editing or working.migration_due or self._cause.key is not None:
@@ -76,8 +76,8 @@ class Block(Generic[T]):
         return working.reader.no, working.branch
 
     def begin_at(self, head: int) -> T | None:
-        """As `begin`, without reading, at the head that somebody just found at `place`; None where
-        it has moved."""
+        """Returns the draft like `begin`, without reading, given the head that was just found at
+        `place`; None where it has moved."""
         return self._record() if head == self._working.seq else None
 
     def _record(self) -> T:
@@ -87,20 +87,20 @@ class Block(Generic[T]):
         return self._recording.draft  # type: ignore[no-any-return]
 
     def abandon(self) -> None:
-        """Its end where it raised: nothing has happened."""
+        """Ends a block that raised: nothing is committed."""
         recording = self._close()
         if not self._throwaway:
             self._working.restore(recording)
 
     def ending(self) -> Flow[None]:
-        """Its end: validates and commits."""
+        """Ends the block: validates and commits."""
         recording, working = self._close(), self._working
         if self._throwaway:
             return
         cause, riders = self._cause, NOTHING
         if cause.key is not None:
             riders = key_riders(cause, self._declared)
-        # One change alone is none that was taken back: most edits are told by that.
+        # A single change cannot have been taken back: most edits need no further check.
         alone = len(recording.done) == 1
         if not alone and working.seq and riders.key is None and not recording.changed:
             given = recording.ephemeral
@@ -125,7 +125,8 @@ class Block(Generic[T]):
 
 
 class Edit(ToEnter, Generic[T]):
-    """The context manager that `edit` returns. `commit` is what it made, once the block ended."""
+    """The context manager that `edit` returns. `commit` is the commit that it made, once the block
+    ended."""
 
     __slots__ = ("_block", "_end", "_holder", "_working")
 
@@ -189,11 +190,11 @@ def key_riders(cause: Cause, declared: tuple[object, ...]) -> Riders:
 def used_key(
     working: WorkingCopy[Any], cause: Cause, declared: tuple[object, ...] = ()
 ) -> Commit | None:
-    """The commit that an idempotency key made before, if it did.
+    """Returns the commit that an idempotency key made before; None if there is none.
 
     Raises:
-        Conflict: it was used for something else, or on a branch that this one knows nothing of:
-            what was done there was not done here.
+        Conflict: the key was used for something else, or on a branch that this one does not come
+            from: what was done there was not done here.
     """
     if cause.key is None:
         return None
@@ -214,15 +215,15 @@ def used_key(
     if commit.branch != working.branch and not _is_past(reader, working.branch, seq):
         raise Conflict(
             f"the idempotency key {cause.key!r} was used on branch {commit.branch!r}, at commit "
-            f"{seq}, and this one does not come from there",
+            f"{seq}, which is not in the past of this one",
             target=f"agent {working.name!r}, branch {working.branch!r}",
-            hint="a key is the agent's, over all of its branches: use another one here, say "
+            hint="a key belongs to the agent, on all of its branches: use another one here, say "
             f"{working.branch + ':' + cause.key!r}",
         )
     return commit
 
 
 def _is_past(reader: LogReader, branch: str, seq: int) -> bool:
-    """Whether a commit is in a branch's past."""
+    """True if a commit is in a branch's past."""
     ancestors = reader.ancestors(reader.ref(branch).seq, damaged="all")
     return next((one.seq for one in ancestors if one.seq <= seq), 0) == seq

@@ -2,7 +2,7 @@
 
 An operation is a generator. It yields what it waits for and is sent the result: a `Proposal` to
 commit, or a function that blocks (reads the log) or takes long. Between two yields it only
-computes. Who drives it decides how to wait, so neither face has an implementation of its own.
+computes. The driver decides how to wait, so neither face has an implementation of its own.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ Flow = Generator[Wanted, Any, R]
 
 
 def drive(context: Context, flow: Flow[R]) -> R:
-    """Run an operation to its end on the calling thread."""
-    # An exception may come between any two steps. The operation then ends here, and not when its
+    """Runs an operation to its end on the calling thread."""
+    # An exception may come between any two steps. The operation then ends here, not when its
     # generator is freed, which may be late.
     try:
         wanted = next(flow)
@@ -39,7 +39,7 @@ def drive(context: Context, flow: Flow[R]) -> R:
 
 
 def next_proposal(flow: Flow[Any], outcome: Any) -> Proposal:
-    """Send an operation what came of its last proposal (None: it begins), and do what it wants
+    """Sends an operation the outcome of its last proposal (None to begin), and does what it asks
     until it proposes again."""
     wanted = flow.throw(outcome) if isinstance(outcome, BaseException) else flow.send(outcome)
     while not isinstance(wanted, Proposal):
@@ -53,11 +53,11 @@ def next_proposal(flow: Flow[Any], outcome: Any) -> Proposal:
 
 
 async def drive_async(context: Context, flow: Flow[R]) -> R:
-    """Run an operation to its end; its reads run on the store's threads.
+    """Runs an operation to its end; its reads run on the store's threads.
 
-    Cancelled, it stops where it is: a commit that is queued is withdrawn, one that is under way is
-    awaited. If that landed, the operation hears of it, so that what is in memory is what is in
-    the log; it commits nothing more.
+    On cancellation it stops where it is: a queued commit is withdrawn, one that is under way is
+    awaited. If that landed, the operation is told, so that memory and log agree; it commits nothing
+    more.
     """
     cancelled: BaseException | None = None
     try:

@@ -1,8 +1,8 @@
-"""In which order to fold many states of one log, so that no commit is gone over for each of them.
+"""The order in which many states of one log are folded, so that no commit is folded twice.
 
-Of two that have a commit in common, both go on from the last such one, where their paths part. At
-each parting the path with most behind it comes last, and takes over the state there. So of n states
-no more than some log n are held at once, whatever branches off where.
+Two states with a common commit both start from the last such one, where their paths part. At each
+parting the path with most behind it comes last, and takes over the state there. So of n states at
+most about log n are held at once, whatever the branches.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ class Stop(Struct, frozen=True):
     """A commit whose state is to be folded.
 
     Attributes:
-        on: the one that came before it, and that it goes on from; 0: from the beginning.
-        wanted: else it is a parting only.
-        is_last: whether nothing that is still to come goes on from `on`.
-        goes_on: whether something goes on from it.
+        on: the stop that its fold starts from; 0: the beginning.
+        wanted: False if it is only a parting.
+        is_last: True if no later stop starts from `on`.
+        goes_on: True if another stop starts from it.
     """
 
     seq: int
@@ -31,10 +31,11 @@ class Stop(Struct, frozen=True):
 
 
 def stops(wanted: Iterable[int], origins: Mapping[int, int]) -> Iterator[Stop]:
-    """All wanted states and the partings between them, each behind the one that it goes on from.
+    """Yields all wanted states and the partings between them, each after the one that it starts
+    from.
 
     Args:
-        origins: of each commit the one before it on its path, which is older; 0: there is none.
+        origins: by commit, the one before it on its path, which is older; 0: there is none.
     """
     wanted = {*wanted}
     following: defaultdict[int, int] = defaultdict(int)
@@ -64,7 +65,8 @@ Behind = dict[int, list[tuple[int, int]]]
 def _behind(
     path: set[int], wanted: set[int], following: Mapping[int, int], origins: Mapping[int, int]
 ) -> Behind:
-    """`following`: of each commit of the path, how many of it come right behind it."""
+    """Returns the stops right behind each stop. `following`: by commit, the number of commits of
+    the path right behind it."""
     behind: Behind = {}
     first: dict[int, list[tuple[int, int]]] = defaultdict(list)
     for seq in sorted(path, reverse=True):  # each before those that it is behind

@@ -1,4 +1,5 @@
-"""Which incarnation of an agent a working copy is about: no write of it comes into another one."""
+"""The incarnation of an agent that a working copy is about: none of its writes gets into another
+one."""
 
 from __future__ import annotations
 
@@ -10,8 +11,8 @@ class Incarnation:
     """One incarnation of an agent, before or after it was created.
 
     Args:
-        number: the one that is meant; None: the one that is there when it is first asked for, as
-            for whoever comes anew; or see `settle`.
+        number: the incarnation; None: the one that exists when it is first looked up, as for a new
+            handle; or see `settle`.
     """
 
     def __init__(self, backend: Reads, name: str, number: int | None) -> None:
@@ -21,9 +22,10 @@ class Incarnation:
         self._awaited: int | None = None
 
     def settle(self) -> AgentInfo | None:
-        """Mean from now on the one that is there, or, if none is, the next one to be created.
+        """Fixes the incarnation: the one that exists now, or, if none does, the next one to be
+        created.
 
-        Without it a handle that looks late takes a deletion for "not created yet", and its first
+        Without this, a handle that looks late takes a deletion for "not created yet", and its first
         write brings the agent back.
         """
         latest = self._backend.agent(self._name)
@@ -34,7 +36,7 @@ class Incarnation:
         return None
 
     def find(self) -> AgentInfo | None:
-        """What there is of it, deleted or not; None before it is created."""
+        """Returns its row, deleted or not; None before it is created."""
         found = self._find()
         if found is not None:
             self._known = found.incarnation
@@ -55,8 +57,8 @@ class Incarnation:
         return self._backend.agent(self._name, self._awaited) or latest
 
     def to_create(self) -> int:
-        """The number under which a first commit creates it. Where another one took that number
-        meanwhile, storage refuses the commit."""
+        """Returns the number under which a first commit creates it. If another one takes that
+        number first, storage refuses the commit."""
         if self._awaited is not None:
             return self._awaited
         latest = self._backend.agent(self._name)

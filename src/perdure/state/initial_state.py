@@ -12,11 +12,11 @@ from perdure.missing import MISSING
 
 
 def initial_state(schema: Schema[Any], given: Any, agent: str) -> Plain:
-    """As plain data; `given` is MISSING where nobody gave one: then the schema's type is called
+    """Returns the initial state as plain data. If `given` is MISSING, the schema's type is called
     without arguments.
 
     Raises:
-        SchemaError: it cannot be.
+        SchemaError: the type needs arguments, or the state does not fit.
     """
     if given is MISSING:
         words = "the agent does not exist, and its schema cannot be made without values"
@@ -30,14 +30,14 @@ def initial_state(schema: Schema[Any], given: Any, agent: str) -> Plain:
 
 
 def default_state(schema: Schema[Any], problem: str, target: str, way: str) -> Plain:
-    """What the schema's type is without values, as plain data.
+    """Returns the value of the schema's type without arguments, as plain data.
 
     Args:
-        problem, target: of the error where it needs some.
-        way: how its caller gives them, with {} for the state.
+        problem, target: of the error if it needs arguments.
+        way: the call that gives them, with {} for the state.
 
     Raises:
-        SchemaError: it needs some.
+        SchemaError: the type needs arguments.
     """
     try:
         made = {} if schema.type is dict else schema.type()

@@ -1,6 +1,7 @@
 """Commits whose state is that of another commit: rollback, fork, adoption.
 
-None of it needs the state of the branch's head: it is the way back from one that cannot be read.
+None of them needs the state of the branch's head: they are the way back from one that cannot be
+read.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from perdure.storage.retention import MOVES
 
 
 def find_head(working: WorkingCopy[Any]) -> int:
-    """Where the branch's head is now.
+    """Returns the seq of the branch's head now.
 
     Raises:
         NotFound: the agent has no commit yet, or there is no such branch.
@@ -49,7 +50,7 @@ def commit_move(
     *,
     branch: str | None = None,
 ) -> Committed:
-    """A commit without delta whose state is that of `target`.
+    """Commits, without a delta, a state that is that of `target`.
 
     Args:
         head: the branch's, as `find_head` gave it.
@@ -68,7 +69,7 @@ def committing_move(
     *,
     branch: str | None = None,
 ) -> Flow[Committed]:
-    """The operation behind `commit_move`."""
+    """The flow behind `commit_move`."""
     working.refuse_inside_edit()
     check_cause(cause)
     reader = working.reader
@@ -96,11 +97,11 @@ def committing_move(
 
 
 def _snapshot(working: WorkingCopy[Any], target: int) -> StoredSnapshot | None:
-    """Returns the snapshot that a move behind a move is to carry; None: there is one near enough.
+    """Returns the snapshot that a move after a move is to carry; None if there is one near enough.
 
-    I9: edits carry snapshots, and those that are gone back from are on no path. So what came of
-    many moves, each to the one before, would be read over all of them. What cannot be read is no
-    reason not to move.
+    I9: edits carry snapshots, but those that a move leaves behind are on no path. After many moves,
+    each to the one before, a reader would have to read all of them. A target that cannot be read
+    does not prevent the move.
     """
     reader, policy = working.reader, working.context.snapshots
     weight = max(policy.weight_min, WEIGHT_LONG) if policy.by_weight else inf

@@ -1,4 +1,4 @@
-"""The last items of a list in a branch's state, for who needs no more of it."""
+"""The last items of a list in a branch's state, for a reader that needs no more of it."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from perdure.storage.log.list_end import EndReader
 
 
 def end_of(working: WorkingCopy[Any], key: str, count: int) -> list[Plain] | None:
-    """The last `count` items, or all where there are fewer, of the list at `key` of the state as
-    the log has it now. Nothing of it stays in memory.
+    """Returns the last `count` items (all if there are fewer) of the list at `key` of the state
+    that the log has now. Nothing of it stays in memory.
 
-    None: only the whole state can tell, or says why not; also where the log has a state of another
-    version of the schema.
+    Returns None if only the whole state can tell, or say why not; also where the log has a state of
+    another version of the schema.
     """
     reader = working.reader_if_created()
     found = EndReader(reader, key, count).end(working.branch) if reader is not None else None

@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 
 class Live(Generic[T]):
-    """One live object, which users hold: `agent.state`.
+    """One live object, which users hold as `agent.state`.
 
     Attributes:
         value: the object, or MISSING where it has to be built.
@@ -30,7 +30,7 @@ class Live(Generic[T]):
         """The one before it, whose Ephemeral fields the next one takes over."""
 
     def of(self, plain: Plain, seq: int) -> T:
-        """The object of the plain state of a commit; 0: of one that is to come.
+        """Returns the object of the plain state of a commit; 0: of one that is to come.
 
         Raises:
             SchemaError: it does not fit.
@@ -43,28 +43,29 @@ class Live(Generic[T]):
         return self.value  # type: ignore[no-any-return]
 
     def attempt(self, plain: Plain, seq: int) -> None:
-        """Build the object, as `of` does, where it fits; else there is none still."""
+        """Builds the object, as `of` does, if it fits; otherwise there is still none."""
         with suppress(SchemaError):
             self.of(plain, seq)
 
     def drop(self) -> None:
-        """It no longer fits its plain state: the next look builds another, with its Ephemerals."""
+        """Drops the object, which no longer fits its plain state: the next look builds another,
+        with its Ephemeral fields."""
         if self.value is not MISSING:
             self._left = self.value
         self.value = MISSING
 
     def rejoin(self, value: T) -> None:
-        """The object that was there before goes on, in step again."""
+        """Puts the earlier object back, which is in step again."""
         if self.value is not MISSING:
             carry_over(self._schema.root, self.value, value)
         self.value, self._left = value, MISSING
 
     def forget(self) -> None:
-        """As `drop`, and nothing of it goes on."""
+        """Drops the object, its Ephemeral fields included."""
         self.value = self._left = MISSING
 
     def drop_drift(self, plain: Plain) -> None:
-        """Drop it if it was changed outside `edit`. Costs O(state)."""
+        """Drops it if it was changed outside `edit`. Costs O(state)."""
         if self.value is MISSING or plain is MISSING:
             return
         try:
@@ -73,15 +74,15 @@ class Live(Generic[T]):
             self.drop()
 
     def advance(self, plain: Plain, delta: list[Op], inverses: list[Op]) -> bool:
-        """Bring it in step with ops that the log has.
+        """Brings it in step with ops that the log has.
 
         Args:
             plain: the plain state with the ops applied.
             delta, inverses: copies of the ops; they may be changed.
 
         Returns:
-            Whether `plain` is as it was. Where not, validation here made something else of it than
-            was written, and the log has it.
+            True if `plain` is unchanged. Otherwise validation here changed it from what was
+            written, and the log has the right one.
         """
         plan: TypedPlan | None = None
         try:

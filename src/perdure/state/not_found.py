@@ -1,4 +1,4 @@
-"""What a working copy says where its agent or branch is not there, or is another's."""
+"""Errors for an agent or branch that is not there, or is another's."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def no_branch(agent: str, branch: str) -> NotFound:
 
 def deleted(agent: str, branch: str) -> NotFound:
     return NotFound(
-        "was deleted", target=f"agent {agent!r}, branch {branch!r}", hint="open the agent anew"
+        "was deleted", target=f"agent {agent!r}, branch {branch!r}", hint="open the agent again"
     )
 
 
@@ -41,6 +41,6 @@ def other_schema(agent: str, stored: str, own: Schema[Any]) -> SchemaError:
     return SchemaError(
         f"its state was written under schema {stored!r}, not {own.id!r}",
         target=f"agent {agent!r}",
-        hint=f"open it with that type; or, where that was renamed, say so: "
+        hint=f"open it with that type; or, if the type was renamed, use: "
         f"perdure.Schema({class_label(own.type)}, id={stored!r})",
     )

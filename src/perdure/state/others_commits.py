@@ -1,4 +1,4 @@
-"""What others have committed on a branch since a state in memory was that of its head."""
+"""The commits that others made on a branch since the state in memory was that of its head."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ _delta, _kind = attrgetter("delta"), attrgetter("cause.kind")
 
 
 def any_changes(commits: Sequence[Commit]) -> bool:
-    """Whether any of them leaves another state than the one before it."""
+    """True if any of them leaves another state than the one before it."""
     return any(map(_delta, commits)) or not MOVES.isdisjoint(map(_kind, commits))
 
 
 def newer_commits(
     reader: LogReader, seq: int, head: int, schema: tuple[str, tuple[int, int]]
 ) -> list[Commit] | None:
-    """The way from one commit to a branch's head, oldest first.
+    """Returns the commits from one commit to a branch's head, oldest first.
 
     Returns:
-        None: the head does not build on that commit, is too far ahead of it, or something on the
+        None if the head does not build on that commit, is too far ahead of it, or a commit on the
         way was written under another schema.
     """
     newer: list[Commit] = []
@@ -52,7 +52,7 @@ def newer_commits(
 
 
 def advance_both(reader: LogReader, plain: Plain, live: Live[Any], commit: Commit) -> Plain:
-    """Both states over a commit, in place; the plain one.
+    """Moves both states over a commit, in place; returns the plain one.
 
     Raises:
         Corrupt: it does not fit.

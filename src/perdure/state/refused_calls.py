@@ -1,4 +1,4 @@
-"""Errors of what a handle refuses to do."""
+"""Errors for calls that a handle refuses."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def inside_edit(agent: str) -> Conflict:
 
 def stores_own(agent: str, branch: str) -> Conflict:
     return Conflict(
-        f"the branch {branch!r} is the store's own, and only read",
+        f"the branch {branch!r} belongs to the store and is read-only",
         target=f"agent {agent!r}",
         hint="fork it, or write to a branch of your own",
     )

@@ -1,5 +1,5 @@
-"""What a function that changes a draft gives back, and must not: its edit would be lost without a
-word."""
+"""Checks of what a function that changes a draft returns: an edit whose function returns a new
+state would be lost silently."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from perdure.state.edit_block import Block
 
 
 def refuse_awaitable(result: object, fn: Callable[..., object], agent: str) -> None:
-    """Raise TypeError for a coroutine that nobody awaits: it does nothing."""
+    """Raises TypeError for a coroutine that nobody awaits: it does nothing."""
     if not inspect.isawaitable(result):
         return
     if inspect.iscoroutine(result):
         result.close()
     raise TypeError(
-        f"agent {agent!r}: {_name_of(fn)} is async, and update calls plain functions; make it one, "
+        f"agent {agent!r}: {_name_of(fn)} is async, but update calls plain functions; make it one, "
         "or open the store by perdure.open_async, whose agents take both"
     )
 
@@ -25,8 +25,8 @@ def refuse_awaitable(result: object, fn: Callable[..., object], agent: str) -> N
 def refuse_new_state(
     result: object, fn: Callable[..., object], block: Block[Any], agent: str
 ) -> None:
-    """Raise TypeError for another state than the draft, where that was not changed: reducers of
-    other libraries return the next one."""
+    """Raises TypeError for a returned state other than the draft, if the draft was not changed:
+    reducers of other libraries return the next state."""
     if not block.untouched or not _is_next(result, block.state):
         return
     raise TypeError(
@@ -37,8 +37,8 @@ def refuse_new_state(
 
 
 def _is_next(result: Any, state: Any) -> bool:
-    """Whether it looks like the state that comes next. Of dicts only one that has all that the
-    state has, and more or otherwise: functions return others, as `draft.pop("cart", {})` does."""
+    """True if it looks like the next state. A dict counts only if it has all of the state's keys
+    and differs from it: functions return other dicts, as `draft.pop("cart", {})` does."""
     if type(result) is not type(state):
         return False
     if type(state) is not dict:

@@ -1,7 +1,8 @@
-"""The working copy of a run whose tasks see what is in the log only when the run hears of it.
+"""The working copy of a run whose tasks see the log's content only when the run hears of it.
 
-Between the commit of an edit and its hand-over other tasks go on, and look at the state. A replay
-shows them what they saw only if that follows from what was handed over, not from what is committed.
+Between the commit of an edit and its hand-over other tasks run, and look at the state. A replay
+shows them the same only if what they see follows from what was handed over, not from what is
+committed.
 """
 
 from __future__ import annotations
@@ -25,13 +26,13 @@ T = TypeVar("T")
 
 
 class _Ahead(Struct):
-    """A commit that is not seen yet.
+    """A commit that the tasks do not see yet.
 
     Attributes:
         before: seq of the one before it on the branch.
-        commit: as it is in the log; None: it is an edit of this run's own, and was not read again.
-        recording: of such an edit.
-        plan: what it does to the live object `seen`; None: another one's place is to be taken.
+        commit: the commit in the log; None for an edit of this run, which was not read again.
+        recording: the recording of such an edit.
+        plan: its change of the live object `seen`; None: another object takes that one's place.
     """
 
     seq: int
@@ -43,11 +44,11 @@ class _Ahead(Struct):
 
 
 class ViewedCopy(WorkingCopy[T]):
-    """See the module. `typed` is the newest state, which drafts stand on; `seen` is what the run's
-    tasks have. They are one object, but while commits are `ahead`: what is seen goes on over these
-    in place, for whoever holds on to it.
+    """A working copy with two views. `typed` is the newest state, which drafts stand on; `seen` is
+    what the run's tasks have. They are one object unless commits are `ahead`: the seen one is moved
+    over these in place, for tasks that hold on to it.
 
-    Not for two threads at once: the execution's lock is theirs to take.
+    Not for two threads at once: callers take the execution's lock.
     """
 
     def __init__(self, *args: Any, **more: Any) -> None:
@@ -60,7 +61,7 @@ class ViewedCopy(WorkingCopy[T]):
         """The first that is ahead, if that is an edit whose change of the live object is prepared,
         and made when it is seen."""
         self._apart: WorkingCopy[T] | None = None
-        """What is seen, where more is ahead than one edit that is kept: it follows by the log."""
+        """The seen copy, if more than one kept edit is ahead: it follows the log."""
 
     @property
     def seen(self) -> T:
@@ -70,21 +71,21 @@ class ViewedCopy(WorkingCopy[T]):
 
     @property
     def newest(self) -> int:
-        """As `seq`, as last known: nothing is looked for."""
+        """The last known `seq`; nothing is looked up."""
         return self._seq
 
     @property
     def in_memory(self) -> bool:
-        # While commits are ahead, the newest object is built only where a draft is to stand on it.
+        # While commits are ahead, the newest object is built only when a draft is to stand on it.
         return super().in_memory or (self._plain is not MISSING and bool(self.ahead))
 
     def show(self, seq: int) -> None:
-        """What is seen goes on to the state of this commit, if it is not there yet."""
+        """Moves what is seen on to the state of this commit, if it is not there yet."""
         while self.ahead and self.ahead[0].seq <= seq:
             self._show_next()
 
     def advance_unseen(self, commit: Commit) -> None:
-        """As `advance`, in place; that is seen at the next `show`."""
+        """Advances over a commit in place; the tasks see it at the next `show`."""
         if commit.delta or commit.cause.kind in MOVES:
             if self.ahead:
                 self._follower()
@@ -117,8 +118,8 @@ class ViewedCopy(WorkingCopy[T]):
         WorkingCopy._land(self, seq, root, None)
 
     def _show_next(self) -> None:
-        # Whatever is being changed belongs to nobody meanwhile: behind an exception that comes in
-        # between it is read anew from the log.
+        # While it is changed it belongs to nobody: after an exception in between it is read again
+        # from the log.
         ahead = self.ahead[0]
         kept, self._kept = self._kept, None
         if kept is not None and kept.plan is not None and self._live.value is MISSING:
@@ -142,7 +143,7 @@ class ViewedCopy(WorkingCopy[T]):
         self.ahead.popleft()
 
     def _follower(self) -> WorkingCopy[T]:
-        """What is seen, as a copy of its own."""
+        """Returns what is seen, as a copy of its own."""
         if self._apart is None:
             kept = self._kept
             seen = kept.seen if kept is not None else MISSING
@@ -152,7 +153,7 @@ class ViewedCopy(WorkingCopy[T]):
 
 
 def copy_at(working: WorkingCopy[T], seq: int, live: Any = MISSING) -> WorkingCopy[T]:
-    """Another copy of the branch, at an earlier commit, with this live object."""
+    """Returns another copy of the branch, at an earlier commit, with this live object."""
     copy: WorkingCopy[T] = WorkingCopy(
         working.context,
         working.name,

@@ -1,4 +1,4 @@
-"""Since when a working copy has had no snapshot, and writing the next one."""
+"""The age of a working copy's last snapshot, and the writing of the next one."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from perdure.storage.log.snapshots import Leaves
 
 
 class SinceSnapshot:
-    """What was committed since the last snapshot, and what of that still holds."""
+    """The commits since the last snapshot, and the parts of it that still hold."""
 
     def __init__(self) -> None:
         self._leaves = Leaves()
@@ -26,7 +26,7 @@ class SinceSnapshot:
         """Bytes that the last snapshot wrote; bytes of it, those that it shares included."""
 
     def begin(self, folded: Folded, *, migrated: bool) -> None:
-        """From a state as it was read."""
+        """Starts from a state as it was read."""
         self._leaves = Leaves() if migrated else folded.leaves
         self._weight = folded.weight
         self._commits = folded.commits
@@ -34,29 +34,29 @@ class SinceSnapshot:
         self._holds = folded.snapshot_size
 
     def begin_ageing(self, at: int) -> None:
-        """Until there is a snapshot, ages count from here (micros)."""
+        """Makes ages count from here (micros) until there is a snapshot."""
         self._at = at
 
     def note(self, delta: Sequence[Op], size: int) -> None:
-        """One more commit, of `size` bytes."""
+        """Notes one more commit, of `size` bytes."""
         if delta and self._leaves.lists:
             self._leaves.note(delta)
         self._weight += size + REPLAY_COST[bool(delta)]
         self._commits += 1
 
     def doubt(self) -> None:
-        """A change was taken back: no leaf is known to hold any more."""
+        """Notes that a change was taken back: no leaf is known to hold any more."""
         self._leaves = Leaves()
 
     def wrote(self, proposal: Proposal, stored: Callable[[int], None], at: int) -> None:
-        """The commit that was to carry a snapshot is in. `stored`: from `write`."""
+        """Notes that the commit that was to carry a snapshot is in. `stored`: from `write`."""
         if proposal.snapshot is not None:
             stored(at)
         else:  # a leaf was gone
             self.doubt()
 
     def due(self, context: Context, cause: Cause) -> bool:
-        """Whether the next commit shall carry a snapshot."""
+        """True if the next commit is to carry a snapshot."""
         policy, weight = context.snapshots, self._weight
         if policy.by_weight and weight >= self._wrote:
             if cause.kind in RESTING:
@@ -76,7 +76,8 @@ class SinceSnapshot:
     def write(
         self, state: Plain, agent: str, incarnation: int, parent: int
     ) -> tuple[StoredSnapshot, Callable[[int], None]]:
-        """Encode a snapshot, and what to call, with its time, once it is stored. O(state)."""
+        """Encodes a snapshot. Returns it with a function to call, with its time, once it is stored.
+        O(state)."""
         snapshot, stored = snapshots.write(state, self._leaves, agent, incarnation, parent)
         fresh = sum(map(len, snapshot.leaves.values()))
         self._wrote = len(snapshot.manifest) + fresh

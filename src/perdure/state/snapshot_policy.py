@@ -1,4 +1,4 @@
-"""When a snapshot is taken along with a commit."""
+"""The rules for taking a snapshot along with a commit."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from perdure.core.arguments.names import shown, words_of
 
 WEIGHT_MIN = 64 * 1024
 WEIGHT_LONG = 96 * 1024
-"""Where the last snapshot holds twice as much, or more: replaying so much is little beside reading
-that, and longer leaves compress better."""
+"""The weight for a last snapshot that holds twice as much, or more: replaying so much is little
+beside reading that, and longer leaves compress better."""
 
 RESTING = ("run-waiting", "run-finished")
 RESTING_WEIGHT_MIN = 8 * 1024
@@ -23,22 +23,23 @@ RESTING_WEIGHT_MIN = 8 * 1024
 
 
 class SnapshotPolicy(Struct, frozen=True):
-    """When to store a whole state, so that reading need not replay. Any reason suffices.
+    """When to store a whole state, so that reading need not replay. Any one reason suffices.
 
-    Snapshots are a cache: any policy, also none, gives the same states.
+    Snapshots are a cache: every policy, also none, gives the same states.
 
     Attributes:
         by_weight: when the deltas since the last one outweigh what it wrote, and half of what it
             holds (`weight_min` at least, and at most 96 KiB of that half; 8 KiB where a run is
             unloaded): the cost per commit stays O(change), the cost of reading O(state).
-        weight_min: bytes of deltas that are too few for one by weight. Fewer: what is small is read
-            faster by who opens the store for it, and written slower.
+        weight_min: deltas of fewer bytes than this never cause one by weight. With a lower value
+            small states are read faster after opening the store, and written slower.
         every_commits: after so many commits; None: not by count.
         every_seconds: with the first commit after so much time; None: not by time.
         on: with commits of these kinds or whose words are among these, e.g. ``{"checkpoint"}``.
 
     Raises:
-        TypeError, ValueError: what cannot be, when the policy is made: a commit is too late for it.
+        TypeError, ValueError: an attribute is invalid; raised when the policy is made, because a
+            commit would be too late.
     """
 
     by_weight: bool = True
@@ -48,7 +49,8 @@ class SnapshotPolicy(Struct, frozen=True):
     weight_min: int = WEIGHT_MIN
 
     def __post_init__(self) -> None:
-        # What was checked is what is asked at each commit, whatever the caller's says by then.
+        # The checked values are the ones used at each commit, whatever the caller's objects say by
+        # then.
         for name, kinds, least in (
             ("weight_min", (int,), 1),
             ("every_commits", (int,), 1),
@@ -63,18 +65,20 @@ class SnapshotPolicy(Struct, frozen=True):
 
 
 def _words(name: str, given: Any) -> tuple[str, ...]:
-    """One text has many texts in it: each of its parts would be taken for one that was meant."""
+    """Returns the words as a tuple; a single text is refused, because each of its letters would be
+    taken for a word."""
     if not issubclass(type(given), Collection) or is_a(given, str) or is_a(given, bytes):
         raise TypeError(
-            f"SnapshotPolicy: {name} is several words, e.g. {{{shown(given)}}}, not {shown(given)}"
+            f"SnapshotPolicy: {name} must be a set of words, e.g. {{{shown(given)}}}, not "
+            f"{shown(given)}"
         )
     return words_of(given, f"SnapshotPolicy: {name}")
 
 
 def _number(name: str, given: Any, kinds: tuple[type, ...], *, least: int) -> float:
     if is_a(given, bool) or not issubclass(type(given), kinds):
-        raise TypeError(f"SnapshotPolicy: {name} is a number or None, not {shown(given)}")
+        raise TypeError(f"SnapshotPolicy: {name} must be a number or None, not {shown(given)}")
     said: float = exact_types.whole(given) if is_a(given, int) else float.__float__(given)
     if not said >= least:
-        raise ValueError(f"SnapshotPolicy: {name} is {least} at least, not {shown(given)}")
+        raise ValueError(f"SnapshotPolicy: {name} must be at least {least}, not {shown(given)}")
     return said

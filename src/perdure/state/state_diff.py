@@ -1,4 +1,4 @@
-"""Differences between two states, for people and programs: one `Change` a path."""
+"""Differences between two states, for people and programs: one `Change` for each path."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from perdure.model import Change
 
 
 def changes(before: Plain, after: Plain, path: Path = ()) -> Iterator[Change]:
-    """Every place where two plain states differ, containers gone into. Lists by index."""
+    """Yields every place where two plain states differ, containers gone into. Lists go by index."""
     if type(before) is dict and type(after) is dict:
         both = shared_keys(before, after)
         order = [key for key in before if key in both], [key for key in after if key in both]

@@ -1,4 +1,4 @@
-"""Commits that say something, and leave the state as it is: nothing of it is read for them."""
+"""Commits that add records and leave the state as it is: they read nothing of it."""
 
 from __future__ import annotations
 
@@ -14,11 +14,10 @@ from perdure.storage.log.reader import LogReader
 def note(
     context: Context, reader: LogReader, branch: str, head: Commit, cause: Cause, riders: Riders
 ) -> Committed:
-    """Commit behind the branch's head, under the schema that it was written with, whatever that
-    is. Atomic.
+    """Commits records after the branch's head, under the schema of the head. Atomic.
 
     Args:
-        head: as it was when it was decided what to say.
+        head: the head on which the records are based.
 
     Raises:
         Conflict: the head has moved since, or a living executor holds the branch.

@@ -1,8 +1,8 @@
-"""Threads of LangGraph, as far as agents' handles may change them: they go back as a whole.
+"""Checks of what agents' handles may do with threads of LangGraph: these go back only as a whole.
 
-What a checkpoint waits for, and what its tasks have written so far, is no state: to undo a change
-of that alone would leave an approval standing that was given later. Nor is an edit a checkpoint:
-their adapter would neither show it nor go on from it.
+A checkpoint's pending waits, and the writes of its tasks, are not part of the state: undoing a
+change of the state alone would keep an approval that was given later. And an edit is not a
+checkpoint: the adapter would neither show it nor continue from it.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ THREAD = "langgraph.thread"
 """The schema of agents that are LangGraph's threads: their adapter knows what their commits are."""
 
 INNER = "ns:"
-"""How the branches begin that are lines of subgraphs."""
+"""The beginning of branches that are lines of subgraphs."""
 
 _LINE = re.compile(rf"{MAIN}(?:~[0-9]+)?|{INNER}.*", re.DOTALL)
 
 
 def is_line(branch: str) -> bool:
-    """Whether a branch is called as the lines of threads are."""
+    """True if a branch has the name of a thread's line."""
     return _LINE.fullmatch(branch) is not None
 
 
 def refuse_edit(name: str, branch: str) -> NoReturn:
-    """Raise Conflict for a branch of a thread, whichever it is: another one may be adopted."""
+    """Raises Conflict for a branch of a thread, whichever it is: another one may be adopted."""
     raise Conflict(
         "cannot edit: the state of a LangGraph thread is that of its checkpoints",
         target=_target(name, branch),
@@ -42,10 +42,10 @@ def refuse_edit(name: str, branch: str) -> NoReturn:
 
 
 def refuse_undo(reader: LogReader, branch: str, seq: int, path: Iterable[Commit]) -> None:
-    """Raise Conflict for a branch of a thread.
+    """Raises Conflict for a branch of a thread.
 
     Args:
-        seq: the commit that is to be undone; `path`: those that it is behind, newest first.
+        seq: the commit that is to be undone; `path`: the commits before it, newest first.
     """
     if not _is_thread(reader):
         return
@@ -62,7 +62,7 @@ def refuse_undo(reader: LogReader, branch: str, seq: int, path: Iterable[Commit]
 
 
 def refuse_redo(reader: LogReader, branch: str, path: Iterable[Commit]) -> None:
-    """Raise Conflict for a branch of a thread: nothing is ever undone there."""
+    """Raises Conflict for a branch of a thread: nothing is ever undone there."""
     if not _is_thread(reader):
         return
     move = None
@@ -83,7 +83,7 @@ def refuse_redo(reader: LogReader, branch: str, path: Iterable[Commit]) -> None:
 
 
 def refuse_inner(reader: LogReader, branch: str) -> None:
-    """Raise Conflict for a line of a subgraph: it goes back with all others."""
+    """Raises Conflict for a line of a subgraph: it goes back with all others."""
     if not branch.startswith(INNER) or not _is_thread(reader):
         return
     back = shell.perdure("rollback", reader.name, "SEQ")
@@ -95,19 +95,19 @@ def refuse_inner(reader: LogReader, branch: str) -> None:
 
 
 def refuse_thinned(reader: LogReader, branch: str, seq: int) -> None:
-    """Raise NotFound for a line of a thread that is to go back to before what retention left. It
-    may have left the state of that commit, for another reason: not what all other lines were then,
-    nor what waited."""
+    """Raises NotFound for a line of a thread that would go back to before what retention left. The
+    state of that commit may be left for another reason, but not the states of all other lines then,
+    nor what they waited for."""
     said = reader.trim() if is_line(branch) else None
     if said is None or not _is_thread(reader):
         return
-    # Where a branch that is no line left one, is the moment that it stands for.
+    # On a branch that is not a line, use the commit whose moment it stands for.
     path = reader.ancestors(seq, damaged="all")
     moment = next((one for one in path if is_line(one.branch) or one.branch.startswith(OURS)), None)
     if moment is None or moment.seq == 1 or moment.seq >= said.before or _is_named(moment):
         return
     raise NotFound(
-        f"what the thread was at commit {seq} was removed by retention",
+        f"the thread's state at commit {seq} was removed by retention",
         target=_target(reader.name, branch),
         hint=f"it goes back to commit {said.before} and those behind it, and to checkpoints; a copy"
         " of the store, or an export, from before that has it",

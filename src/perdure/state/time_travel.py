@@ -35,14 +35,14 @@ from perdure.visible import visible
 
 
 class BranchMove(Struct, frozen=True):
-    """What a rollback, adoption, undo or redo did.
+    """The result of a rollback, adoption, undo or redo.
 
     Attributes:
         commit: the commit that it made.
-        tool_calls: intents of commits that are no longer in the state: what they did to the world,
-            this did not take back there.
-        untold: whether some of those commits are damaged, or were removed by retention: nobody
-            knows of their calls.
+        tool_calls: intents of commits that are no longer in the state: their effects on the world
+            were not taken back.
+        untold: True if some of those commits are damaged, or were removed by retention: their calls
+            are unknown.
     """
 
     commit: Commit
@@ -57,7 +57,7 @@ def moving(
     *,
     cancel_run: bool,
 ) -> Flow[BranchMove]:
-    """Make the state of `target` the branch's, as a new commit."""
+    """Makes the state of `target` the branch's, as a new commit."""
     flag(cancel_run, "cancel_run=")
 
     def plan() -> tuple[int, int, Riders, list[Commit]]:
@@ -140,7 +140,7 @@ def _going_back(
 
 
 def _state_before(working: WorkingCopy[Any], kind: str, seq: int) -> Plain:
-    """A fresh copy of the state at the commit before what is to be taken back."""
+    """Returns a fresh copy of the state at the commit before what is to be taken back."""
     try:
         return working.reader.fold(seq).state if seq else None
     except NotFound as error:
@@ -149,7 +149,7 @@ def _state_before(working: WorkingCopy[Any], kind: str, seq: int) -> Plain:
 
 
 class _Path:
-    """The commits behind a state, those of which retention left the headers among them."""
+    """The commits behind a state, including those whose headers retention left."""
 
     def __init__(self, reader: LogReader, head: int) -> None:
         self._reader = reader
@@ -163,9 +163,9 @@ class _Path:
 
 
 def _left_behind(reader: LogReader, head: int, target: int) -> Iterator[Commit]:
-    """The commits behind one state and not behind another, newest first. Reads what is between:
-    two paths that meet are one from there on. Of a path that a damaged commit cuts off, what is
-    in front of that, and it."""
+    """Yields the commits behind one state and not behind another, newest first. Reads only those
+    between: two paths that meet are one from there on. Of a path that a damaged commit cuts off,
+    those after that commit, and it."""
     kept = reader.ancestors(target, damaged="all")
     other = next(kept, None)
     for commit in reader.ancestors(head, damaged="all"):
@@ -177,7 +177,7 @@ def _left_behind(reader: LogReader, head: int, target: int) -> Iterator[Commit]:
 
 
 def unfinished_runs(working: WorkingCopy[Any], branch: str | None = None) -> list[RunInfo]:
-    """The runs of its branch, or of another one, that are not finished, oldest first."""
+    """Returns the unfinished runs of its branch, or of another one, oldest first."""
     reader = working.reader_if_created()
     if reader is None:
         return []
@@ -187,10 +187,10 @@ def unfinished_runs(working: WorkingCopy[Any], branch: str | None = None) -> lis
 
 
 def _cancelled(working: WorkingCopy[Any], cancel_run: bool) -> list[RunInfo]:
-    """The rows of unfinished runs as cancelled.
+    """Returns the rows of unfinished runs as cancelled.
 
     Raises:
-        Conflict: there are any, and that was not asked for.
+        Conflict: there are any, and cancelling was not asked for.
     """
     runs = unfinished_runs(working)
     if runs and not cancel_run:
@@ -223,8 +223,8 @@ def _riders(working: WorkingCopy[Any], cancelled: Sequence[RunInfo]) -> Riders:
 
 
 def _tell(working: WorkingCopy[Any], riders: Riders) -> None:
-    """Those who wait for the end of the runs that were cancelled, and those who were sent word of
-    it."""
+    """Notifies those who wait for the end of the cancelled runs, and the runs that were sent
+    messages."""
     for run in {*(row.id for row in riders.runs), *(message.run for message in riders.sends)}:
         working.context.backend.notify(run)
 

@@ -1,4 +1,4 @@
-"""What stands in the way of an undo or redo, and what there is to do instead."""
+"""The reasons why an undo or redo is refused, and what to do instead."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from perdure.system import shell
 
 
 def hindrance(working: WorkingCopy[Any], kind: str, plan: Plan) -> PerdureError | None:
-    """The error for a plan that cannot be carried out; None: it can be."""
+    """Returns the error for a plan that cannot be carried out; None if it can."""
     target = f"agent {working.name!r}, branch {working.branch!r}"
     latest = plan.seqs[-1]
     if plan.elder is not None:
@@ -47,7 +47,8 @@ def _of_another_version(working: WorkingCopy[Any], elder: Commit) -> str:
 
 
 def _way_back(working: WorkingCopy[Any], elder: Commit) -> str:
-    """To the state before that commit, which is migrated as a whole where it is read."""
+    """Returns the hint for going back to the state before that commit, which is migrated as a whole
+    when it is read."""
     by_hand = "make the change by hand in an edit"
     before = elder.parent
     if working.reader.can_fold(before):

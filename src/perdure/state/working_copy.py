@@ -1,4 +1,4 @@
-"""The working copy of one branch: its state in memory, typed and plain, and how it moves on.
+"""The working copy of one branch: its state in memory, typed and plain, and its changes.
 
 `plain` is what the log says; `typed` is the user's live object. Ops go into `plain` first, are
 checked, committed, and only then reach `typed`: a reader of the state sees committed values only.
@@ -41,7 +41,7 @@ T = TypeVar("T")
 
 
 class WorkingCopy(Generic[T]):
-    """One branch of one agent in memory. Not for two threads at once: `lock` is theirs to take."""
+    """One branch of one agent in memory. Not for two threads at once: callers take its `lock`."""
 
     def __init__(
         self, context: Context, name: str, schema: Schema[T], branch: str, initial: Any = MISSING,
@@ -69,9 +69,9 @@ class WorkingCopy(Generic[T]):
         self._seq = 0
         self._stored: tuple[str, tuple[int, int]] | None = None
         self.schema_to_write = self._own
-        """A newer minor version in the log stays: unknown fields are kept, so is their version."""
+        """Returns the schema to write: a newer minor version in the log stays, with its fields."""
         self.migration_due = False
-        """Whether the log's state is of an older major version than the one in memory."""
+        """True if the log's state is of an older major version than the one in memory."""
         self._since = SinceSnapshot()
 
     # -- what is there ---------------------------------------------------------------------
@@ -100,12 +100,12 @@ class WorkingCopy(Generic[T]):
 
     @property
     def in_memory(self) -> bool:
-        """Whether `typed` can be had without reading or building anything."""
+        """True if `typed` can be had without reading or building anything."""
         return self._live.value is not MISSING and self._plain is not MISSING
 
     @property
     def known(self) -> bool:
-        """`exists`, as last looked."""
+        """The last known answer of `exists`."""
         return self._reader is not None
 
     @property
@@ -128,7 +128,7 @@ class WorkingCopy(Generic[T]):
         return self._reader
 
     def settle(self) -> None:
-        """Be about the incarnation that is there now, or about the next one."""
+        """Fixes the incarnation: the one that is there now, or the next one."""
         info = self._incarnation.settle()
         if info is not None:
             self._reader = LogReader(self._reads, info)
@@ -141,12 +141,12 @@ class WorkingCopy(Generic[T]):
             self._load_anew()
 
     def _mend(self) -> None:
-        """Drop what is in memory where what changed it was left in the middle."""
+        """Drops what is in memory if a change of it was interrupted."""
         if self._open is not None and not self.editing:
             self.forget()
 
     def refresh(self) -> None:
-        """Move on to the branch's head as it is now."""
+        """Moves on to the branch's head as it is now."""
         if self.editing:
             self.refuse_inside_edit()
         if self._open is not None:
@@ -166,8 +166,8 @@ class WorkingCopy(Generic[T]):
             self.advance(commit, in_place=True)
 
     def follow(self) -> list[Commit] | None:
-        """As `refresh`, in place, at a cost that depends on what others have committed: that, or
-        None where everything may be different now."""
+        """Refreshes in place, at a cost that depends on what others have committed. Returns those
+        commits; None where everything may be different now."""
         self.refuse_inside_edit()
         self._mend()
         ref = self.in_memory and self._seq and self._reads.ref(self.reader.no, self.branch)
@@ -184,7 +184,7 @@ class WorkingCopy(Generic[T]):
         return newer_commits(self.reader, self._seq, head, own) if self._stored == own else None
 
     def refuse_inside_edit(self) -> None:
-        """An open draft stands on the head as it was; what moved the head would tear it loose.
+        """Refuses to move the head while a draft is open, which stands on it.
 
         Raises:
             Conflict: a block of `edit` is open.
@@ -196,23 +196,23 @@ class WorkingCopy(Generic[T]):
             raise refused_calls.inside_edit(self.name)
 
     def drift(self) -> list[Drift]:
-        """Where the live object is not what is committed; an open draft does not count."""
+        """Returns where the live object is not what is committed; an open draft does not count."""
         draft = self._open
         plain = draft.before() if isinstance(draft, Recording) and self.editing else self.plain
         return self.schema.drift(self.typed, plain)
 
     def drop_drift(self) -> None:
-        """Forget what was changed in the live typed object outside `edit`. Costs O(state)."""
+        """Forgets changes made to the live typed object outside `edit`. Costs O(state)."""
         self._live.drop_drift(self._plain)
 
     def reopen_if_created_meanwhile(self) -> None:
-        """After a conflict on creating the agent: look again who is there."""
+        """Looks again, after a conflict on creating the agent, who is there."""
         with self.lock:
             if self._seq == 0 and not self.editing:
                 self.forget()
 
     def forget(self) -> None:
-        """Drop what is in memory; the next look rehydrates it from the log."""
+        """Drops what is in memory; the next look rehydrates it from the log."""
         self._plain = MISSING
         self._live.drop()
         self._open = None
@@ -253,12 +253,12 @@ class WorkingCopy(Generic[T]):
         self._plain = plain  # last: an exception before leaves none, which is read anew
 
     def rewind(self, folded: Folded) -> None:
-        """Go back, in memory only, to an earlier state, now this copy's: where a replay begins."""
+        """Goes back, in memory only, to an earlier state: where a replay begins."""
         self._adopt(folded)
         self._live.forget()  # a replay begins with what a first run would have
 
     def advance(self, commit: Commit, *, in_place: bool = False) -> None:
-        """Go on, in memory only, over a commit of the branch that is in the log already.
+        """Goes on, in memory only, over a commit of the branch that is in the log already.
 
         Args:
             in_place: change the live typed object, as committing here would have.
@@ -285,7 +285,7 @@ class WorkingCopy(Generic[T]):
     def committing_recording(
         self, recording: Recording, cause: Cause, riders: Riders = NOTHING
     ) -> Flow[Committed]:
-        """Validate and commit what a draft recorded; on any failure all is as before it."""
+        """Validates and commits what a draft recorded; a failure leaves everything as before."""
         seq = self._seq
         try:
             if recording.torn or recording.handed_out:
@@ -310,11 +310,11 @@ class WorkingCopy(Generic[T]):
         return recording
 
     def throwaway(self) -> Recording:
-        """A draft of which nothing will remain."""
+        """Returns a draft of which nothing will remain."""
         return Recording(self.schema, copy(self.plain), typed=self.typed)
 
     def restore(self, recording: Recording) -> None:
-        """Undo in memory what an abandoned draft did."""
+        """Undoes in memory what an abandoned draft did."""
         if recording.torn:
             self.forget()
         elif self._open is recording:
@@ -323,13 +323,13 @@ class WorkingCopy(Generic[T]):
     def commit_delta(
         self, delta: Sequence[Op], cause: Cause, riders: Riders = NOTHING
     ) -> Committed:
-        """Commit ops that come from elsewhere: a diff, an inverse. Nothing changes on failure."""
+        """Commits ops that come from elsewhere: a diff, an inverse. Nothing changes on failure."""
         return drive(self.context, self.committing_delta(delta, cause, riders))
 
     def committing_delta(
         self, delta: Sequence[Op], cause: Cause, riders: Riders = NOTHING, *, whole: bool = False
     ) -> Flow[Committed]:
-        """As `commit_delta`. `whole`: what they make is checked; the state before need not fit."""
+        """The flow of `commit_delta`. `whole`: the state before need not fit, only the result."""
         if self.editing:
             self.refuse_inside_edit()
         if not delta and self.in_memory and self._seq and not self.migration_due:
@@ -340,7 +340,7 @@ class WorkingCopy(Generic[T]):
         return self._committing_ops(delta, cause, riders, whole)
 
     def _committing_nothing(self, cause: Cause, riders: Riders) -> Flow[Committed]:
-        """No change is marked as under way: an edit opened meanwhile would drop what this moves."""
+        """Commits no change, unmarked: an edit opened meanwhile would drop what this moves."""
         self._mend()
         yield lambda: self.typed
         return (yield from self.committing_delta([], cause, riders))
@@ -373,8 +373,8 @@ class WorkingCopy(Generic[T]):
             raise
 
     def _put_back(self, token: object, restore: Callable[[], Plain] | None, seq: int) -> None:
-        """After a failure: the state as before. If a commit landed, the log knows better; so it
-        does behind an exception that is none of ours, and may have come from in between."""
+        """Restores the state after a failure; if a commit landed, or the exception came in between,
+        it drops it."""
         if self._open is not token:
             return  # a thrown away generator's, late: others have read anew since
         self._since.doubt()
@@ -399,14 +399,14 @@ class WorkingCopy(Generic[T]):
         return plan
 
     def _begin_change(self) -> None:
-        """Where a base must be written first, it is the state before any change, to its order."""
+        """Keeps the state before any change, in its order, if it must be written as a base."""
         if self.schema.id == THREAD:
             refuse_edit(self.name, self.branch)
         if self._seq == 0 or self.migration_due:
             self._base = copy(self._plain)
 
     def _committing_base(self) -> Flow[None]:
-        """What must be in the log before a first commit: the agent, or its migrated state."""
+        """Commits what must be in the log first: the agent, or its migrated state."""
         base = self._base
         change: list[Op]
         if self._seq == 0:
@@ -418,8 +418,8 @@ class WorkingCopy(Generic[T]):
         yield from self._submitting(change, cause, NOTHING, snapshot=False)
 
     def creating(self, along: Proposal | None = None) -> Flow[Committed | None]:
-        """Make sure that the agent is in the log; None if it was already. `along`: the commit
-        behind that, which is in along with it, or neither is."""
+        """Makes sure that the agent is in the log; returns None if it was already. `along`: the
+        commit after that, which is in along with it, or neither is."""
         yield self.load
         if self._seq:
             return None
@@ -433,8 +433,8 @@ class WorkingCopy(Generic[T]):
         self, delta: Sequence[Op], cause: Cause, riders: Riders, *, snapshot: bool = True,
         along: Proposal | None = None, root: Plain = MISSING, plan: TypedPlan | None = None,
     ) -> Flow[Committed]:  # fmt: skip
-        """One commit. `root` is the plain state behind it, where it changes that, and `plan` what
-        it does to the live object."""
+        """Makes one commit. `root`, `plan`: the plain state after it and the live object's change,
+        if any."""
         if root is not MISSING:
             self._plain = root
             if self._seq == 0 or self.migration_due:
@@ -477,7 +477,7 @@ class WorkingCopy(Generic[T]):
         return committed
 
     def _land(self, seq: int, root: Plain, plan: TypedPlan | None) -> None:
-        """The commit is in: bring all in step with it, the plain state, which says so, last."""
+        """Brings all in step with a landed commit; the plain state, which says so, last."""
         self._plain = MISSING
         self._seq = seq
         if plan is not None:
@@ -486,7 +486,7 @@ class WorkingCopy(Generic[T]):
 
     @property
     def incarnation(self) -> int:
-        """Of the agent that is there, or of the one that a first commit would create."""
+        """The incarnation that is there, or that a first commit would create."""
         reader = self.reader_if_created()
         return reader.incarnation if reader is not None else self._incarnation.to_create()
 

@@ -1,4 +1,4 @@
-"""What a backend tells of itself: who runs on it, who may write, and what takes how much room."""
+"""Answers of a backend about itself: executors, permission to write, and sizes."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ class ExecutorRow(Struct, frozen=True):
     """A process that runs agents.
 
     Attributes:
-        expires: when its last heartbeat ends, in microseconds since 1970 by the store's clock.
+        expires: the end of its last heartbeat, in microseconds since 1970 by the store's clock.
         serves: names of the agent functions that it runs for others.
-        alive: whether it may still be running, as `Backend.alive` says.
-        queues: by function, of which queues it runs it.
+        alive: True if it may still be running; see `Backend.alive`.
+        queues: by function, the queues whose runs it executes.
     """
 
     id: str
@@ -31,10 +31,11 @@ class ExecutorRow(Struct, frozen=True):
 
     @classmethod
     def of(cls, executor: str, expires: int, served: str, *, alive: bool) -> ExecutorRow:
-        """From `serves_text`.
+        """Returns the row of an executor, with what it serves read from `serves_text`.
 
         Raises:
-            Corrupt: it is none, of a living one; what a dead one served is nothing to anybody.
+            Corrupt: the text of a living one cannot be read; what a dead one served does not
+                matter.
         """
         try:
             found = _served(served)
@@ -44,13 +45,13 @@ class ExecutorRow(Struct, frozen=True):
             raise Corrupt(
                 f"what it serves cannot be read ({error})",
                 target=f"executor {executor!r}",
-                hint="its next heartbeat writes it anew; if it does not, end its process",
+                hint="its next heartbeat writes it again; if it does not, end its process",
             ) from error
         queues = found if isinstance(found, dict) else dict.fromkeys(found, ("default",))
         return cls(executor, expires, tuple(queues), alive, queues)
 
     def runs(self, function: str, queue: str) -> bool:
-        """Whether it lives, and would go on with a run of this function in this queue."""
+        """True if it lives, and would execute a run of this function in this queue."""
         return self.alive and queue in self.queues.get(function, ())
 
 
@@ -61,7 +62,7 @@ Serves = Mapping[str, Sequence[str]] | Sequence[str]
 
 
 def serves_text(serves: Serves) -> str:
-    """As it is stored: JSON, the names alone where the queue is the default one."""
+    """Returns the stored form: JSON, only the names if all queues are the default one."""
     if isinstance(serves, Mapping) and any([*of] != ["default"] for of in serves.values()):
         return json.dumps({name: [*of] for name, of in serves.items()})
     return json.dumps([*serves])
@@ -88,11 +89,11 @@ class Sizes(Struct):
 
 
 class Mail(Struct, frozen=True):
-    """A part of what was put into inboxes; `cursor` as in `Feed`.
+    """A page of the messages that were put into inboxes; `cursor` as in `Feed`.
 
     Attributes:
-        last: no message has a greater number, be it taken out or not there any more; where there
-            are more parts, it may be left at 0.
+        last: no message has a greater number, taken or removed ones included; may be 0 if there are
+            more pages.
     """
 
     messages: list[Message]
@@ -101,10 +102,10 @@ class Mail(Struct, frozen=True):
 
 
 class Standing(Struct, frozen=True):
-    """Whether others than `Backend.ship` may write to a store, or to one agent in it.
+    """Permission to write to a store, or to one agent in it, other than by `Backend.ship`.
 
     Attributes:
-        why: text that the backend keeps and gives back; `perdure.storage.standing` reads it.
+        why: a text that the backend keeps; `perdure.storage.standing` reads it.
     """
 
     closed: bool

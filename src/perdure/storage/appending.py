@@ -1,4 +1,4 @@
-"""A commit on its way into a backend, and what the backend answers."""
+"""A commit on its way into a backend, and the backend's answers."""
 
 from __future__ import annotations
 
@@ -47,30 +47,31 @@ class Ref(Struct, frozen=True):
 
 
 class Riders(Struct, frozen=True):
-    """What happens along with a commit, or not at all (I2): one form, from the effect that asks for
-    it to the backend.
+    """Everything that happens along with a commit, or not at all (I2): one form, from the effect
+    that asks for it to the backend.
 
     Attributes:
-        records: of a run's journal, or of what else the log says; they are in the payload.
+        records: entries of a run's journal, or other records; they are in the payload.
         holder: the executor for which the commit takes the branch's lease, which nobody may hold;
-            its `epoch` is then the next one. Not with a new branch. A "cancel" to one of `runs`
-            refuses it, and a "start" of one that is not among `consumed`, as something to be read:
-            ``unread``.
+            its `epoch` is then the next one. Not with a new branch. The commit is refused as
+            ``unread`` if there is a "cancel" for one of `runs`, or a "start" that is not among
+            `consumed`.
         key: an idempotency key that must be new to the agent, and a digest of what was asked.
         checkpoint: a checkpoint to record.
         drop_branch: a branch to delete; its name stays taken.
-        delete_agent: end this incarnation; none of its branches can be appended to again.
+        delete_agent: ends this incarnation; none of its branches can be appended to again.
         runs: rows of runs to insert or replace.
         consumed: numbers of the messages that it takes out of the inbox, each once.
-        sends: messages that are put into inboxes along with it, as by `send`, unless that refuses.
-        release: give up the branch's lease.
+        sends: messages that are put into inboxes along with it, like by `send`; refused ones are
+            left out.
+        release: releases the branch's lease.
         sync: durable before it is answered, whatever the store's durability is.
-        purge: with `delete_agent`: from then on `to_purge` names it.
-        read_to: by run that it ends: the number of the last signal to it that its maker has read,
-            or 0. A later one, and a "start" or a "cancel" that is not among `consumed`, refuse it:
-            ``unread``.
-        trims: the head of the branch `@retention` as its maker knew it, 0: there is none. Where it
-            is another one by now, what the commit builds on may be removed: ``trimmed``.
+        purge: with `delete_agent`: from then on `to_purge` lists it.
+        read_to: by run that it ends: the number of the last signal to it that was read before, or
+            0. The commit is refused as ``unread`` if there is a later one, or a "start" or "cancel"
+            that is not among `consumed`.
+        trims: the head of the branch `@retention` as its writer knew it, 0 for none. If it has
+            moved, what the commit builds on may be removed: refused as ``trimmed``.
     """
 
     records: Sequence[Record | Mapping[str, Any]] = ()
@@ -97,8 +98,8 @@ _beside = attrgetter(
 
 
 def together(parts: Sequence[Riders]) -> Riders:
-    """What happens along with one commit that says all of what several were to say. Names, leases
-    and keys are their first's alone: only one of them has any."""
+    """Returns the riders of one commit that combines several. Names, leases and keys come from the
+    first: only it has any."""
     return replace(
         parts[0],
         records=[record for part in parts for record in part.records],
@@ -111,7 +112,7 @@ def together(parts: Sequence[Riders]) -> Riders:
 
 
 class Append(Struct):
-    """One commit on its way in, linked to a tail, with all that must happen along with it.
+    """One commit on its way in, linked to a tail, with everything that must happen along with it.
 
     Attributes:
         agent: the agent's name; `no` its number, None where this commit creates the incarnation.
@@ -120,14 +121,14 @@ class Append(Struct):
         epoch: the lease under which it is written; None: no lease may be held on the branch.
         riders: what happens along with it.
         snapshot: a snapshot of the state after this commit.
-        epoch_min: at least that high is the branch's epoch afterwards, of an imported log (I4).
-        prev: id of the commit at `seq` − 1, which `header` names. Where another one is there, the
-            writer linked to what never got in: ``stale`` (I3).
-        before: that commit's header, whose id `prev` is; empty: it is not at hand.
-        id: its own, the digest of `header`; empty: it is not at hand.
-        then: with a commit that creates its agent, commits that follow it (their `no` is None):
-            all of them are in along with it, or none is.
-        awaited: the thread that brings it waits for nothing else, and does nothing meanwhile.
+        epoch_min: a minimum for the branch's epoch afterwards, for an imported log (I4).
+        prev: id of the commit at `seq` − 1, which `header` names. If another one is there, the
+            writer linked to a commit that never got in: ``stale`` (I3).
+        before: that commit's header, whose id is `prev`; empty if not known.
+        id: its own id, the digest of `header`; empty if not known.
+        then: for a commit that creates its agent: commits that follow it (their `no` is None), all
+            of which get in along with it, or none.
+        awaited: True if the submitting thread waits for nothing else, and does nothing meanwhile.
     """
 
     agent: str
@@ -160,7 +161,7 @@ class Append(Struct):
 
     @property
     def sync(self) -> bool:
-        """Whether it, or one that follows it, is to be durable before it is answered."""
+        """True if it, or one that follows it, must be durable before it is answered."""
         return self.riders.sync or (bool(self.then) and any(one.riders.sync for one in self.then))
 
 
@@ -174,16 +175,15 @@ class Refused(Struct, frozen=True):
     """Nothing of the commit is in.
 
     Attributes:
-        why: ``stale``: the log's end is not before `seq`, link again;
-            ``moved``: the branch's head is elsewhere; ``exists``: agent, branch or name is taken;
-            ``held``: another executor holds the branch; ``fenced``: the epoch is not current,
-            or, where the commit takes the lease, not the next one;
-            ``gone``: the agent, incarnation or branch is deleted or was never there;
-            ``key``: the idempotency key is used, `seq` says where and `asked` for what;
-            ``consumed``: a message was taken out by another commit, or ended with its agent;
-            ``unread``: its maker has not read a message to a run that it begins or ends;
-            ``trimmed``: retention removed something that its maker does not know of;
-            ``leaves``: a leaf that its snapshot shares is gone: propose it without the snapshot.
+        why: ``stale``: the log's end is not before `seq`, link again; ``moved``: the branch's head
+            is elsewhere; ``exists``: agent, branch or name is taken; ``held``: another executor
+            holds the branch; ``fenced``: the epoch is not current, or, where the commit takes the
+            lease, not the next one; ``gone``: the agent, incarnation or branch is deleted or was
+            never there; ``key``: the idempotency key is used, `seq` says where and `asked` for
+            what; ``consumed``: a message was taken out by another commit, or ended with its agent;
+            ``unread``: a message to a run that it begins or ends was not read before; ``trimmed``:
+            retention removed something that its writer does not know of; ``leaves``: a leaf that
+            its snapshot shares is gone: propose it again without the snapshot.
         ref: the branch as it is, where there is one.
     """
 

@@ -1,7 +1,8 @@
-"""What a backend may do beside keeping logs, each under one name, which the backend declares.
+"""Optional abilities of a backend besides keeping logs, each under one name, which the backend
+declares.
 
-Code that can do without one asks for it by `Capability.of`; what each promise of Perdure needs is
-in docs/backends.md. The errors are those of the port.
+Code that can do without one asks for it by `Capability.of`; docs/backends.md lists the capabilities
+that each promise of Perdure needs. The errors are those of the port.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ class Capability(Generic[C]):
         return f"Capability({self.name!r})"
 
     def of(self, backend: Declares) -> C | None:
-        """The backend, as one that has this; None: it has not."""
+        """Returns the backend as one that has this capability; None if it does not."""
         return cast("C", backend) if self in backend.capabilities else None
 
 
@@ -41,12 +42,13 @@ class Capability(Generic[C]):
 
 
 class RunQuery(Struct, frozen=True):
-    """Which rows of runs are asked for; each condition narrows.
+    """A query for rows of runs; each condition narrows it.
 
     Attributes:
         status: only rows with one of these.
         limit: the most rows; None: all.
-        after: id of the last run of the page before, in the same order. Unknown: no rows.
+        after: id of the last run of the previous page, in the same order; an unknown id gives no
+            rows.
     """
 
     agent: str | None = None
@@ -66,22 +68,23 @@ class RunRows(Protocol):
     """Rows of runs, which commits write."""
 
     def runs(self, query: RunQuery = EVERY_RUN) -> list[RunInfo]:
-        """Rows of runs, in the order in which they came to be."""
+        """Returns rows of runs, in the order in which they were created."""
         ...
 
     def ready(self, now: int, limit: int) -> list[RunInfo]:
-        """Runs that somebody could go on with now, each once.
+        """Returns runs that somebody could resume now, each once.
 
-        First, in the order of `due_since`, up to `limit`: pending ones, waiting ones whose timer
-        is due or that have a message, unfinished ones with a message "cancel". Then, oldest first,
-        up to `limit` running ones: whether their owner is dead, the caller finds out; those whose
-        branch is held by another process's living executor may be left out. Costs what it
-        returns, however many wait. Messages "start" are not in it: see `inbox`.
+        First, in the order of `due_since`, up to `limit`: pending ones, waiting ones whose timer is
+        due or that have a message, unfinished ones with a message "cancel". Then, oldest first, up
+        to `limit` running ones: the caller finds out whether their owner is dead; those whose
+        branch is held by another process's living executor may be left out. The cost depends on
+        what is returned, not on how many wait. Messages "start" are not included: see `inbox`.
         """
         ...
 
     def next_wake(self) -> int:
-        """The earliest timer of all waiting runs, in microseconds since 1970; 0: there is none."""
+        """Returns the earliest timer of all waiting runs, in microseconds since 1970; 0 if there is
+        none."""
         ...
 
 
@@ -89,12 +92,12 @@ RUN_ROWS = Capability[RunRows]("run rows")
 
 
 class Sent(Struct, frozen=True):
-    """The message is in the inbox, durably, or was there before.
+    """The message is in the inbox, durably; it may have been there before.
 
     Attributes:
-        message: as it was put in. Of one that was taken out since, the value is MISSING; of a
-            "start" for a run that began without one, `no` is 0, too.
-        fresh: whether this call put it in. False: nothing was changed.
+        message: as it was put in. If it was taken out since, its value is MISSING; for a "start" of
+            a run that began without one, `no` is also 0.
+        fresh: True if this call put it in; False if nothing was changed.
     """
 
     message: Message
@@ -105,7 +108,7 @@ class Inbox(Protocol):
     """Messages to runs: put in once each, and taken out by one commit."""
 
     def send(self, message: Message) -> Sent | Refused:
-        """Put a message into a run's inbox, durably, in a transaction of its own.
+        """Puts a message into a run's inbox, durably, in a transaction of its own.
 
         Needs no lease and no commit, and conflicts with neither. May be repeated: the same run,
         kind, name and key is put in once only.
@@ -116,7 +119,7 @@ class Inbox(Protocol):
         Returns:
             Refused ``gone``: the run is finished, or there is neither a run nor a message "start"
             for one; or, for a "start", the incarnation of its agent (`incarnation_of` the run) is
-            deleted, be it at this very moment. Never for a message that was put in before.
+            deleted, even at this moment. Never for a message that was put in before.
 
         Raises:
             TypeError: the value is not plain data.
@@ -135,19 +138,21 @@ class Inbox(Protocol):
         newest_first: bool = False,
         after: int = 0,
     ) -> list[Message]:
-        """Messages that no commit took out yet, of one run, of one agent or of all, in the order
-        they came; each condition narrows. Costs what it returns, and what `name` passes over.
+        """Returns messages that no commit took out yet, of one run, of one agent or of all, in the
+        order they came; each condition narrows. The cost depends on what is returned, and on the
+        messages that `name` skips.
 
-        `after`: only those with greater numbers. The numbers of those to one run grow; not so those
-        to several."""
+        `after`: only those with greater numbers. The numbers of messages to one run grow; those to
+        several runs may not.
+        """
         ...
 
     def mail(self, cursor: str = "", *, limit: int = 1000) -> Mail:
-        """Messages that were put into inboxes since a cursor was given, of all agents, in the
-        order of their numbers. Cursors, limit and errors are those of `feed`.
+        """Returns messages that were put into inboxes since a cursor was given, of all agents, in
+        the order of their numbers. Cursors, limit and errors are those of `feed`.
 
-        Those that a commit took out since have MISSING as their value. What a run's end or an
-        agent's deletion removed may be left out.
+        Messages that a commit took out since have MISSING as their value. Messages removed by a
+        run's end or an agent's deletion may be left out.
         """
         ...
 
@@ -167,11 +172,11 @@ class Leases(Protocol):
         over: int | None = None,
         release: int | None = None,
     ) -> Lease | Ref:
-        """Take or give back the lease of a branch, durably, in a transaction of its own (I4).
+        """Takes or releases the lease of a branch, durably, in a transaction of its own (I4).
 
         Taken for `executor`, with the next epoch, if none is held or the one held is `over`.
-        Given back if the epoch held is `release`; with `executor` None and `over`, broken.
-        Returns the new lease; else the branch as it is.
+        Released if the epoch held is `release`; with `executor` None and `over`, broken. Returns
+        the new lease; otherwise the branch as it is.
         """
         ...
 
@@ -180,23 +185,23 @@ LEASES = Capability[Leases]("leases")
 
 
 class Liveness(Protocol):
-    """Who is there to execute runs."""
+    """The executors that live."""
 
     def heartbeat(self, executor: str, ttl_ms: int | None, serves: Serves = ()) -> None:
-        """Say that an executor lives for `ttl_ms` more; None: it has ended, forget it.
+        """Announces that an executor lives for `ttl_ms` more; None: it has ended, forget it.
 
         Args:
-            serves: names of the agent functions that it runs for others, and of which queues.
+            serves: names of the agent functions that it runs for others, with their queues.
         """
         ...
 
     def executors(self) -> list[ExecutorRow]:
-        """The executors that said that they live, and not that they ended, by id."""
+        """Returns the executors that announced that they live, and not that they ended, by id."""
         ...
 
     def alive(self, executor: str) -> bool:
-        """Whether an executor may still be running: provably dead ones are not, expired ones
-        neither. In doubt, the answer is True until its time is up."""
+        """Returns True if an executor may still be running: not if it is provably dead, nor if it
+        expired. In doubt it is True until its time is up."""
         ...
 
 
@@ -204,22 +209,23 @@ LIVENESS = Capability[Liveness]("liveness")
 
 
 class Notices(Protocol):
-    """Word between processes that there is something to do. Whoever has none of it looks."""
+    """Notices between processes that there is something to do. A process that gets none polls."""
 
     def listen(self, executor: str, callback: Callable[[str], None]) -> Callable[[], None]:
-        """Call `callback` with the run's id at every `notify`, by whatever process.
+        """Calls `callback` with the run's id at every `notify`, by whatever process.
 
-        On a thread of the backend; what the callback raises is logged. Best effort: a notice may
-        get lost, so who listens also looks by itself from time to time. In a forked child nobody
-        listens. A second one for the same executor replaces the first.
+        The call is made on a thread of the backend; what the callback raises is logged. Best
+        effort: a notice may get lost, so listeners also poll from time to time. In a forked child
+        nobody listens. A second call for the same executor replaces the first.
 
         Returns:
-            What ends it; also closing the store does. A call that is under way may end after it.
+            The function that ends it; closing the store does, too. A call that is under way may end
+                after it.
         """
         ...
 
     def notify(self, run_id: str, *, besides: str = "") -> None:
-        """Tell all who listen that there is something to do for a run; the executor `besides` may
+        """Tells all listeners that there is something to do for a run; the executor `besides` may
         be left out. Never raises, never waits; nothing is promised."""
         ...
 
@@ -231,26 +237,26 @@ NOTICES = Capability[Notices]("notices")
 
 
 class Shipment(Struct, frozen=True):
-    """What another store had, on its way in. All of it gets in, or nothing.
+    """Data of another store, on its way in. All of it gets in, or nothing.
 
     Attributes:
         appends: commits; `no` is None in all of them: the incarnation is found by its name and
-            number, and the one with `seq` 1 creates it. Of their snapshots, leaves that are there
-            already are left out. No lease is looked at.
-        messages: with the numbers that they have, which must be free here, unless it is the
-            same message: that one is left as it is. Those whose value is MISSING were taken out.
-            `consumed` in the appends may name them, and then names only such as are not taken out.
+            number, and the one with `seq` 1 creates it. Leaves of their snapshots that are there
+            already are left out. Leases are ignored.
+        messages: with their numbers, which must be free here, unless they belong to the same
+            message, which is then left as it is. Those whose value is MISSING were taken out.
+            `consumed` in the appends may name them, but only those not taken out.
         number_min: messages put in later by `send` get greater numbers than this.
-        epochs: agent, incarnation, branch, and how high its epoch is afterwards at least.
-        standing: the store's from now on; None: it stays as it is.
-        graves: last commits of logs that were purged where they come from; linked to nothing. Where
-            one is not there already, its incarnation is made if there is none, is deleted with
-            its runs, and is to be purged; before the appends, which have nothing of these.
-        taken: numbers of messages that commits took out where they come from, these ones or earlier
-            ones. Those that are here are taken out, after all else: a message has no order among
-            the commits, so none is refused for it.
-        after: how this store stands. If it stands otherwise, nothing is written: somebody else
-            ships into it, and knows more. None: that is not looked at.
+        epochs: agent, incarnation, branch, and a minimum for its epoch afterwards.
+        standing: the store's standing from now on; None keeps it.
+        graves: last commits of logs that were purged in the other store; linked to nothing. If one
+            is not there already, its incarnation is made if need be, deleted with its runs, and
+            marked to be purged; before the appends, which contain nothing of these.
+        taken: numbers of messages that commits of the other store took out, these commits or
+            earlier ones. Those that are here are taken out last: a message has no order among the
+            commits, so none is refused for it.
+        after: the expected standing of this store. If it differs, nothing is written: somebody else
+            ships into it, and knows more. None skips the check.
     """
 
     appends: Sequence[Append] = ()
@@ -267,35 +273,34 @@ class Shipping(Protocol):
     """For stores that follow others, and for agents that move between stores."""
 
     def standing(self, no: int = 0) -> Standing | None:
-        """What was last said of an agent, or, with 0, of the store; None: nothing."""
+        """Returns the last standing of an agent, or, with 0, of the store; None if there is
+        none."""
         ...
 
     def stand(self, standing: Standing | None, no: int = 0) -> None:
-        """Say how an agent, or, with 0, the store stands from now on; durable. None: nothing is
-        said of it any more, and, with 0, of none of its agents either.
+        """Sets the standing of an agent, or, with 0, of the store, from now on; durable. None
+        removes it, and, with 0, also that of all its agents.
 
-        What is said of an agent goes before what is said of the store. Where it is closed, an
-        `append` is answered, and taking a lease is refused, with a `ClosedError`, in the very
-        transaction (I2): nothing that is committed later than this slips past it. A store that is
-        closed takes no new agents either, and by `send` messages only for agents that are said
-        to be open; the inbox of a closed agent in an open store stays open. Giving back and
-        breaking leases, heartbeats and all reading go on. While nothing is closed, this costs a
-        commit nothing.
+        An agent's standing has priority over the store's. If it is closed, an `append`, and taking
+        a lease, are refused with a `ClosedError` in their own transaction (I2): nothing that is
+        committed later slips past it. A closed store takes no new agents either, and by `send`
+        messages only for agents that are open by their own standing; the inbox of a closed agent in
+        an open store stays open. Releasing and breaking leases, heartbeats and all reading still
+        work. While nothing is closed, this costs a commit nothing.
 
         Raises:
-            StoreUnavailable: its outcome says whether it may have been said.
+            StoreUnavailable: its outcome says whether it may have been set.
         """
         ...
 
     def ship(self, shipment: Shipment) -> None:
-        """Write what comes from another store, in one transaction, durably, also where this one is
-        closed.
+        """Writes data of another store, in one transaction, durably, even if this one is closed.
 
         Raises:
-            OvertakenError: this store does not stand as `Shipment.after` says.
+            OvertakenError: this store's standing is not `Shipment.after`.
             Conflict: a commit does not link to what is here (I3), or a number is another
                 message's; nothing was written.
-            StoreUnavailable: its outcome says whether it may have been.
+            StoreUnavailable: its outcome says whether it may have been written.
         """
         ...
 
@@ -304,47 +309,47 @@ SHIPPING = Capability[Shipping]("shipping")
 
 
 class Removal(Protocol):
-    """Removing for good what was there: the logs of deleted agents, payloads of living ones."""
+    """Permanent removal: the logs of deleted agents, payloads of living ones."""
 
     def to_purge(self, after: int = 0, limit: int = 1000) -> list[AgentInfo]:
-        """Deleted incarnations that are to be purged and are not yet, by number, after `after`."""
+        """Returns deleted incarnations that are still to be purged, by number, after `after`."""
         ...
 
     def purge(self, no: int, limit: int = 500) -> bool:
-        """Remove a part of what a deleted incarnation left, for good, in one transaction: about
-        `limit` rows, and a few megabytes. What goes is its commits but the last one, which is its
+        """Removes a part of what a deleted incarnation left, permanently, in one transaction: about
+        `limit` rows, and a few megabytes. It removes its commits except the last one, which is its
         deletion, snapshots, leaves, keys, names and rows of runs. From the first part on it is
-        `AgentInfo.purged`. Killed in between, or called again, it goes on where it was.
+        `AgentInfo.purged`. Killed in between, or called again, it continues.
 
-        The freed room is used again by the store. Whether somebody needs the log, the caller finds
-        out before. It may be done in a store that is closed to writers.
+        The store reuses the freed room. The caller has to check before that nobody needs the log.
+        Works in a store that is closed to writers, too.
 
         Returns:
-            Whether there may be more: call it again.
+            True if there may be more: call it again.
 
         Raises:
             Conflict: it is not deleted.
-            StoreUnavailable: a part more may be gone, or not.
+            StoreUnavailable: one more part may be removed, or not.
         """
         ...
 
     def trim(
         self, no: int, word: int, remains: Mapping[int, bytes], snapshots: Sequence[int] = ()
     ) -> bool:
-        """Put what retention leaves of some payloads, by seq, in their places, for good, in one
-        transaction. The snapshots at some commits go with it, and those leaves that no other
-        snapshot of the agent names. What may go, the caller finds out before, and has said in the
-        log. It may be done again, and in a store that is closed to writers. With nothing to put, it
-        finds out whether the caller may.
+        """Replaces some payloads, by seq, with what retention leaves of them, permanently, in one
+        transaction. The snapshots at some commits are removed with them, and those leaves that no
+        other snapshot of the agent names. The caller has decided what is removed, and said so in
+        the log. May be repeated, and works in a store that is closed to writers. With nothing to
+        replace, it checks that the caller may.
 
         Args:
-            word: the head of the branch `@retention` as the caller knows it, 0: there is none.
+            word: the head of the branch `@retention` as the caller knows it; 0 for none.
 
         Returns:
-            False: it is another one, and nothing was done.
+            False if the head is another one, and nothing was done.
 
         Raises:
-            StoreUnavailable: all of it may be done, or nothing; or the caller may not.
+            StoreUnavailable: everything may be done, or nothing; or the caller may not.
         """
         ...
 
@@ -353,14 +358,14 @@ REMOVAL = Capability[Removal]("removal")
 
 
 class Upkeep(Protocol):
-    """Housekeeping of what the backend keeps its bytes in."""
+    """Housekeeping of the backend's files or tables."""
 
     def maintain(
         self, what: Literal["sizes", "check", "clean", "shrink", "flush"], *, no: int | None = None
     ) -> Sizes:
-        """Housekeeping: count bytes; read every page and check it; tidy the files; give the room
-        that is free in them back to the system, which may keep all writers waiting; make all that
-        was acknowledged durable.
+        """Does housekeeping: counts bytes; reads every page and checks it; tidies the files;
+        returns free room in them to the system, which may block all writers for a while; makes
+        everything acknowledged durable.
 
         Raises:
             Corrupt: from "check", with what is damaged.
@@ -374,7 +379,7 @@ UPKEEP = Capability[Upkeep]("upkeep")
 class Backend(
     LogStorage, RunRows, Inbox, Leases, Liveness, Notices, Shipping, Removal, Upkeep, Protocol
 ):
-    """A backend with all that a whole store needs."""
+    """A backend with everything that a whole store needs."""
 
 
 WHOLE: frozenset[Capability[Any]] = frozenset(

@@ -1,4 +1,4 @@
-"""Values that stand in a table by themselves, where no hash is made of them."""
+"""Values in table cells of their own, which no hash covers."""
 
 from __future__ import annotations
 
@@ -15,8 +15,9 @@ _checkpoint = msgspec.msgpack.Decoder(Checkpoint).decode
 
 
 def checkpoint_of(cell: bytes, name: str, seq: int) -> Checkpoint:
-    """What was true around a checkpoint. Where it cannot be read, one whose guards hold for
-    nothing: who asks for that checkpoint is told, and nobody else; what it was, the log says."""
+    """Returns the recorded surroundings of a checkpoint. If they cannot be read, it returns guards
+    that nothing matches: only who asks for that checkpoint is affected, and the log has the
+    original."""
     try:
         return _checkpoint(cell)
     except (msgspec.MsgspecError, ValueError):  # the latter of a text that is no UTF-8
@@ -24,10 +25,10 @@ def checkpoint_of(cell: bytes, name: str, seq: int) -> Checkpoint:
 
 
 def value_of(cell: bytes, agent: str) -> Plain:
-    """The value.
+    """Returns the value.
 
     Raises:
-        Corrupt: it is none; whose it is.
+        Corrupt: the cell is damaged; the error names the agent.
     """
     try:
         return codec.decode(cell)

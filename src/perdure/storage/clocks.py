@@ -1,4 +1,4 @@
-"""What a backend goes by as its clock; tests give it another one."""
+"""The clock of a backend; tests replace it."""
 
 from __future__ import annotations
 
@@ -10,5 +10,5 @@ Clock = Callable[[], int]
 
 
 def wall_clock() -> int:
-    """This machine's."""
+    """Returns this machine's time."""
     return time.time_ns() // 1000

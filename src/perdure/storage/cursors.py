@@ -1,4 +1,4 @@
-"""What all backends say of a feed's cursor that is not theirs."""
+"""The error of all backends for a feed's cursor that is not theirs."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ NUMBER_DIGITS = 19
 
 
 def foreign_cursor(url: str) -> NotFound:
-    """For a cursor that does not lead to a place in this store's feed."""
+    """Returns the error for a cursor that does not lead to a place in this store's feed."""
     return NotFound(
-        "that is no place in this store's feed",
+        "the cursor is not a place in this store's feed",
         target=f"store {url}",
         hint="a cursor serves only the store that gave it, and not one that was restored from an "
-        "older copy; begin with an empty one: what was had already comes again",
+        "older copy; begin with an empty one: entries that were read already come again",
     )
 
 
 def number_of(cursor: str) -> int:
-    """The number that a cursor, or a part of it, is; -1: it is none, or empty."""
+    """Returns the number in a cursor, or in a part of it; -1 if there is none."""
     fine = cursor.isdecimal() and cursor.isascii() and len(cursor) < NUMBER_DIGITS
     return int(cursor) if fine else -1

@@ -1,4 +1,4 @@
-"""A commit of which not even a look could tell whether it happened."""
+"""The error for a commit of which not even a look-up could tell whether it happened."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from perdure.errors import PerdureError, StoreUnavailable
 
 
 def unknown(problem: PerdureError, target: str) -> StoreUnavailable:
-    """The error for it. `target`: of a problem that names none."""
+    """Returns that error. `target`: for a problem that names none."""
     return StoreUnavailable(
         f"the commit may or may not have happened: {problem.problem}",
         target=problem.target or target,

@@ -1,4 +1,4 @@
-"""Which commit an idempotency key made, whatever version of Perdure noted it."""
+"""Look-up of the commit that an idempotency key made, whatever version of Perdure noted it."""
 
 from __future__ import annotations
 
@@ -16,10 +16,11 @@ class Keys(Protocol):
 
 
 def find_key(backend: Keys, agent_no: int, key: str) -> tuple[int, bytes] | None:
-    """Seq of the commit that a key made, and what was asked for under it; None: it is unused.
+    """Returns the seq of the commit that a key made, and the digest of its request; None if it is
+    unused.
 
-    Long keys are noted by their digests, but stores that were written before that have them as they
-    are: a command whose key is only looked for by its digest would be carried out again.
+    Long keys are noted by their digests, but older stores have the keys themselves: with a look-up
+    by the digest alone such a command would be carried out again.
     """
     noted = index_key(key)
     found = backend.key(agent_no, noted)
@@ -27,7 +28,7 @@ def find_key(backend: Keys, agent_no: int, key: str) -> tuple[int, bytes] | None
 
 
 def find_keys(backend: Keys, agent_no: int, keys: Sequence[str]) -> dict[str, int]:
-    """As `find_key`, of many; those that are unused are left out."""
+    """Returns the seqs of many keys' commits; unused keys are left out."""
     many = MANY_KEYS.of(backend)
     if many is not None and all(index_key(key) is key for key in keys):
         return dict(many.keys(agent_no, keys)) if keys else {}

@@ -1,4 +1,4 @@
-"""Who listens for notices inside this process: the memory backend's way to be told."""
+"""Listeners for notices inside this process: the memory backend's way of notifying."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from perdure.system.threads import begin
 
 
 def call(callback: Callable[[str], None], run_id: str) -> None:
-    """Tell one listener; what it raises is its own."""
+    """Calls one listener; what it raises is logged."""
     try:
         callback(run_id)
     except Exception:
@@ -23,9 +23,9 @@ def call(callback: Callable[[str], None], run_id: str) -> None:
 
 
 class LocalListeners:
-    """A thread for each, so that none has to wait for another, and notifying for nobody.
+    """A thread for each listener, so that none waits for another, and the notifier for none.
 
-    After a fork the threads are not there: the child finds nobody listening.
+    After a fork the threads are gone: the child has no listeners.
     """
 
     def __init__(self) -> None:

@@ -1,4 +1,4 @@
-"""From a store's URL to its backend."""
+"""Finds the backend of a store's URL."""
 
 from __future__ import annotations
 
@@ -41,20 +41,21 @@ def locate(
     create: bool = True,
     clock: Clock = wall_clock,
 ) -> Backend:
-    """Open the backend of a URL.
+    """Opens the backend of a URL.
 
     Args:
-        url: a path, ``sqlite:///path``, ``postgresql://host/database?schema=name`` (its options
-            are in docs/postgres.md), or ``memory://``. A named memory, ``memory://name``, is the
-            same one for all who open it in this process.
-        create: whether a store that is not there yet is made.
-        clock: what it goes by; for tests. A named memory keeps the one that it was made with.
+        url: a path, ``sqlite:///path``, ``postgresql://host/database?schema=name`` (its options are
+            in docs/postgres.md), or ``memory://``. A named memory, ``memory://name``, is the same
+            one for everyone who opens it in this process.
+        create: True makes a store that is not there yet.
+        clock: the store's clock; for tests. A named memory keeps the one that it was made with.
 
     Raises:
         NotFound: it is not there and may not be made.
-        StoreUnavailable, NotAStore, UnsupportedFormat, Corrupt: as they say.
+        StoreUnavailable, NotAStore, UnsupportedFormat, Corrupt: it cannot be opened; see
+            `perdure.open`.
         ValueError: no backend knows such a URL, or the durability is not one of the three.
-        ImportError: what the backend needs is not installed.
+        ImportError: a package that the backend needs is not installed.
     """
     text = url_text(url)
     durability = one_of(durability, "durability ", get_args(Durability))
@@ -68,16 +69,16 @@ def locate(
     if scheme in ("postgresql", "postgres"):
         return _postgres(text, durability, clock, create=create)
     raise ValueError(
-        f"no backend for {scheme}://; there are a path, sqlite:///path, postgresql://host/database "
-        "and memory://"
+        f"no backend for {scheme}://; use a path, sqlite:///path, postgresql://host/database or "
+        "memory://"
     )
 
 
 def url_text(url: str | os.PathLike[str]) -> str:
-    """A store's path or URL.
+    """Returns a store's path or URL as a text.
 
     Raises:
-        TypeError: it is no text. ValueError: the system has no such names.
+        TypeError: it is not a text. ValueError: the system allows no such name.
     """
     given = os.fspath(url) if issubclass(type(url), os.PathLike) else url
     if not is_a(given, str):
@@ -86,9 +87,9 @@ def url_text(url: str | os.PathLike[str]) -> str:
     try:
         os.fsencode(text)
     except UnicodeEncodeError as error:
-        raise ValueError(f"a store's path or URL is a text, not {shown(text)}") from error
+        raise ValueError(f"a store's path or URL must be a text, not {shown(text)}") from error
     if "\0" in text:
-        raise ValueError(f"a store's path or URL has no NUL: {shown(text)}")
+        raise ValueError(f"a store's path or URL must not contain NUL: {shown(text)}")
     return text
 
 
@@ -105,10 +106,10 @@ def rebuild_checksums(url: str | os.PathLike[str], asks: Asks, *, take_incomplet
 
 
 def _split(text: str) -> tuple[str | None, str]:
-    """A URL's scheme, and what follows it; of a path None, and the path.
+    """Returns a URL's scheme and the rest; for a path None and the path.
 
     Raises:
-        ValueError: a URL that lacks a slash. As a path it would be a new and empty store.
+        ValueError: a URL lacks a slash; taken for a path, it would be a new and empty store.
     """
     scheme, found, rest = text.partition("://")
     if found:
@@ -116,15 +117,15 @@ def _split(text: str) -> tuple[str | None, str]:
     word, found, _ = text.partition(":")
     if found and word in EXAMPLES:  # not shown: it may hold a password
         raise ValueError(
-            f"a URL that begins with {word}: and lacks a slash: write it as {EXAMPLES[word]} "
+            f"a URL that begins with {word}: but lacks a slash: write it as {EXAMPLES[word]} "
             f"(a file of that name: ./{word}:…)"
         )
     return None, text
 
 
 def _path_of(url: str) -> str:
-    """The path in sqlite:///path: relative, or absolute after a fourth slash. It has no options: a
-    ``?`` or ``#`` in it is one of a file's or folder's name, and that file is there."""
+    """Returns the path in sqlite:///path: relative, or absolute after a fourth slash. It has no
+    options: a ``?`` or ``#`` belongs to the name of a file or folder."""
     slash, path = url.removeprefix("sqlite://")[:1], url.removeprefix("sqlite:///")
     optional = ("?" in path or "#" in path) and not os.path.exists(path)
     if slash != "/" or not path.strip("/") or optional:
@@ -136,7 +137,7 @@ def _sqlite(path: str, durability: Durability, clock: Clock, *, create: bool) ->
     from perdure.storage.sqlite.backend import SqliteBackend  # apsw costs 20 ms to import
 
     if not path or path == ":memory:":
-        raise ValueError(f"{path!r} is no path of a file; a store in memory is memory://")
+        raise ValueError(f"{path!r} is not the path of a file; a store in memory is memory://")
     if os.path.isdir(path):
         raise NotAStore(
             "is a folder", target=f"store {path}", hint="name a file in it, such as agents.db"
@@ -170,8 +171,8 @@ def _memory(name: str, clock: Clock, *, create: bool) -> Backend:
 
 
 def is_store_file(path: str) -> bool:
-    """Whether a file is a store, by its mark. It is opened and closed: not to be asked of one that
-    this process has open, whose locks that drops.
+    """Returns True if a file is a store, by its mark. It opens and closes the file, which drops the
+    locks of a store that this process has open: do not call it then.
 
     Raises:
         OSError: it cannot be read.

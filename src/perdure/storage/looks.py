@@ -1,9 +1,9 @@
-"""Looking at all that a run needs to begin, or to go on, at once.
+"""Reading everything that a run needs to begin, or to resume, at once.
 
-What is asked for one by one costs a round trip each where the store is far away, and a transaction
-each where it is near; and it may change in between. So a backend may have `LOOKS`, and one that is
-far away `FAR_LEASES`: then a `Look` asks once, and answers from that. What it did not ask for, it
-reads as it is wanted; with other backends, that is everything.
+Separate questions cost a round trip each to a distant store, and a transaction each in a near one;
+and the answers may change in between. So a backend may have `LOOKS`, and a distant one
+`FAR_LEASES`: then a `Look` asks once, and answers from that. Anything else it reads when needed;
+with other backends, that is everything.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from perdure.storage.shortcuts import FAR_LEASES, LOOKS, Seen
 
 
 class Reads(Protocol):
-    """The part of `Backend` that the log of one agent is read by."""
+    """The part of `Backend` that reads one agent's log."""
 
     capabilities: frozenset[Any]
 
@@ -41,11 +41,11 @@ class Reads(Protocol):
 
 
 class Look:
-    """Reads of one agent and of one run. Between `again`, or `lease`, and `forget` what it answers
-    may be as old as the former; else it is as new as the backend's own answers. For one thread.
+    """Reads of one agent and of one run. Between `again`, or `lease`, and `forget` its answers may
+    be as old as the former; otherwise they are as new as the backend's own. For one thread.
 
     Args:
-        run: an id; one that turns out to be another can be set later, before `again` or `lease`.
+        run: an id; it can be set later, before `again` or `lease`.
     """
 
     capabilities: frozenset[Any] = frozenset()
@@ -62,13 +62,13 @@ class Look:
     # -- looking -------------------------------------------------------------------------------
 
     def again(self) -> Look:
-        """Look at what there is now."""
+        """Reads everything again."""
         if self._looks is not None:
             self._keep(self._looks.look(self._agent, self.run))
         return self
 
     def lease(self, no: int, branch: str, executor: str, *, over: int | None = None) -> Lease | Ref:
-        """As `Backend.lease`; and look at what there is under it."""
+        """Takes a lease like `Backend.lease`; and reads everything under it."""
         if self._leases is None:
             taken = self._backend.lease(no, branch, executor, over=over)
             if isinstance(taken, Lease):
@@ -79,7 +79,7 @@ class Look:
         return answer
 
     def note(self, no: int, append: Append) -> None:
-        """A commit that was just written to the agent's log."""
+        """Notes a commit that was just written to the agent's log."""
         seen, commits = self._seen, self._commits
         if seen is None or append.agent != self._agent:
             return
@@ -96,7 +96,7 @@ class Look:
         )
 
     def forget(self) -> None:
-        """From now on, read what is there at each moment."""
+        """Makes later reads ask the backend each time."""
         self._keep(None)
 
     def _keep(self, seen: Seen | None) -> None:
@@ -105,13 +105,13 @@ class Look:
 
     @property
     def of_one_moment(self) -> bool:
-        """Whether what it answers was there all at once."""
+        """True if its answers come from one moment."""
         return self._seen is not None and self._seen_run == self.run
 
     # -- reading -------------------------------------------------------------------------------
 
     def agent(self, name: str, incarnation: int | None = None) -> AgentInfo | None:
-        """As `Backend.agent`."""
+        """See `Backend.agent`."""
         seen = self._seen
         if seen is None or name != self._agent:
             return self._backend.agent(name, incarnation)
@@ -120,22 +120,22 @@ class Look:
         return self._backend.agent(name, incarnation)
 
     def ref(self, no: int, name: str) -> Ref | None:
-        """As `Backend.ref`."""
+        """See `Backend.ref`."""
         seen = self._seen
         if seen is not None and name == seen.branch and seen.agent and seen.agent.no == no:
             return seen.ref
         return self._backend.ref(no, name)
 
     def refs(self, no: int) -> list[Ref]:
-        """As `Backend.refs`."""
+        """See `Backend.refs`."""
         return self._backend.refs(no)
 
     def snapshot(self, no: int, seq: int) -> StoredSnapshot | None:
-        """As `Backend.snapshot`."""
+        """See `Backend.snapshot`."""
         return self._backend.snapshot(no, seq)
 
     def run_row(self) -> RunInfo | None:
-        """The row of its run; None: it has not begun."""
+        """Returns the row of its run; None if it has not begun."""
         if self._seen is not None and self._seen_run == self.run:
             found = [row for row in self._seen.runs if row.id == self.run]
         else:
@@ -143,7 +143,7 @@ class Look:
         return found[0] if found else None
 
     def unfinished(self) -> list[RunInfo]:
-        """The agent's unfinished runs, in their order, of all its branches."""
+        """Returns the agent's unfinished runs, in their order, of all its branches."""
         if self._seen is None:
             return self._backend.runs(RunQuery(agent=self._agent, unfinished=True))
         return [
@@ -151,11 +151,11 @@ class Look:
         ]
 
     def runs(self, query: RunQuery) -> list[RunInfo]:
-        """As `Backend.runs`, as new as that."""
+        """See `Backend.runs`; always asks the backend."""
         return self._backend.runs(query)
 
     def inbox(self, kind: MessageKind | None = None) -> list[Message]:
-        """The messages to its run, or those of one kind, that no commit took out."""
+        """Returns the messages to its run, or those of one kind, that no commit took out."""
         if self._seen is None or self._seen_run != self.run:
             return self._backend.inbox(self.run, kind=kind)
         return [message for message in self._seen.messages if kind in (None, message.kind)]
@@ -169,7 +169,7 @@ class Look:
         newest_first: bool = False,
         limit: int | None = None,
     ) -> list[StoredCommit]:
-        """As `Backend.read`."""
+        """See `Backend.read`."""
         known = self._commits if self._seen and self._seen.agent else []
         here = self._seen and self._seen.agent and self._seen.agent.no == no
         if here and known and last <= known[0].seq and first >= known[-1].seq:

@@ -1,7 +1,7 @@
 """The storage port: what every backend must do, and exactly what each call promises.
 
 A backend keeps bytes, and a few projections that are written in the same transaction as the commit
-they follow from. It knows nothing of states, deltas or schemas. What it may do beside this is in
+they follow from. It knows nothing of states, deltas or schemas. Its optional abilities are in
 `storage.capabilities`. `perdure.testing.BackendContract` holds every backend to both pages.
 
 Errors: a backend raises `StoreUnavailable` (with its outcome), `Corrupt` or `UnsupportedFormat`;
@@ -20,7 +20,7 @@ from perdure.storage.appending import Append, Outcome, Ref, StoredSnapshot
 
 
 class StoredCommit(Struct, frozen=True, gc=False):
-    """One entry of the log as bytes. `snapshotted`: whether a snapshot of its state is stored."""
+    """One entry of the log as bytes. `snapshotted`: True if a snapshot of its state is stored."""
 
     seq: int
     header: bytes
@@ -29,7 +29,7 @@ class StoredCommit(Struct, frozen=True, gc=False):
 
 
 class Fed(Struct, frozen=True):
-    """One commit of the feed, and whose it is."""
+    """One commit of the feed, and its agent."""
 
     no: int
     agent: str
@@ -41,7 +41,7 @@ class Feed(Struct, frozen=True):
     """A part of the feed over all agents.
 
     Attributes:
-        cursor: give it to get what comes behind these. Opaque text, of this store only.
+        cursor: pass it to get the entries behind these. Opaque text, valid for this store only.
     """
 
     entries: list[Fed]
@@ -54,27 +54,28 @@ class LogStorage(Protocol):
 
     Attributes:
         url: where the store is.
-        capabilities: those of `storage.capabilities` that it has.
+        capabilities: its `storage.capabilities`.
     """
 
     url: str
     capabilities: frozenset[Any]
 
     def append(self, batch: Sequence[Append]) -> list[Outcome]:
-        """Write commits in one transaction, each succeeding or failing alone (I2).
+        """Writes commits in one transaction, each succeeding or failing alone (I2).
 
-        Answers are in the batch's order; later appends see what earlier ones wrote. An exception
-        as an answer is that commit's own; its outcome attribute says whether it may have happened.
-        Only `append` is called by one thread at a time.
+        Answers are in the batch's order; later appends see what earlier ones wrote. An exception as
+        an answer belongs to that commit alone; its outcome attribute says whether it may have
+        happened. Only `append` is called by one thread at a time.
         """
         ...
 
     def agent(self, name: str, incarnation: int | None = None) -> AgentInfo | None:
-        """The latest incarnation of a name (deleted or not), or the one asked for."""
+        """Returns the latest incarnation of a name (deleted or not), or the one asked for; None if
+        there is none."""
         ...
 
     def agents(self, prefix: str = "", after: str = "", limit: int = 1000) -> list[AgentInfo]:
-        """Agents that are not deleted, by name, after `after`."""
+        """Returns agents that are not deleted, by name, after `after`."""
         ...
 
     def read(
@@ -86,46 +87,48 @@ class LogStorage(Protocol):
         newest_first: bool = False,
         limit: int | None = None,
     ) -> list[StoredCommit]:
-        """The commits with first ≤ seq ≤ last, all from one moment."""
+        """Returns the commits with first ≤ seq ≤ last, all from one moment."""
         ...
 
     def feed(self, cursor: str = "", *, limit: int = 1000) -> Feed:
-        """What was committed, of all agents, deleted ones included, since a cursor was given.
+        """Returns the commits of all agents, deleted ones included, since a cursor was given.
 
-        In order per agent; no order is promised between agents. Each commit at least once; one
-        that commits late is never passed over. Empty when there is nothing new: its cursor is
-        as good as the one before.
+        In order per agent; no order is promised between agents. Each commit comes at least once;
+        one that commits late is never skipped. Empty when there is nothing new: its cursor is as
+        good as the previous one.
 
         Args:
-            cursor: that of an earlier answer, kept for as long as one likes; empty: from the start.
+            cursor: that of an earlier answer, however old; empty: from the start.
             limit: the most entries; there may be fewer, and more behind them.
 
         Raises:
-            NotFound: the cursor is not one of this store, or of one that was since restored from
-                an older copy.
+            NotFound: the cursor is not of this store, or the store was restored from an older copy
+                since.
         """
         ...
 
     def ref(self, no: int, name: str) -> Ref | None:
-        """One name of an agent, deleted ones included."""
+        """Returns one name of an agent, deleted ones included; None if there is none."""
         ...
 
     def refs(self, no: int) -> list[Ref]:
-        """All names of an agent, deleted ones included, by name."""
+        """Returns all names of an agent, deleted ones included, by name."""
         ...
 
     def key(self, no: int, key: str) -> tuple[int, bytes] | None:
-        """Where an idempotency key took effect, and the digest of what it was for."""
+        """Returns the seq at which an idempotency key took effect, and the digest of its request;
+        None if it is unused."""
         ...
 
     def snapshot(self, no: int, seq: int) -> StoredSnapshot | None:
-        """The snapshot at a commit, with every leaf that its manifest names and is stored."""
+        """Returns the snapshot at a commit, with every stored leaf that its manifest names; None if
+        there is none."""
         ...
 
     def now(self) -> int:
-        """The store's clock, in microseconds since 1970."""
+        """Returns the store's time, in microseconds since 1970."""
         ...
 
     def close(self) -> None:
-        """Release everything. Idempotent; later calls raise `StoreUnavailable`."""
+        """Releases everything. Idempotent; later calls raise `StoreUnavailable`."""
         ...

@@ -1,11 +1,11 @@
-"""What retention removed of a log, as the log itself says it (I7).
+"""The removals of retention from a log, as the log itself records them (I7).
 
-Its branch `@retention` has a commit for each time, a *word*; the latest that stands tells of all
-that was removed until then. It is in the log before anything is removed: a reader, and whoever is
-to go on after a crash, finds there what is gone, and which states were kept.
+Its branch `@retention` has a commit for each removal, a *word*; the latest standing one lists
+everything that was removed until then. It is in the log before anything is removed: a reader, and
+whoever continues after a crash, finds there what is gone, and which states were kept.
 
-A word does not stand if something came just before it that needs what was to go: whoever makes it
-has not seen that. The log alone tells, so a follower knows, too.
+A word does not stand if a commit came just before it that needs what was to be removed: its writer
+has not seen that commit. The log alone decides this, so a follower knows, too.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from perdure.errors import Corrupt
 from perdure.model import Commit
 
 OURS = "@"
-"""How branches begin on which Perdure notes what was removed, copied and trimmed."""
+"""The beginning of branches on which Perdure notes what was removed, copied and trimmed."""
 
 RETENTION = "@retention"
 TRIMMED = "trimmed"
@@ -33,17 +33,18 @@ STORES_OWN = (RETENTION, COPIES)
 """Branches that nobody else writes to: what is on them is read as the store's word."""
 
 MOVES = frozenset({"rollback", "adopt"})
-"""What commits are by which a branch goes back, and a thread of LangGraph with all of its lines."""
+"""The kinds of commits by which a branch goes back, and a thread of LangGraph with all of its
+lines."""
 
 
 class Trim(Struct, frozen=True):
-    """One word of the log on what is gone.
+    """One word of the log on what is removed.
 
     Attributes:
-        at: seq of the commit that says it.
-        seen: seq of the last commit that whoever says it had looked at.
+        at: seq of the commit with the word.
+        seen: seq of the last commit that its writer had read.
         previous: seq of the word before it; 0: there is none.
-        before: what is gone was before this seq.
+        before: everything removed was before this seq.
         removed: first and last of each stretch of commits whose payloads are removed, ascending.
         bases: by seq, the hashes of the states that stayed.
     """
@@ -56,17 +57,17 @@ class Trim(Struct, frozen=True):
     bases: Mapping[int, str]
 
     def has_removed(self, seq: int) -> bool:
-        """Whether a commit's payload is removed, or is about to be."""
+        """True if a commit's payload is removed, or is about to be."""
         place = bisect_right(self.removed, (seq, 1 << 62)) - 1
         return place >= 0 and seq <= self.removed[place][1]
 
     def seqs(self) -> Iterator[int]:
-        """Of all commits whose payloads are removed."""
+        """Yields the seqs of all commits whose payloads are removed."""
         for first, last in self.removed:
             yield from range(first, last + 1)
 
     def keeps_state(self, seq: int) -> bool:
-        """Whether the state at a commit stays: the first one's always does."""
+        """True if the state at a commit stays: that of the first commit always does."""
         return seq >= self.before or seq == 1 or seq in self.bases
 
     def record(self) -> Trimmed:
@@ -80,10 +81,10 @@ class Trim(Struct, frozen=True):
         )
 
     def stands(self, between: Iterable[Commit]) -> bool:
-        """Whether nothing needs what is to go. `between`: the commits behind `seen` and before
-        `at`. What comes later is refused where it does (`Append.trims`).
+        """True if nothing needs what is to be removed. `between`: the commits after `seen` and
+        before `at`. A later commit that needs it is refused (`Append.trims`).
 
-        A move or a removal shows what a thread was, of which its parents are only a part.
+        A move or a removal shows a thread's earlier state, of which its parents are only a part.
         """
         return not any(
             commit.branch.startswith(OURS)
@@ -95,7 +96,7 @@ class Trim(Struct, frozen=True):
 
 
 def stretches(seqs: Iterable[int]) -> tuple[tuple[int, int], ...]:
-    """Ascending seqs as first and last of each stretch."""
+    """Returns ascending seqs as the first and last of each stretch."""
     found: list[tuple[int, int]] = []
     for seq in seqs:
         if found and found[-1][1] == seq - 1:
@@ -106,10 +107,10 @@ def stretches(seqs: Iterable[int]) -> tuple[tuple[int, int], ...]:
 
 
 def trim_of(commit: Commit) -> Trim:
-    """What a commit on the branch `@retention` says.
+    """Returns the word in a commit on the branch `@retention`.
 
     Raises:
-        Corrupt: it says nothing of that.
+        Corrupt: it has none.
     """
     for record in commit.typed:
         if isinstance(record, Trimmed):
@@ -131,14 +132,15 @@ def trim_of(commit: Commit) -> Trim:
 def last_standing(
     word: int, commit: Callable[[int], Commit], between: Callable[[int, int], Iterable[Commit]]
 ) -> Trim | None:
-    """What the last word that stands says, from the last word on; None: there is none.
+    """Returns the last standing word, searched from the last word on; None if there is none.
 
     Args:
         word: seq of the last word; 0: there is none.
-        commit, between: one commit of the log, and those of a stretch, by first and last seq.
+        commit, between: return one commit of the log, and those of a stretch, by first and last
+            seq.
 
     Raises:
-        Corrupt: a word says nothing, or names a later one as the one before it.
+        Corrupt: a commit has no word, or names a later one as its previous word.
     """
     while word:
         trim = trim_of(commit(word))
@@ -146,7 +148,7 @@ def last_standing(
             return trim
         if trim.previous >= word:  # such words would be followed for ever
             raise Corrupt(
-                f"names commit {trim.previous} as the word before it",
+                f"names commit {trim.previous} as its previous word",
                 target=f"commit {word} of the branch {RETENTION}",
                 hint=chain.HINT,
             )

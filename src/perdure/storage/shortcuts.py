@@ -1,6 +1,5 @@
-"""What a backend may do at once, or at less cost, beside what it has to. The promises of the port
-hold here, too; whoever asks can do without.
-"""
+"""Optional abilities of a backend that do several of its duties at once, or at less cost. The
+promises of the port hold here, too; callers can do without."""
 
 from __future__ import annotations
 
@@ -16,24 +15,24 @@ from perdure.storage.capabilities import Capability
 from perdure.storage.port import StoredCommit
 
 CLAIM_S = 0.25
-"""How long a claim keeps others from trying. Whoever claimed has taken the lease by then, or is
-slow, or dead: then others try, too, and one of them gets it."""
+"""The time for which a claim keeps others from trying. By then the claimant has taken the lease, or
+is slow, or dead: then others try, too, and one of them gets it."""
 
 COMMITS = 32
-"""How many commits a look brings that is to be followed by reading the log: as many as the first
-part of it that folding a state reads."""
+"""The number of commits that a look brings when the log will be read next: as many as folding a
+state reads first."""
 
 
 class Seen(Struct, frozen=True):
-    """What there was of an agent and of a run, all at one moment.
+    """An agent and a run as they were at one moment.
 
     Attributes:
-        agent: its latest incarnation; None: there is none of that name.
-        runs: in their order: those of that id, and the agent's unfinished ones.
-        messages: what is in the run's inbox, in the order they came.
-        branch: the run's, or main where it has not begun; `ref` is what the agent has there.
-        commits: up to the branch's head, the last first, and dense; as many as were asked for, or
-            all that there are; none, where the store is near.
+        agent: its latest incarnation; None if there is none of that name.
+        runs: in their order: the one of that id, and the agent's unfinished ones.
+        messages: the messages in the run's inbox, in the order they came.
+        branch: the run's branch, or main if it has not begun; `ref` is the agent's name there.
+        commits: commits up to the branch's head, the last first, and dense; at most as many as were
+            asked for; none if the store is near.
     """
 
     agent: AgentInfo | None
@@ -45,10 +44,10 @@ class Seen(Struct, frozen=True):
 
 
 class Looks(Protocol):
-    """An agent and a run at once."""
+    """Reads an agent and a run at once."""
 
     def look(self, agent: str, run: str) -> Seen:
-        """What there is, in one go; with `COMMITS` commits only where the run can begin or go on:
+        """Returns everything in one go; with `COMMITS` commits only if the run can begin or resume:
         it has not begun, or rests, and nobody has the branch's lease."""
         ...
 
@@ -57,36 +56,37 @@ LOOKS = Capability[Looks]("looks")
 
 
 class FarLeases(Protocol):
-    """Of one that is far away: a lease along with a look, and who tries for which."""
+    """For a distant store: a lease along with a look, and claims of runs."""
 
     def take(
         self, no: int, branch: str, executor: str, over: int | None, agent: str, run: str
     ) -> tuple[Lease | Ref, Seen | None]:
-        """As `Backend.lease`, for `executor`; and what there is under the lease, with `COMMITS`
-        commits; None where it was not given."""
+        """Takes a lease like `Backend.lease`, for `executor`; returns what there is under the
+        lease, with `COMMITS` commits, too; None if it was not given."""
         ...
 
     def claim(self, runs: Sequence[str], executor: str) -> set[str]:
-        """Those of the runs that nobody else has claimed within `CLAIM_S`, which `executor` claims
-        now: it is about to take their leases, and others need not try. Nothing depends on it."""
+        """Returns the runs that nobody else has claimed within `CLAIM_S`, and claims them for
+        `executor`: it is about to take their leases, and others need not try. Nothing depends on
+        it."""
         ...
 
 
 FAR_LEASES = Capability[FarLeases]("far leases")
 
 Head = int | PerdureError
-"""Where a branch ends: the seq of its last commit; 0: there is none, or it was deleted. Or why that
-cannot be said of this one."""
+"""The head of a branch: the seq of its last commit; 0 if there is none, or it was deleted. Or the
+error that hides it."""
 
 
 class ManyHeads(Protocol):
-    """Where many branches end, at once."""
+    """Reads the heads of many branches at once."""
 
     def heads(self, places: Sequence[tuple[int, str]]) -> Sequence[Head]:
-        """Where so many branches end, each of an agent's number and a name.
+        """Returns the heads of many branches, each given by an agent's number and a name.
 
         Raises:
-            PerdureError: nothing can be said of any of them.
+            PerdureError: none of them can be read.
         """
         ...
 
@@ -95,10 +95,11 @@ MANY_HEADS = Capability[ManyHeads]("many heads")
 
 
 class HeadsAtHand(Protocol):
-    """Of a local one: for who must not wait, as an event loop."""
+    """For a local store: heads without waiting, for callers like an event loop."""
 
     def ref_at_hand(self, no: int, name: str) -> tuple[Ref | None] | None:
-        """As `Backend.ref`, in a tuple; None: not without waiting for somebody else's work."""
+        """Returns the result of `Backend.ref`, in a tuple; None if that would have to wait for
+        another thread."""
         ...
 
 
@@ -106,10 +107,10 @@ HEADS_AT_HAND = Capability[HeadsAtHand]("heads at hand")
 
 
 class ManyKeys(Protocol):
-    """Many idempotency keys at once."""
+    """Looks up many idempotency keys at once."""
 
     def keys(self, no: int, keys: Sequence[str]) -> Mapping[str, int]:
-        """The seqs of those of the keys that took effect."""
+        """Returns the seqs of those of the keys that took effect."""
         ...
 
 
@@ -117,14 +118,14 @@ MANY_KEYS = Capability[ManyKeys]("many keys")
 
 
 class SnapshotParts(Protocol):
-    """The parts of a snapshot, one by one."""
+    """Reads the parts of a snapshot, one by one."""
 
     def manifest(self, no: int, seq: int) -> StoredSnapshot | None:
-        """As `Backend.snapshot`, without the leaves."""
+        """Returns a snapshot like `Backend.snapshot`, without the leaves."""
         ...
 
     def leaf(self, leaf_id: int) -> bytes | None:
-        """One leaf; None: retention has removed it."""
+        """Returns one leaf; None if retention has removed it."""
         ...
 
 

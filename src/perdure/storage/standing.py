@@ -1,6 +1,7 @@
-"""Why a store, or an agent in it, takes no writes: it follows another, or its place is elsewhere.
+"""The reasons why a store, or an agent in it, takes no writes: it follows another, or its place is
+elsewhere.
 
-Backends keep this as text (`Standing.why`) and refuse by it; what it means is told here alone.
+Backends keep this as text (`Standing.why`) and refuse by it; only this module interprets it.
 """
 
 from __future__ import annotations
@@ -19,15 +20,14 @@ Kind = Literal["follows", "promoted", "moved", "moving-in", "restoring", "here",
 
 
 class Aside(Struct, frozen=True, omit_defaults=True):
-    """An agent whose commits a store cannot take from another one, while others' come.
+    """An agent whose commits a store cannot take from another one, while others arrive.
 
     Attributes:
-        agent: its name; empty: the source's feed itself, of which agents that were deleted may be
-            missing.
+        agent: its name; empty: the source's feed itself, which may lack deleted agents.
         seq: the first commit that is not here.
-        problem: why, as it was found last.
+        problem: the reason found last.
         since: when it was found first, in microseconds since 1970.
-        mail: messages of it were refused, too.
+        mail: True if its messages were refused, too.
     """
 
     agent: str
@@ -39,18 +39,18 @@ class Aside(Struct, frozen=True, omit_defaults=True):
 
 
 class Why(Struct, frozen=True, omit_defaults=True):
-    """What a `Standing` says.
+    """The content of a `Standing`.
 
     Attributes:
-        kind: ``follows``: it is a copy of `url`, which alone it takes commits from; ``promoted``:
-            it was one, and is a store of its own since; ``moved``: it goes on at `url`;
+        kind: ``follows``: it is a copy of `url`, and takes commits only from there; ``promoted``:
+            it was one, and is a store of its own since; ``moved``: it continues at `url`;
             ``moving-in``: agents come from `url`; ``restoring``: it is being filled from `url`;
             ``here``: the agent has arrived, though others have not.
-        feed, mail: cursors of `url`, up to which all is here.
+        feed, mail: cursors of `url`, up to which everything is here.
         at: time of the latest commit that came, in microseconds since 1970.
-        until: while restoring: the moment to which.
-        aside: agents of `url` that are not here as far as the cursors say.
-        untidy: agents of which the log has come, and what it says is removed may be here still.
+        until: while restoring: the target moment.
+        aside: agents of `url` that are not here up to the cursors.
+        untidy: agents whose log has arrived, but whose removed data may still be here.
     """
 
     kind: Kind
@@ -74,8 +74,8 @@ _why = msgspec.json.Decoder(Why).decode
 
 
 class ClosedError(StoreUnavailable):
-    """Nothing may be written here, by design: the hint says where, or what to do first. Nothing
-    was written. `url` is the other store."""
+    """Nothing may be written here, by design: the hint says where, or what to do first. Nothing was
+    written. `url` is the other store."""
 
     retry = False
 
@@ -85,7 +85,7 @@ class ClosedError(StoreUnavailable):
 
 
 def read_why(standing: Standing | None) -> Why | None:
-    """What a standing says; `unknown` where a newer version wrote it."""
+    """Returns the content of a standing; `unknown` if a newer version wrote it."""
     if standing is None:
         return None
     try:
@@ -95,10 +95,10 @@ def read_why(standing: Standing | None) -> Why | None:
 
 
 def closed_error(standing: Standing | None, target: str) -> ClosedError:
-    """For a write to what is closed.
+    """Returns the error for a write to a closed store or agent.
 
     Args:
-        target: the store or agent, as errors name it.
+        target: the store or agent, as named in errors.
     """
     why = read_why(standing) or Why("unknown")
     problem, hint = _WORDS[why.kind]
@@ -108,37 +108,38 @@ def closed_error(standing: Standing | None, target: str) -> ClosedError:
 
 
 class OvertakenError(Conflict):
-    """Somebody else shipped into the same store meanwhile, or ended that: nothing was written."""
+    """Another process shipped into the same store in the meantime, or ended that: nothing was
+    written."""
 
 
 def check_after(found: Standing | None, wanted: Standing | None, url: str) -> None:
-    """For a shipment that goes on from how a store stood (`Shipment.after`).
+    """Checks the standing that a shipment expects (`Shipment.after`).
 
     Raises:
-        OvertakenError: it stands otherwise.
+        OvertakenError: the standing differs.
     """
     if wanted is not None and found != wanted:
         raise OvertakenError(
-            "somebody else ships into it, or has ended that",
+            "another process ships into it, or has ended that",
             target=f"store {url}",
             hint="nothing was written; one follower is enough, and takes turns with others",
         )
 
 
 def not_linked(item: Append, outcome: Outcome) -> Exception:
-    """For a shipped commit that did not get in."""
+    """Returns the error for a shipped commit that did not get in."""
     if not isinstance(outcome, Refused):
         assert isinstance(outcome, Exception)
         return outcome
     return Conflict(
-        f"does not go on from what is here ({outcome.why})",
+        f"does not continue the log that is here ({outcome.why})",
         target=f"agent {item.agent!r}, commit {item.seq}",
-        hint="nothing was written; somebody else may be shipping into the same store",
+        hint="nothing was written; another process may be shipping into the same store",
     )
 
 
 def number_taken(message: Message) -> Conflict:
-    """For a shipped message whose number another one has."""
+    """Returns the error for a shipped message whose number another one has."""
     return Conflict(
         f"the number {message.no} is another message's",
         target=f"inbox of run {message.run}",
@@ -147,7 +148,7 @@ def number_taken(message: Message) -> Conflict:
 
 
 def no_such_agent(name: str, incarnation: int) -> Conflict:
-    """For a shipped commit whose log does not begin here."""
+    """Returns the error for a shipped commit whose log does not begin here."""
     return Conflict(
         "its log does not begin here",
         target=f"agent {name!r}, incarnation {incarnation}",
@@ -157,21 +158,21 @@ def no_such_agent(name: str, incarnation: int) -> Conflict:
 
 _WORDS = {
     "follows": (
-        "follows {url}, and takes commits from there alone",
-        "write at {url}; or, where that is lost, promote this one: it is a store of its own then",
+        "follows {url}, and takes commits only from there",
+        "write at {url}; or, if that is lost, promote this one: it is a store of its own then",
     ),
     "moved": (
         "was moved to {url}",
-        "open it there, and start its workers with that URL; here its log stays as it was",
+        "open it there, and start its workers with that URL; its log here stays as it was",
     ),
     "moving-in": (
         "is being moved here from {url}",
-        "it can be written to once the migration has brought it over; if that was ended, run it "
-        "again: it goes on where it was",
+        "it can be written to once the migration has brought it over; if that was interrupted, "
+        "run it again: it continues",
     ),
     "restoring": (
         "is being restored from {url}",
-        "it can be written to once that is done; if it was ended, run it again",
+        "it can be written to once that is done; if it was interrupted, run it again",
     ),
 }
 for _kind in ("promoted", "here", "unknown"):

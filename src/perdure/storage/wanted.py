@@ -1,4 +1,4 @@
-"""Which messages of an inbox are asked for, and which statement, and so which index, has them."""
+"""Queries for messages of an inbox: the statement, and so the index, for each."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from perdure.model import MessageKind
 
 
 class Wanted(Struct, frozen=True):
-    """As the arguments of `Backend.inbox`."""
+    """The arguments of `Backend.inbox`."""
 
     run: str | None = None
     agent: str | None = None
@@ -20,7 +20,7 @@ class Wanted(Struct, frozen=True):
 
     @property
     def statement(self) -> str:
-        """The one that passes over the least."""
+        """The name of the statement that skips the fewest rows."""
         if self.run is not None:
             return "list_messages_of_run"
         if self.agent is not None:

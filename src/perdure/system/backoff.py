@@ -1,4 +1,10 @@
-"""The chances of a writer that others keep being faster than.
+"""Pauses between the tries of a writer that loses to others.
+
+The winner of a race for a head goes on at once, from the commit that it just made; a loser has to
+read first, and while it reads the winner wins again. A loser that tries again at once may lose as
+long as the winner goes on: one of eight threads lost a hundred times in a row until the seven
+others had made all their commits. Therefore each loss is followed by a pause, random and longer
+each time, in which the others finish or pause themselves.
 
 Who won the race for a head goes on at once, from the commit that it just made; who lost has to read
 first, and while it reads the winner wins again. One that tries again at once may so lose as long
@@ -14,18 +20,17 @@ import time
 from collections.abc import Iterator
 
 CHANCES_MAX = 100
-"""How often a write is tried, if nothing else is said."""
+"""The number of tries of a write, by default."""
 
 DOUBLINGS_MAX = 6
 PAUSE_MAX_S = 0.5
 
 
 def pauses(most: int = CHANCES_MAX) -> Iterator[float]:
-    """The pause in seconds before each of at most `most` tries; none before the first.
+    """Yields the pause in seconds before each of at most `most` tries; none before the first.
 
-    A pause is measured in the time that the try before it took, so that it means as much over a
-    slow line as in memory: up to twice that at first, up to 64 times in the end, at most half a
-    second.
+    A pause is a multiple of the time of the try before it, so that it fits a slow line as well as
+    memory: up to twice that at first, up to 64 times in the end, at most half a second.
     """
     pause = 0.0
     for lost in range(1, most):
@@ -37,7 +42,8 @@ def pauses(most: int = CHANCES_MAX) -> Iterator[float]:
 
 
 def chances(most: int = CHANCES_MAX) -> Iterator[int]:
-    """The numbers of at most `most` tries, from 0, after their pauses: for a loop that blocks."""
+    """Yields the numbers of at most `most` tries, from 0, after their pauses: for a loop that
+    blocks."""
     for number, pause in enumerate(pauses(most)):
         if pause:
             time.sleep(pause)

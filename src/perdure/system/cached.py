@@ -1,4 +1,5 @@
-"""What is worked out once: a property, without a lock; what a function makes of short texts."""
+"""Caches without locks: a property that is computed once, and the results of functions of short
+texts."""
 
 from __future__ import annotations
 
@@ -11,11 +12,13 @@ One = TypeVar("One", bound=str | tuple[str, ...])
 Two = TypeVar("Two", bound=str | tuple[str, ...])
 
 LONG = 1000
-"""What is longer is worked out anew. Texts come from outside: a number of them bounds nothing."""
+"""Results for longer texts are not kept. Texts come from outside: limiting their number does not
+limit their size."""
 
 
 def kept_of_one(count: int) -> Callable[[Callable[[One], T]], Callable[[One], T]]:
-    """As `functools.lru_cache`, of a function of one text: it keeps what it makes of short ones."""
+    """Decorates a function of one text like `functools.lru_cache`; only results for short texts are
+    kept."""
 
     def decorate(make: Callable[[One], T]) -> Callable[[One], T]:
         kept = functools.lru_cache(count)(make)
@@ -30,7 +33,7 @@ def kept_of_one(count: int) -> Callable[[Callable[[One], T]], Callable[[One], T]
 
 
 def kept_of_two(count: int) -> Callable[[Callable[[One, Two], T]], Callable[[One, Two], T]]:
-    """The same, of a function of two."""
+    """Decorates a function of two texts like `kept_of_one`."""
 
     def decorate(make: Callable[[One, Two], T]) -> Callable[[One, Two], T]:
         kept = functools.lru_cache(count)(make)
@@ -45,11 +48,11 @@ def kept_of_two(count: int) -> Callable[[Callable[[One, Two], T]], Callable[[One
 
 
 class cached(Generic[T]):  # noqa: N801 - it stands where `property` does
-    """As `functools.cached_property` is from Python 3.12 on. That of 3.11 has a lock, one for all
-    instances of a class: where a thread holds it while another one forks, the child waits for it
-    for ever.
+    """A cached property, like `functools.cached_property` from Python 3.12 on. That of 3.11 has a
+    lock, one for all instances of a class: if a thread holds it while another one forks, the child
+    waits for it for ever.
 
-    Two threads may work it out at once; both are given the same.
+    Two threads may compute it at once; both get the same value.
     """
 
     def __init__(self, make: Callable[[Any], T]) -> None:

@@ -1,8 +1,8 @@
-"""A mark that one thread sets and others wait for, whatever exception comes in between.
+"""A flag that one thread sets and others wait for, whatever exception comes in between.
 
-`threading.Event` keeps its books under a condition that is written in Python. Ctrl-C where somebody
-takes that leaves it taken: whoever sets the event, or waits for it, does so for ever. Here
-everything that two threads touch is a single operation of the system's, done or not done.
+`threading.Event` guards its state by a condition that is written in Python. Ctrl-C while a thread
+takes that leaves it taken: whoever sets the event, or waits for it, blocks for ever. Here
+everything that two threads touch is a single operation of the system, done or not done.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from contextlib import suppress
 
 
 class Flag:
-    """As `threading.Event`. A wait may end a little early where the flag was just cleared."""
+    """A flag like `threading.Event`. A wait may end a little early if the flag was just cleared."""
 
     __slots__ = ("_gate", "_is_set")
 
@@ -26,7 +26,7 @@ class Flag:
         return self._is_set
 
     def set(self) -> None:
-        """Set it. Interrupted, it may be set and nobody woken; set again, they are."""
+        """Sets it. An interrupted call may set it and wake nobody; another call wakes them."""
         self._is_set = True
         self._open()
 
@@ -35,7 +35,7 @@ class Flag:
         self._gate.acquire(blocking=False)
 
     def wait(self, seconds: float | None = None) -> bool:
-        """Wait until it is set, or for so long; whether it is."""
+        """Waits until it is set, or for this long; returns True if it is set."""
         if not self._is_set:
             timeout = -1 if seconds is None else max(seconds, 0.0)
             if self._gate.acquire(timeout=timeout) and self.is_set():

@@ -1,10 +1,10 @@
-"""Who holds something: a call, by its frame, or a `with` block; and whether that is over.
+"""Holders: a call, by its frame, or a `with` block; and whether they have ended.
 
 A signal's exception may come between any two instructions, also where a block ends: before the
-first one of `__exit__`, say, so that no code of ours ever hears of the end. A call that is over can
-be told by its frame. A block that is over cannot, where its function goes on behind it: a loop that
-catches Ctrl-C, a cell of a notebook. So its context manager hands the interpreter an `__exit__`
-that nobody else has. It is kept for as long as the block is open, and not a moment longer.
+first one of `__exit__`, say, so that no code of ours ever hears of the end. The frame of a call
+shows that the call has ended. It does not show the end of a block whose function goes on: a loop
+that catches Ctrl-C, a cell of a notebook. So the block's context manager gives the interpreter an
+`__exit__` that nobody else has. The interpreter keeps it exactly as long as the block is open.
 """
 
 from __future__ import annotations
@@ -63,8 +63,8 @@ Going = list[weakref.ref[Coroutine[Any, Any, Any]]]
 def _end_async(
     function: Callable[..., Any], manager: object, going: Going, *error: object
 ) -> Coroutine[Any, Any, Any]:
-    """An `__aexit__`. From its call on the interpreter keeps the coroutine alone, and not what it
-    called: so that one is noted."""
+    """Calls an `__aexit__`. From its call on the interpreter keeps only the coroutine, not the
+    function: so the coroutine is noted."""
     ending: Coroutine[Any, Any, Any] = function(manager, *error)
     going.append(weakref.ref(ending))
     return ending
@@ -79,7 +79,7 @@ class Span(Struct, eq=False):
 
     Attributes:
         going: the coroutine that ends it, once there is one.
-        frame: that of the code which has it, or of its thread.
+        frame: the frame of the code with the block, or of its thread.
     """
 
     end: End
@@ -88,7 +88,7 @@ class Span(Struct, eq=False):
 
     @property
     def is_over(self) -> bool:
-        """True once the interpreter has left the block, however it did."""
+        """True once the interpreter has left the block, for whatever reason."""
         if self.frame in _before_fork:
             return True
         if self.end() is not None:
@@ -98,9 +98,9 @@ class Span(Struct, eq=False):
 
 
 class ends_block:  # noqa: N801 - a decorator, as `property` is
-    """Decorates a context manager's `__exit__` or `__aexit__`: puts a reference to the one of this
-    block into its attribute `_end`, before `__enter__` is called; see `span_of`. An `ExitStack`
-    does without one."""
+    """Decorates a context manager's `__exit__` or `__aexit__`: puts a reference to this block's one
+    into its attribute `_end`, before `__enter__` is called; see `span_of`. An `ExitStack` does
+    without."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
         update_wrapper(self, function)
@@ -108,7 +108,7 @@ class ends_block:  # noqa: N801 - a decorator, as `property` is
         self._is_async = inspect.iscoroutinefunction(function)
 
     def __call__(self, manager: object, *error: object) -> Any:
-        """As the function, which it is to those who find it on the class."""
+        """Calls the function, for callers that find it on the class."""
         return self._function(manager, *error)
 
     def __get__(self, manager: Any, owner: type) -> Callable[..., Any]:
@@ -126,9 +126,9 @@ Holder = FrameType | Span
 
 
 def is_over(holder: Holder) -> bool:
-    """Whether a call, or a block, has provably ended: it cannot do anything any more.
+    """Returns True if a call, or a block, has provably ended: it cannot do anything any more.
 
-    Never so of a generator's or coroutine's call, which is not to be asked: it would be closed.
+    Always False for a generator's or coroutine's call: asking would close it.
     """
     if isinstance(holder, Span):
         return holder.is_over
@@ -138,7 +138,7 @@ def is_over(holder: Holder) -> bool:
     if frame.f_code.co_flags & _SUSPENDABLE:
         return False
     try:
-        # The only question to the interpreter that is answered in one go: one that runs refuses.
+        # The only atomic question to the interpreter: a running frame refuses to be cleared.
         frame.clear()
     except RuntimeError:
         return False
@@ -146,7 +146,7 @@ def is_over(holder: Holder) -> bool:
 
 
 def is_on_this_thread(holder: Holder) -> bool:
-    """Whether a call, or the one that has the block, goes on below the calling code."""
+    """True if a call, or the one that has the block, is still running below the calling code."""
     frame = _frame_of(holder)
     here: FrameType | None = _getframe(1)
     while here is not None:
@@ -157,8 +157,8 @@ def is_on_this_thread(holder: Holder) -> bool:
 
 
 def span_of(manager: Any, frame: FrameType) -> Span | None:
-    """In a context manager's `__enter__`: the block that it was called for, with the frame that
-    has it; None where it was called by hand."""
+    """Returns, in a context manager's `__enter__`, the block that it was called for, with its
+    frame; None if it was called by hand."""
     end: End | None = manager._end
     manager._end = None
     kept = end() if end is not None else None
@@ -168,9 +168,9 @@ def span_of(manager: Any, frame: FrameType) -> Span | None:
 
 
 def holder_of_block(caller: FrameType) -> FrameType:
-    """Who holds what ``with`` took, in a context manager's `__enter__` that was called by this
-    frame: that one, if it is the block's own; else (an `ExitStack`, a coroutine, which may rest
-    inside the block) the thread, by its first frame."""
+    """Returns the holder of what ``with`` took, in a context manager's `__enter__` that was called
+    by this frame: the frame, if it is the block's own; otherwise (an `ExitStack`, a coroutine,
+    which may be suspended inside the block) the thread, by its first frame."""
     code = caller.f_code
     if not code.co_flags & _SUSPENDABLE and code.co_code[caller.f_lasti] == _BEFORE_WITH:
         return caller
@@ -178,7 +178,8 @@ def holder_of_block(caller: FrameType) -> FrameType:
 
 
 def first_frame() -> FrameType:
-    """The call that this thread began with: as a holder, it stands for the thread."""
+    """Returns the frame of the call that this thread began with: as a holder, it stands for the
+    thread."""
     frame = _getframe(1)
     while frame.f_back is not None:
         frame = frame.f_back
@@ -189,7 +190,7 @@ _BEFORE_WITH = opcode.opmap.get("BEFORE_WITH", -1)
 
 
 def name_of(holder: Holder) -> str:
-    """The name of the function that holds something, for people."""
+    """Returns the name of the function that holds something, for people."""
     return _frame_of(holder).f_code.co_name
 
 

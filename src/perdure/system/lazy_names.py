@@ -1,4 +1,4 @@
-"""Public names that load the room that they live in, once they are first asked for.
+"""Public names that import their module on first use.
 
 A program loads what it uses: one that looks at a state needs no engine, one without coroutines no
 asyncio.
@@ -19,10 +19,10 @@ class LazyNames:
         self._home = {name: room for room, names in rooms.items() for name in names.split()}
 
     def find(self, module: str, name: str) -> Any:
-        """For a module's `__getattr__`."""
+        """Returns a name's value, for a module's `__getattr__`."""
         if name not in self._home:
             raise AttributeError(f"module {module!r} has no attribute {name!r}")
         found = getattr(importlib.import_module(self._home[name]), name)
-        # It may be a module's name, too, as `play` is: that must not hide it.
+        # It may be a module's name, too, as `play` is: the import must not hide it.
         setattr(sys.modules[module], name, found)
         return found

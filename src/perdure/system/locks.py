@@ -1,13 +1,14 @@
 """Locks that no exception leaves behind: each names the frame that holds it.
 
-A signal's exception may come between any two instructions: between a lock's taking and the `try`
-behind it, in the `finally` that gives it back, where a `with` block ends. Then a lock stays taken
-by nobody, and all who come later wait for ever. So one that is held says by which frame, with the
-very operation that takes it, and who waits looks whether that frame still runs. Where it does not,
-the lock is free.
+A signal's exception may come between any two instructions: between taking a lock and the `try`
+after it, in the `finally` that releases it, at the end of a `with` block. Then a lock stays taken
+by nobody, and all later callers wait for ever. So a lock names the frame that holds it, in the same
+operation that takes it, and a waiter checks whether that frame still runs. If it does not, the lock
+is free.
 
-Nobody keeps his own frame in a variable, nor in what a variable of his holds: that is a circle, and
-with it stays in memory all that he and his callers had at hand, until the collector comes by.
+No function keeps its own frame in a variable, nor in an object that a variable holds: that is a
+reference cycle, which keeps all locals of it and its callers in memory until the garbage collector
+runs.
 """
 
 from __future__ import annotations
@@ -23,22 +24,22 @@ from perdure.system.holders import Holder, is_on_this_thread, is_over, name_of
 
 LOOK_FIRST_S = 0.02
 LOOK_MAX_S = 0.25
-"""How often one who waits looks whether the holder still runs."""
+"""The interval at which a waiter checks whether the holder still runs."""
 
 _reclaiming = threading.Lock()
 """Orders those who take a lock from a frame that is over; held for moments, by them alone."""
 
 
 class WithinItselfError(PerdureError):
-    """Code waits for the call that it was called from, as a signal's handler may. No `Conflict`:
-    to try again would only be refused again."""
+    """Code waits for the call that it was called from, as a signal's handler may. Not a `Conflict`:
+    another try would be refused again."""
 
 
 class Lock:
-    """See the module. ``with lock:`` in a plain function, whose frame is the holder.
+    """A lock for ``with lock:`` in a plain function, whose frame is the holder.
 
-    Code that has it may not take it again, as with `threading.Lock`; but where it tries, as a
-    signal's handler may that uses the same store, it is told so instead of waiting for ever.
+    Code that has it may not take it again, as with `threading.Lock`; but if it tries, as a signal's
+    handler may that uses the same store, it gets an error instead of waiting for ever.
     """
 
     __slots__ = ("_holder", "_waiting")
@@ -60,25 +61,25 @@ class Lock:
 
     @property
     def held(self) -> bool:
-        """Whether somebody seems to have it."""
+        """True if it seems to be held."""
         return bool(self._holder)
 
     @property
     def is_left(self) -> bool:
-        """Whether the call that has it is over, and did not give it back."""
+        """True if the call that has it ended without giving it back."""
         holder = self._holder.get(None)
         return holder is not None and is_over(holder)
 
     def is_held_by(self, frame: Holder) -> bool:
-        """Whether it is that call's."""
+        """True if that call holds it."""
         return self._holder.get(None) is frame
 
     def try_take(self, frame: Holder) -> bool:
-        """Take it for a frame if it is free at first sight. `give_back` ends that."""
+        """Takes it for a frame if it is not held. `give_back` releases it."""
         return self._holder.setdefault(None, frame) is frame
 
     def take_if_left(self, frame: Holder) -> bool:
-        """As `try_take`; one whose holder is over is free, too."""
+        """Takes it for a frame if it is not held, or if its holder has ended."""
         while (holder := self._holder.setdefault(None, frame)) is not frame:
             if not is_over(holder):
                 return False
@@ -86,24 +87,23 @@ class Lock:
         return True
 
     def refuse_within(self, frame: Holder) -> None:
-        """Raise where the holder is another call, below the calling code, which is to wait for it:
-        it would wait for itself.
+        """Raises if the holder is another call, below the calling code: it would wait for itself.
 
         Raises:
-            WithinItselfError: it is so.
+            WithinItselfError: the holder is below the calling code.
         """
         holder = self._holder.get(None)
         if holder is not None and holder is not frame and is_on_this_thread(holder):
             self._meet_own(holder)
 
     def take(self, frame: Holder, timeout_s: float | None = None) -> bool:
-        """Take it for a frame; False: not in time."""
+        """Takes it for a frame; returns False if that fails within the timeout."""
         if self._holder.setdefault(None, frame) is frame:
             return True
         return self._contend(frame, timeout_s)
 
     def give_back(self, frame: Holder) -> None:
-        """End what a frame holds, if it holds it."""
+        """Releases it if the frame holds it."""
         if self._holder.get(None) is frame:
             self._holder.pop(None, None)
             if self._waiting:
@@ -130,17 +130,17 @@ class Lock:
     def _meet_own(self, holder: Holder) -> None:
         raise WithinItselfError(
             f"called from within itself, in {name_of(holder)}",
-            hint="a signal's handler must not use the store that its program uses; let it set a "
-            "mark, or raise",
+            hint="a signal handler must not use a store that its program uses; let it set a flag, "
+            "or raise",
         )
 
     def _wait(self, frame: Holder, seconds: float) -> bool:
-        """Wait to be woken; whether it was had then."""
+        """Waits to be woken; returns True if it has the lock then."""
         gate = threading.Lock()
         gate.acquire()
         self._waiting.append(gate)
         try:
-            # Behind being seen as one who waits: whoever gives it back now wakes this one.
+            # After becoming visible as a waiter: a release from now on wakes this one.
             if self._holder.setdefault(None, frame) is frame:
                 return True
             if gate.acquire(timeout=seconds):
@@ -155,7 +155,7 @@ class Lock:
             self._waiting.popleft().release()
 
     def _reclaim(self, holder: Holder) -> None:
-        """Take it from a frame that is over; once, however many found that."""
+        """Takes it from a frame that has ended; once, however many threads notice."""
         got = _reclaiming.acquire(timeout=1.0)
         try:
             if self._holder.get(None) is holder:
@@ -167,16 +167,16 @@ class Lock:
 
 
 class ReentrantLock(Lock):
-    """As `Lock`, and the code that has it may take it again in a call that it makes."""
+    """A lock that the code that has it may take again in a call that it makes."""
 
     __slots__ = ()
 
     def __exit__(self, *error: object) -> None:
-        # The call that took it gives it back; those inside of it leave it alone.
+        # The call that took it releases it; calls inside of it leave it alone.
         if self._holder.get(None) is _getframe(1):
             self._holder.pop(None, None)
             if self._waiting:
                 self._wake()
 
     def _meet_own(self, holder: Holder) -> None:
-        """It is ours already."""
+        """Does nothing: the lock is ours already."""

@@ -1,4 +1,4 @@
-"""The library's loggers: what they say can be printed, whatever the names in it hold."""
+"""The library's loggers: their messages are safe to print, whatever the names in them hold."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from perdure.visible import visible_lines
 
 
 def logger(name: str) -> logging.Logger:
-    """A logger whose messages show what is not printable; see `perdure.visible`."""
+    """Returns a logger whose messages escape what is not printable; see `perdure.visible`."""
     made = logging.getLogger(name)
     if _show not in made.filters:
         made.addFilter(_show)

@@ -1,4 +1,4 @@
-"""Which process this is, without asking the kernel at each step: a fork changes it."""
+"""The id of this process, kept without a system call each time: a fork changes it."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from weakref import ref
 
 
 class Renewed(Protocol):
-    """What has to begin anew in a forked child."""
+    """An object that has to reset itself in a forked child."""
 
     def begin_anew(self) -> None:
-        """Forget the parent's threads, locks and leases."""
+        """Forgets the parent's threads, locks and leases."""
 
 
 pid = os.getpid()
 
 
 def renew_in_children(one: Renewed) -> None:
-    """Have `one.begin_anew()` called in each forked child, for as long as it lives.
+    """Has `one.begin_anew()` called in each forked child, for as long as the object lives.
 
     The system's hooks cannot be taken back: one for each store that is opened would stay for ever.
     """

@@ -1,6 +1,7 @@
-"""How many processors this process may use, where something limits it: a container, a service.
+"""The number of processors that this process may use, where something limits it: a container, a
+service.
 
-Linux's control groups say it, of both versions: in the first, `cpu.cfs_quota_us` of each
+Linux's control groups set it, in both versions: in the first, `cpu.cfs_quota_us` of each
 `cpu.cfs_period_us`; in the second, both in `cpu.max`. A limit holds for all below it. Sources: the
 kernel's Documentation/scheduler/sched-bwc.rst and Documentation/admin-guide/cgroup-v2.rst, "CPU".
 """
@@ -12,7 +13,8 @@ from pathlib import Path
 
 
 def allowed(root: Path = Path("/")) -> float:
-    """As many as all limits leave it; infinite where there is none, or none that can be read.
+    """Returns the number of processors that all limits allow; infinite if there is none, or none
+    that can be read.
 
     Args:
         root: where ``proc`` and ``sys`` are; for tests.

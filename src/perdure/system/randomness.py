@@ -1,7 +1,7 @@
 """Random bytes for every commit, drawn from the kernel for many commits at once.
 
-A draw is a system call that lets go of the interpreter's lock: in an event loop beside a thread
-that commits, it costs a change of threads each time.
+A draw is a system call that releases the interpreter's lock: in an event loop beside a thread that
+commits, it costs a thread switch each time.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ SIZE = 24
 DRAWN_AT_ONCE = 128
 
 _drawn = BytesIO()
-"""What is drawn and not used yet; read by single operations, which need no lock."""
+"""Bytes that are drawn and not used yet; read by single operations, which need no lock."""
 
 
 def drop_drawn() -> None:
-    """Begin anew: nobody gets what was drawn before."""
+    """Drops all drawn bytes, so that a forked child does not share them."""
     global _drawn
     _drawn = BytesIO()
 
@@ -28,7 +28,7 @@ os.register_at_fork(after_in_child=drop_drawn)  # a child must not use what its 
 
 
 def random_bytes() -> bytes:
-    """`SIZE` bytes that nobody had before. Any thread may call it."""
+    """Returns `SIZE` fresh random bytes. Any thread may call it."""
     global _drawn
     while not (drawn := _drawn.read(SIZE)):
         _drawn = BytesIO(os.urandom(SIZE * DRAWN_AT_ONCE))

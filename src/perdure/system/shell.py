@@ -1,4 +1,4 @@
-"""Commands for people to paste into a shell: whatever a name holds, they do what they say."""
+"""Commands for people to paste into a shell, safe whatever a name holds."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _KEPT = re.compile(r"[^\x00-\x1f\x7f`'\\]+")
 
 
 def quote(word: str) -> str:
-    """One word of a command line, which shows, and holds, no control character.
+    """Returns one word of a command line, quoted so that it shows, and holds, no control character.
 
     What is not printable stands as the bytes of its UTF-8, in the ``$'…'`` of bash, zsh, ksh and
     POSIX 2024; so does a backtick, for messages put commands between those.
@@ -23,8 +23,8 @@ def quote(word: str) -> str:
 
 
 def _escaped(character: str) -> str:
-    # A quote is escaped without one, and ! too: a shell that looks for past commands in what is
-    # typed knows no $'…', and would take \' for its end.
+    # A quote is escaped without one, and ! too: a shell that expands history in typed lines knows
+    # no $'…', and would take \' for its end.
     if character.isprintable() and character not in "`'\\!":
         return character
     wrong = "surrogateescape" if "\udc80" <= character <= "\udcff" else "surrogatepass"
@@ -36,13 +36,13 @@ def join(words: Iterable[str]) -> str:
 
 
 def words(command: str, *given: str, **options: str | int | bool) -> tuple[str, ...]:
-    """The words of a command of ours, behind ``perdure``.
+    """Returns the words of a perdure command, after ``perdure``.
 
-    Options follow what is given, as people write them; but before it, with ``--`` between, where
-    one begins with - and would be taken for an option.
+    Options follow the arguments, as people write them; but precede them, with ``--`` between, if an
+    argument begins with - and would be taken for an option.
 
     Args:
-        options: with their values; True: one that has none.
+        options: with their values; True for one that has none.
     """
     apart = any(word.startswith("-") for word in given)
     chosen: list[str] = []
@@ -60,5 +60,5 @@ def words(command: str, *given: str, **options: str | int | bool) -> tuple[str, 
 
 
 def perdure(command: str, *given: str, **options: str | int | bool) -> str:
-    """A command of ours, to paste; see `words`."""
+    """Returns a perdure command line, to paste; see `words`."""
     return join(["perdure", *words(command, *given, **options)])

@@ -1,7 +1,7 @@
-"""Room on the stack: what a value needs to be gone through must not depend on who asks for it.
+"""Room on the stack: whether a value can be processed must not depend on its caller's depth.
 
-A caller may have used up nearly all of Python's stack. What is stored is sound nonetheless, and a
-`RecursionError` that comes of the caller's depth says nothing about it.
+A caller may have used up nearly all of Python's stack. The stored data is sound nonetheless, and a
+`RecursionError` that comes from the caller's depth says nothing about it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ SHALLOW = 200
 
 
 class _Afresh(threading.Thread):
-    """A thread that does one thing with the whole of a stack."""
+    """A thread that makes one call with a whole stack."""
 
     def __init__(self, do: Callable[[], None]) -> None:
         super().__init__(daemon=True)
@@ -33,11 +33,11 @@ class _Afresh(threading.Thread):
 
 
 def afresh(fn: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
-    """Call what failed with a `RecursionError` once more, on a stack of its own. For what may be
-    called twice.
+    """Calls a function that failed with a `RecursionError` again, on a stack of its own. For
+    functions that may be called twice.
 
     Raises:
-        RecursionError: it needs more than all of a stack; or the caller has no room for the call.
+        RecursionError: it needs more than a whole stack; or the caller has no room for the call.
     """
     if isinstance(threading.current_thread(), _Afresh):
         raise RecursionError("nested deeper than a whole stack")
@@ -62,8 +62,8 @@ def afresh(fn: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
 
 
 def pass_on(error: BaseException) -> None:
-    """Raise the error if it is a `RecursionError` that comes of the callers' depth, more likely
-    than of what is gone through: nobody is to take a sound log for a damaged one."""
+    """Raises the error if it is a `RecursionError` that probably comes from the callers' depth, not
+    from the value: a sound log must not pass for a damaged one."""
     if not isinstance(error, RecursionError):
         return
     frame = sys._getframe()

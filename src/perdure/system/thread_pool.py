@@ -1,8 +1,8 @@
-"""A bounded number of threads for what blocks, which an interrupted caller cannot leave locked.
+"""A bounded pool of threads for blocking calls, which an interrupted caller cannot leave locked.
 
-The pool of `concurrent.futures` keeps its books under locks that are written in Python: Ctrl-C
-where a caller gives one back leaves the pool locked for all, for good. Here callers and threads
-meet in a queue, and in single operations that are done or not done.
+The pool of `concurrent.futures` guards its state by locks that are written in Python: Ctrl-C while
+a caller releases one leaves the pool locked for all, for good. Here callers and threads meet in a
+queue, and in single operations that are done or not done.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ class Job(Generic[R]):
     """One call on a thread of a pool.
 
     Attributes:
-        over: it was made. Known in any case where its thread lives; see `is_lost`.
-        result, error: what it came to then.
-        is_torn: the error is none of the call's, of which nobody knows what it came to.
+        over: True once the call was made. Always set while its thread lives; see `is_lost`.
+        result, error: its outcome then.
+        is_torn: True if the error is not the call's, whose outcome is unknown.
     """
 
     __slots__ = ("_call", "_done", "_fate", "_thread", "error", "is_torn", "over", "result")
@@ -48,8 +48,8 @@ class Job(Generic[R]):
 
     @property
     def is_lost(self) -> bool:
-        """Whether its thread ended without a word: a MemoryError came between two of its own
-        instructions."""
+        """True if its thread ended without an answer: a MemoryError came between two of the
+        thread's own instructions."""
         return self._thread is not None and not self._thread.is_alive()
 
     @property
@@ -57,16 +57,17 @@ class Job(Generic[R]):
         return self._fate.get(None) == "cancelled"
 
     def cancel(self) -> bool:
-        """Whether it is not begun, and never will be."""
+        """Cancels it if it has not begun; returns True if it never will."""
         return self._fate.setdefault(None, "cancelled") == "cancelled"
 
     def refuse(self) -> None:
-        """Cancel it, and tell who waits."""
+        """Cancels it, and tells the waiter."""
         if self.cancel():
             self._done(self)
 
     def run(self, behind: Callable[[], None]) -> None:
-        """For the pool: make the call, unless it was cancelled; then call `behind`, and tell."""
+        """For the pool: makes the call, unless it was cancelled; then calls `behind`, and tells the
+        waiter."""
         self._thread = threading.current_thread()
         if self._fate.setdefault(None, "begun") != "begun":
             return
@@ -81,7 +82,7 @@ class Job(Generic[R]):
         self._done(self)
 
     def give_up(self, error: BaseException, behind: Callable[[], None]) -> None:
-        """For the pool: that came in `run` itself."""
+        """For the pool: ends the job after an error in `run` itself."""
         if not self._fate:  # it has not begun: so it can
             self.run(behind)
             return
@@ -91,13 +92,13 @@ class Job(Generic[R]):
         self._done(self)
 
     def outcome(self) -> R:
-        """What the call returned; raises what it raised.
+        """Returns what the call returned; raises what it raised.
 
         Raises:
-            RuntimeError: nobody knows, as it `is_lost`.
+            RuntimeError: the outcome is unknown: it `is_lost`.
         """
         if not self.over:
-            raise RuntimeError("its thread ended in the middle of it")
+            raise RuntimeError("its thread ended during the call")
         if self.error is not None:
             try:
                 raise self.error
@@ -110,7 +111,7 @@ _Jobs = queue.SimpleQueue["Job[Any] | None"]
 
 
 class Pool:
-    """See the module. Its threads end with it, when it is closed or nobody has it any more."""
+    """A pool of threads, which end with it: when it is closed or no longer referenced."""
 
     def __init__(self, threads_max: int, name: str) -> None:
         self._threads_max = threads_max
@@ -134,14 +135,14 @@ class Pool:
         return self._closed
 
     def refuses(self, job: Job[Any]) -> bool:
-        """Whether it is closed, and will never begin that job."""
+        """Returns True if the pool is closed and will never begin that job."""
         return self._closed and job.cancel()
 
     def submit(self, call: Callable[[], R], done: Callable[[Job[R]], None]) -> Job[R]:
-        """Have a thread make a call, soon.
+        """Makes a thread run a call, soon.
 
         Args:
-            done: called when it is over, or refused; there, or in `close`.
+            done: called when it is over, or refused; on that thread, or in `close`.
 
         Raises:
             StoreUnavailable: the system gives no thread. RuntimeError: the pool is closed.
@@ -151,7 +152,7 @@ class Pool:
         return job
 
     def put(self, job: Job[Any]) -> None:
-        """As `submit`."""
+        """Puts a job in; see `submit`."""
         try:
             self._jobs.put(job)
             try:
@@ -165,7 +166,7 @@ class Pool:
             raise
 
     def lend(self, threads: int) -> None:
-        """So many more at once, until `take_back`, for jobs that wait.
+        """Adds this many threads, until `take_back`, for jobs that wait.
 
         Raises:
             StoreUnavailable: the system gives no thread.
@@ -175,7 +176,7 @@ class Pool:
             self._make_thread()
 
     def take_back(self) -> None:
-        """Let a thread less serve from here on: the first that comes to the end of a job."""
+        """Removes one thread: the first that finishes a job."""
         with suppress(IndexError):  # that the lending was interrupted
             self._lent.pop()
             self._surplus.append(None)
@@ -202,8 +203,8 @@ class Pool:
                 raise
 
     def close(self) -> None:
-        """Wait for what has begun, refuse what has not, and end the threads. Idempotent, and where
-        it is interrupted it may be called again; `refuses` tells then of what it had at hand."""
+        """Waits for what has begun, refuses what has not, and ends the threads. Idempotent; if
+        interrupted it may be called again, and `refuses` tells then which jobs it held."""
         self._closed = True
         while True:
             try:
@@ -225,7 +226,7 @@ def _serve(
     made: dict[threading.Thread, float],
     surplus: deque[None],
 ) -> None:
-    """A thread's: it holds no pool while it waits."""
+    """The loop of a pool's thread: it holds no pool while it waits."""
     thread = threading.current_thread()
     over = living[thread] = Flag()
     rests = False
@@ -252,8 +253,8 @@ def _serve(
                 jobs.put(None)  # for the others
                 return
             try:
-                # It rests before who waits is told: else his next call, which he makes at once, has
-                # another thread made for it, until there are as many as may be.
+                # It becomes idle before the waiter is told: otherwise the waiter's next call, made
+                # at once, starts another thread, until the pool is full.
                 job.run(rest)
             except BaseException as error:  # no call's: between two instructions of ours
                 job.give_up(error, rest)

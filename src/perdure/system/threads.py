@@ -1,9 +1,9 @@
-"""Threads that the library makes for itself, and what it says where the system gives it none.
+"""Threads that the library starts for itself, and the error if the system gives it none.
 
-Ctrl-C comes on the main thread, between any two instructions, and Python starts a thread by some
-that are its own: where they are interrupted, the new thread waits for ever for a lock that they
-left, or they raise another error, or the thread runs and its maker does not know. So a thread is
-started where no signal is heeded, and whoever keeps it notes it first.
+Ctrl-C comes on the main thread, between any two instructions, also between those by which Python
+starts a thread: then the new thread waits for ever for a lock that they left, or they raise another
+error, or the thread runs and its owner does not know. So a thread is started where no signal is
+handled, and its owner notes it first.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ from perdure.errors import StoreUnavailable
 from perdure.system.flag import Flag
 
 JOIN_MAX_S = 60.0
-"""How long is waited for a thread that is to end; a disk that hangs must not hang its owner."""
+"""The time that is waited for a thread to end; a hanging disk must not block its owner."""
 
 BIRTH_MAX_S = 30.0
 """How long is waited for a thread's first instruction. Without memory it may never come to it, and
 Python's own start of a thread waits for ever."""
 
 LOOK_S = 0.25
-"""How often one who waits for a thread looks whether it ended without a word."""
+"""The interval at which a waiter for a thread checks whether it ended without an answer."""
 
 
 def begin(thread: threading.Thread) -> threading.Thread:
-    """Start a thread. Where Ctrl-C comes meanwhile, it is started all the same, soon.
+    """Starts a thread. If Ctrl-C comes meanwhile, it is started all the same, soon.
 
     Raises:
         StoreUnavailable: the system gives this process no more of them.
@@ -46,7 +46,8 @@ def begin(thread: threading.Thread) -> threading.Thread:
     except RuntimeError as error:
         raise no_thread(error) from error
     except KeyError as error:
-        # Of Python's own books, where what came in between is seen to, and the thread is there.
+        # An error of Python's own bookkeeping: the exception in between was handled, and the thread
+        # is there.
         if error.__context__ is None:
             raise
         raise error.__context__ from None
@@ -59,8 +60,8 @@ class _Held:
 
 
 class _Start:
-    """The start of a thread by another one, which is made and known to live by single operations
-    of the system's: Ctrl-C is raised to the caller before or behind them."""
+    """The start of a thread by another one, which is made and known to live by single operations of
+    the system: Ctrl-C is raised to the caller before or after them."""
 
     def __init__(self, thread: threading.Thread) -> None:
         self._thread = thread
@@ -102,7 +103,7 @@ class _Start:
 
 
 class _Servant(Struct, eq=False):
-    """A thread, and the mark that it sets as its last act."""
+    """A thread, and the flag that it sets as its last act."""
 
     thread: threading.Thread
     over: Flag
@@ -113,11 +114,11 @@ class _Servant(Struct, eq=False):
 
 
 class Servants:
-    """The threads that an owner has begun to serve one thing, or may have begun.
+    """The threads that an owner has started to serve one thing, or may have started.
 
-    There is one at a time, unless Ctrl-C came as it was begun: then its owner may make another
-    before it sees that the first lives. So what tells one to end must reach each of them: a mark
-    that all of them look at, or a word in their queue that each puts back for the next.
+    There is one at a time, unless Ctrl-C came as it was started: then its owner may start another
+    before it sees that the first lives. So a request to end must reach each of them: a flag that
+    all of them check, or an item in their queue that each puts back for the next.
     """
 
     def __init__(self, name: str) -> None:
@@ -126,19 +127,19 @@ class Servants:
 
     @property
     def any_begun(self) -> bool:
-        """Whether there may be one."""
+        """True if there may be one."""
         return bool(self._begun)
 
     @property
     def any_lives(self) -> bool:
-        """Whether one serves. One that is about to may be overlooked."""
+        """True if one serves. One that is about to may be overlooked."""
         for one in self._begun:  # noqa: SIM110  (a generator costs more than all of it)
             if one.lives:
                 return True
         return False
 
     def begin(self, target: Callable[..., object], *args: Any) -> None:
-        """Have one more serve.
+        """Starts one more.
 
         Raises:
             StoreUnavailable: the system gives no thread.
@@ -151,13 +152,13 @@ class Servants:
         begin(thread)
 
     def leave(self) -> None:
-        """By one of them: it is about to end, and serves no more."""
+        """Called by one of them that is about to end and serves no more."""
         here = threading.current_thread()
         self._begun = [one for one in self._begun if one.thread is not here]
 
     def join(self, timeout_s: float | None = JOIN_MAX_S) -> None:
-        """Wait for all that live, but for the calling one, once they were told to end; not for
-        longer than that."""
+        """Waits for all that live, except the calling one, after they were told to end; at most
+        this long."""
         for one in self._begun:
             if not await_end(one.thread, one.over, timeout_s):
                 return
@@ -171,11 +172,11 @@ def _serve(over: Flag, target: Callable[..., object], args: tuple[Any, ...]) -> 
 
 
 def await_end(thread: threading.Thread, over: Flag, timeout_s: float | None = JOIN_MAX_S) -> bool:
-    """Wait until a thread, if it is not the calling one, sets that mark as its last act, or has
-    ended without; not for longer than that. Whether it did.
+    """Waits until a thread, if it is not the calling one, sets that flag as its last act, or ends
+    without; at most this long. Returns True if it ended.
 
-    A `Thread.join` that is interrupted has Python take the thread for one that ended (its issue
-    90882): who waits again would go on beside it.
+    After an interrupted `Thread.join` Python takes the thread for one that ended (its issue 90882):
+    a second wait would return while it runs.
     """
     if thread is threading.current_thread():
         return True
@@ -189,10 +190,11 @@ def await_end(thread: threading.Thread, over: Flag, timeout_s: float | None = JO
 
 
 def no_thread(error: RuntimeError) -> Exception:
-    """What to raise for a thread that did not start."""
+    """Returns the error for a thread that did not start."""
     if type(error) is not RuntimeError:
         return error  # e.g. no stack is left
     return StoreUnavailable(
         f"no thread could be started ({error})",
-        hint="this process, or this user, has too many: end some, or raise the limit (`ulimit -u`)",
+        hint="this process, or this user, has too many threads: end some, or raise the limit "
+        "(`ulimit -u`)",
     )

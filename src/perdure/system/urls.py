@@ -1,4 +1,4 @@
-"""A store's or database's URL: what libpq gets of it, and how it may be shown."""
+"""URLs of stores and databases: the part that libpq gets, and the form that may be shown."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def is_postgres(words: str) -> bool:
 
 
 def shown(words: str) -> str:
-    """The URL without what nobody else may see; a path as it is."""
+    """Returns the URL without its secrets; a path as it is."""
     scheme, _, rest = words.partition("://")
     if not is_postgres(words):
         return words
@@ -58,7 +58,7 @@ _WHOLE = re.compile(r" *[+-]?[0-9]{1,9} *")
 
 
 def same_store(one: str, other: str) -> bool:
-    """Whether two URLs as stores give them are of one, however it is reached."""
+    """True if two URLs, as stores give them, are of one store, however it is reached."""
     return _place(one) == _place(other)
 
 
@@ -67,17 +67,17 @@ def _place(url: str) -> str:
     if not is_postgres(url):
         return url
     left = [(name, value) for name, value in parse_qsl(query) if name not in TRUSTED]
-    # Followers made by an earlier version keep an IPv6 host without its brackets.
+    # Followers made by an earlier version store an IPv6 host without its brackets.
     base = base.replace("[", "").replace("]", "")
     return f"{base}?{urlencode(left)}"
 
 
 def read_postgres(url: str, own: Container[str]) -> tuple[dict[str, Any], dict[str, str]]:
-    """What libpq gets of a PostgreSQL URL, as keyword arguments of `psycopg.connect`; and those
-    options of its query that are ours.
+    """Returns libpq's part of a PostgreSQL URL, as keyword arguments of `psycopg.connect`; and
+    those options of its query that are ours.
 
     Args:
-        own: their names.
+        own: the names of our options.
 
     Raises:
         ValueError: libpq cannot read it.
@@ -94,11 +94,11 @@ def read_postgres(url: str, own: Container[str]) -> tuple[dict[str, Any], dict[s
     theirs = [one for one in options if one[0] not in own]
     known_names = {option.keyword.decode() for option in psycopg.pq.Conninfo.get_defaults()}
     for name, value in theirs:
-        # With an '@' behind it, what looks like an option may be the end of a password.
+        # With an '@' after it, an apparent option may be the end of a password.
         if name not in known_names and "@" not in query:
-            raise ValueError(f"a PostgreSQL URL has no option {name!r:.60}, for libpq knows none")
+            raise ValueError(f"libpq knows no option {name!r:.60} of a PostgreSQL URL")
         if name == "client_encoding" and value.lower() not in ("utf8", "utf-8", "auto"):
-            raise ValueError("client_encoding of the URL: UTF8, and nothing else")
+            raise ValueError("client_encoding in the URL must be UTF8")
     kept = urlencode([one for one in theirs if one[0] != "client_encoding"], quote_via=quote)
     conninfo: dict[str, Any] = {}
     try:
@@ -116,5 +116,5 @@ def read_postgres(url: str, own: Container[str]) -> tuple[dict[str, Any], dict[s
     for name in WHOLE:
         value = str(conninfo.get(name, 0))
         if not _WHOLE.fullmatch(value) or ("-" in value and name in POSITIVE):
-            raise ValueError(f"option {name} of the URL: a whole number")
+            raise ValueError(f"option {name} of the URL must be a whole number")
     return conninfo, {name: value for name, value in options if name in own}

@@ -1,4 +1,4 @@
-"""What code of the caller's may raise, where it is called synchronously."""
+"""The exceptions of a caller's code that is called synchronously."""
 
 from __future__ import annotations
 
@@ -10,21 +10,22 @@ from perdure.errors import PerdureError
 
 
 def of_code() -> tuple[type[Exception], ...]:
-    """For ``except of_code()``: `Exception`, and asyncio's `CancelledError`, which is none. Nobody
-    can send one into a call that awaits nothing: the code that was called raised it."""
-    # Not imported for those who do without: who raises one has loaded it.
+    """Returns the classes for ``except of_code()``: `Exception`, and asyncio's `CancelledError`,
+    which is not one. Nobody can send a cancellation into a call that awaits nothing: the called
+    code raised it."""
+    # asyncio is not imported here: code that raises its error has loaded it.
     asyncio: Any = sys.modules.get("asyncio.exceptions")
     return (Exception,) if asyncio is None else (Exception, asyncio.CancelledError)
 
 
 def check_own(error: BaseException, call: Callable[[], object]) -> None:
-    """Where what a call raised is an answer (it cannot be read, compared, rebuilt): see that it is
-    the call's own, and came from nowhere else, between two instructions. It is made once more,
-    which shows that.
+    """Checks that an error, which will be taken for an answer (it cannot be read, compared,
+    rebuilt), is the call's own and did not come in between two instructions. The call is repeated
+    to show that.
 
     Raises:
-        Exception: that error, where it is none of the call's; or a MemoryError, of which nobody
-            knows. What was to be answered is not known.
+        Exception: the given error if it is not the call's; or a MemoryError, whose origin is
+            unknown. The answer is unknown then.
     """
     if isinstance(error, PerdureError):
         return  # our own word

@@ -1,5 +1,6 @@
-"""Kill a whole program before and after everything that it does to the world or the log, and see
-that it ends right all the same. For one agent function, `kill_at_every_boundary` is less to write.
+"""Kills a whole program before and after everything that it does to the world or the log, and
+checks that it ends right all the same. For one agent function, `kill_at_every_boundary` is less to
+write.
 
     def migrate(folder: Path) -> str:
         with perdure.open(folder / "agents.db") as store:
@@ -8,7 +9,7 @@ that it ends right all the same. For one agent function, `kill_at_every_boundary
     def test_migrate(tmp_path):
         def check(end: Ending) -> None:
             assert end.result == "done"
-            assert (end.folder / "moved.txt").read_text() == "1\\n2\\n3\\n", end.killed_at
+            assert (end.folder / "moved.txt").read_text() == "1\n2\n3\n", end.killed_at
 
         kill_program_at_every_boundary(migrate, check, tmp_path)
 
@@ -43,17 +44,17 @@ Scenario = Callable[[Path], Any]
 BOUNDARIES_MAX = 10_000
 
 WRITES = ("append", "lease", "send")
-"""What of a backend changes what others see, but for signs of life."""
+"""The methods of a backend that change what others see, except for heartbeats."""
 
 
 class Ending(Struct, frozen=True):
-    """How a scenario ended, in the process that was not killed.
+    """The end of a scenario, in the process that was not killed.
 
     Attributes:
-        folder: where it ran; nothing else was there at first.
+        folder: the folder where it ran, empty at first.
         killed_at: the boundaries at which it was killed, in order, e.g. ``before append 3``.
         reached: the boundaries that the last process passed.
-        result: what it returned, where that can be pickled.
+        result: what it returned, if that can be pickled.
         error: the name and words of the exception that ended it; None if it returned.
     """
 
@@ -65,7 +66,7 @@ class Ending(Struct, frozen=True):
 
 
 class Counter:
-    """Counts the boundaries that a process passes, and has it end at one of them."""
+    """Counts the boundaries that a process passes, and ends it at one of them."""
 
     def __init__(self, kill_at: int | str | None, end: Callable[[str], None]) -> None:
         self._kill_at = kill_at
@@ -84,16 +85,16 @@ _counter: Counter | None = None
 
 
 def boundary(what: str) -> None:
-    """One more moment to be killed at, e.g. in the middle of a tool; nothing if nobody kills.
-    `Ending.killed_at` names it ``at``, these words and how often it was passed: ``at sending 1``.
-    """
+    """Marks one more moment to be killed at, e.g. in the middle of a tool; does nothing if nobody
+    kills. `Ending.killed_at` names it by ``at``, these words and the number of passes: ``at sending
+    1``."""
     if _counter is not None:
         _counter.passed("at", what)
 
 
 @contextmanager
 def counting(counter: Counter) -> Iterator[None]:
-    """`boundary` counts with this one."""
+    """Makes `boundary` count with this counter."""
     global _counter
     before, _counter = _counter, counter
     try:
@@ -105,21 +106,21 @@ def counting(counter: Counter) -> Iterator[None]:
 def kill_program_at_every_boundary(
     scenario: Scenario, check: Callable[[Ending], None], folder: Path, *, timeout_s: float = 60
 ) -> int:
-    """Run a scenario once for each of its boundaries: killed there, then run again to its end.
+    """Runs a scenario once for each of its boundaries: killed there, then run again to its end.
 
-    The first time it is not killed at all. Each time it has a folder of its own.
+    The first run is not killed at all. Each run has a folder of its own.
 
     Args:
-        check: looks at each ending, and raises if it is not right.
-        folder: where the folders are made.
+        check: checks each ending, and raises if it is not right.
+        folder: the parent of these folders.
         timeout_s: for one process. One that takes longer is killed, and counts as stuck.
 
     Returns:
-        How many boundaries there were.
+        The number of boundaries.
 
     Raises:
         TimeoutError: a process was stuck, before or after the kill that it names.
-        What `check` raises.
+        anything that `check` raises.
     """
     check(run_with_kills(scenario, _new(folder / "whole"), (), timeout_s=timeout_s))
     for number in range(BOUNDARIES_MAX):
@@ -134,9 +135,9 @@ def kill_program_at_every_boundary(
 def run_with_kills(
     scenario: Scenario, folder: Path, kill_at: Sequence[int | str], *, timeout_s: float = 60
 ) -> Ending:
-    """Run a scenario in one process after the other: the first is killed at boundary
-    ``kill_at[0]``, the next at ``kill_at[1]`` of its own, and so on; one more is left alone. A
-    process that ends before its boundary ends it all.
+    """Runs a scenario in one process after the other: the first is killed at boundary
+    ``kill_at[0]``, the next at ``kill_at[1]`` of its own, and so on; one more is not killed. A
+    process that ends before its boundary ends the whole.
 
     Args:
         kill_at: boundaries by number, from 0, or by name, e.g. ``"before tool 2"``.
@@ -160,7 +161,7 @@ def _run_process(
     ours, theirs = context.Pipe(duplex=False)
     process = context.Process(target=_child, args=(scenario, folder, kill_at, killed, theirs))
     with warnings.catch_warnings():
-        # A fork beside other threads is safe for what the child does: it takes none of their locks.
+        # A fork beside other threads is safe for the child's work: it takes none of their locks.
         warnings.simplefilter("ignore", DeprecationWarning)
         process.start()
     theirs.close()
@@ -208,7 +209,8 @@ def _child(
 
 
 def _watch(counter: Counter) -> None:
-    """Put a boundary on each side of what counts; in this process, which is nobody else's."""
+    """Puts a boundary on each side of the counted calls; in this process, which nobody else
+    uses."""
     invoke, invoke_async = Performer.invoke, AsyncPerformer._invoke
 
     def watched(name: str) -> Callable[..., Any]:

@@ -1,4 +1,4 @@
-"""A clock that stands still until a test moves it, and stores that go by it."""
+"""A clock that stands still until a test moves it, and stores that use it."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ class Clock:
         clock.advance(timedelta(days=3))
         assert store.run(remind, "ticket-42") == "reminded"
 
-    Everything that the store keeps a time for goes by it: timers, pauses between attempts,
-    deadlines, `run.now()`, the times in the log, how long a process counts as alive. What limits
-    code that is really running (``timeout=`` of a step, ``result(timeout=…)``) goes by real time.
+    The store takes all its times from it: timers, pauses between attempts, deadlines, `run.now()`,
+    the times in the log, and how long a process counts as alive. Limits of running code
+    (``timeout=`` of a step, ``result(timeout=…)``) use real time.
 
     Args:
         start: an aware datetime; default: now, in whole seconds.
@@ -42,13 +42,15 @@ class Clock:
         if start is None:
             start = datetime.now(UTC).replace(microsecond=0)
         if not is_a(start, datetime):
-            raise TypeError(f"start= is an aware datetime, not {shown(start)}")
+            raise TypeError(f"start= must be an aware datetime, not {shown(start)}")
         start = moment(start)
         if start.tzinfo is None:
-            raise ValueError(f"{start!r} has no time zone; say datetime(…, tzinfo=UTC)")
+            raise ValueError(f"{start!r} has no time zone; use datetime(…, tzinfo=UTC)")
         micros = to_micros(start)
         if not 0 <= micros <= MICROS_MAX:
-            raise ValueError(f"a store's time goes from 1970 to 9999 in UTC, not {shown(start)}")
+            raise ValueError(
+                f"a store's time must be between 1970 and 9999 in UTC, not {shown(start)}"
+            )
         self._micros = micros
         self._stores: weakref.WeakSet[Store] = weakref.WeakSet()
 
@@ -56,7 +58,7 @@ class Clock:
         return f"Clock({self.now.isoformat()})"
 
     def __call__(self) -> int:
-        """The time in microseconds since 1970: what backends take as ``clock=``."""
+        """Returns the time in microseconds since 1970, as backends take it for ``clock=``."""
         return self._micros
 
     @property
@@ -64,17 +66,18 @@ class Clock:
         return from_micros(self._micros)
 
     def advance(self, by: timedelta | float, *, alive: bool = True) -> datetime:
-        """Move it forward, by seconds or a timedelta, and wake what waits for the new time.
+        """Moves it forward, by seconds or a timedelta, and wakes everything that waits for the new
+        time.
 
         Args:
-            alive: whether the processes that have stores open by this clock lived through that
-                time. False: as if they had been paused; their leases run out.
+            alive: True if the processes that have stores open by this clock live through that time.
+                False acts as if they had been paused; their leases run out.
 
         Returns:
             The new time.
 
         Raises:
-            ValueError: backward.
+            ValueError: the move is backward.
         """
         flag(alive, "alive=")
         by = timedelta(seconds=seconds(by, "by="))
@@ -92,7 +95,7 @@ class Clock:
         return self.now
 
     def advance_to(self, micros: int) -> None:
-        """Move it to a time of the store's, in microseconds since 1970; not back."""
+        """Moves it to a time of the store, in microseconds since 1970; never back."""
         micros = count(micros, "micros=", most=MICROS_MAX)
         self.advance(timedelta(microseconds=max(micros - self._micros, 0)))
 
@@ -104,8 +107,8 @@ class Clock:
         snapshots: SnapshotPolicy | None = None,
         lease_ttl: timedelta = LEASE_TTL,
     ) -> Store:
-        """As `perdure.open`, by this clock; without an fsync, as a test's machine does not lose
-        power.
+        """Opens a store like `perdure.open`, with this clock; without an fsync, because a test's
+        machine does not lose power.
 
         A named memory (``memory://name``) keeps the clock that it was first opened with.
         """
@@ -114,7 +117,7 @@ class Clock:
         return self.store_on(backend, snapshots, lease_ttl)
 
     def open_async(self, url: str | os.PathLike[str], **more: Any) -> Opening:
-        """As `perdure.open_async`, by this clock; `more` as for `open`."""
+        """Opens a store like `perdure.open_async`, with this clock; `more` as for `open`."""
         from perdure.aio.store import Opening
 
         return Opening(lambda: self.open(url, **more))
@@ -125,7 +128,7 @@ class Clock:
         snapshots: SnapshotPolicy | None = None,
         lease_ttl: timedelta = LEASE_TTL,
     ) -> Store:
-        """A store on a backend that goes by this clock."""
+        """Returns a store on a backend that uses this clock."""
         store = Store(backend, snapshots, check_settings(snapshots, lease_ttl))
         store.runner.wakeups.in_place_s = 0.0  # or a short sleep would wait for a clock that stands
         self._stores.add(store)

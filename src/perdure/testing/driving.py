@@ -1,4 +1,4 @@
-"""Executing runs on a test's own thread, as far as they go."""
+"""Runs executed on a test's own thread, as far as they go."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ R = TypeVar("R")
 def run_until_waiting(
     store: Store | Options, function: Callable[..., Any], agent: str, /, *args: Any, **kwargs: Any
 ) -> RunHandle[Any]:
-    """Start a run, or go on with it, on this thread, until it ends or is unloaded to wait.
+    """Starts or resumes a run on this thread, until it ends or is unloaded to wait.
 
     For tests that then move a `Clock`, answer or signal, and call this or `Store.run` again.
     A function that is ``async def`` gets an event loop of its own.
@@ -36,17 +36,19 @@ def run_until_waiting(
         store: or options of it, such as ``store.options(key="msg-17")``.
 
     Returns:
-        A handle on the run, which tells what it waits for, or gave.
+        A handle of the run, with its result or what it waits for.
 
     Raises:
         PerdureError: the function is ``async def``, and an event loop is running on this thread.
         Conflict: the run was started with other arguments, or another executor has it.
         NeedsAttention: it stopped, and needs a person.
-        Exception: what the function raised, now or before.
+        Exception: whatever the function raised, now or before.
     """
     options = store.options() if isinstance(store, Store) else store
     if not is_a(options, Options):
-        raise TypeError(f"store is an open perdure.Store, or options of it, not {shown(store)}")
+        raise TypeError(
+            f"store must be an open perdure.Store, or options of it, not {shown(store)}"
+        )
     refuse_in_a_loop(function, "run_until_waiting")
     runner = options.runner
     order = options.order(function, agent, args, kwargs, storable=False)
@@ -68,11 +70,11 @@ def run_until_waiting(
 
 
 def refuse_in_a_loop(function: Callable[..., Any], call: str) -> None:
-    """Refuse an ``async def`` function where an event loop is running, as in the body of an
+    """Refuses an ``async def`` function while an event loop is running, as in the body of an
     asynchronous test or a notebook: its own loop cannot run on the same thread.
 
     Raises:
-        PerdureError: with what to write instead.
+        PerdureError: an event loop is running; the hint says what to write instead.
     """
     spec = spec_of(function)
     if not spec.is_async:
@@ -90,10 +92,10 @@ def refuse_in_a_loop(function: Callable[..., Any], call: str) -> None:
 
 
 def refuse_without_state(function: Callable[..., Any], state: Any) -> None:
-    """For what tries a function on an agent of its own, whose state is `state`.
+    """Refuses to try a function on an agent of its own without a state that it needs.
 
     Raises:
-        SchemaError: there is none, and the function's schema cannot be made without values.
+        SchemaError: `state` is MISSING, and the function's schema cannot be made without values.
     """
     if state is MISSING:
         spec = spec_of(function)
@@ -102,7 +104,7 @@ def refuse_without_state(function: Callable[..., Any], state: Any) -> None:
 
 
 def execute(runner: Runner, command: Command) -> End:
-    """Execute a run here until it ends or waits."""
+    """Executes a run here until it ends or waits."""
     drive: Any = runner.drive(command)
     runner.liveness.start()
     if command.spec.is_async:
@@ -111,8 +113,9 @@ def execute(runner: Runner, command: Command) -> End:
 
 
 def in_a_loop(work: Coroutine[Any, Any, R]) -> R:
-    """As `asyncio.run`. That shows the error that its task ends with, where it looks whether Ctrl-C
-    is its own: of one that cannot be shown it would leave the handler of a loop that is closed."""
+    """Runs a coroutine like `asyncio.run`. That prints the error that its task ends with while it
+    checks for Ctrl-C: after an error that cannot be printed it would leave the handler of a closed
+    loop."""
 
     async def ended() -> tuple[list[R], Exception | None]:
         try:
@@ -130,7 +133,7 @@ def in_a_loop(work: Coroutine[Any, Any, R]) -> R:
 
 
 def has_news(backend: Backend, info: RunInfo) -> bool:
-    """Whether something came for a run that waits, or its time has come."""
+    """Returns True if something arrived for a waiting run, or its time has come."""
     if info.wake_at and backend.now() >= info.wake_at:
         return True
     return any(m.no > info.seen or m.kind == "cancel" for m in backend.inbox(info.id))

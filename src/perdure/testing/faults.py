@@ -15,14 +15,14 @@ _names = itertools.count()
 
 
 def no_fault(operation: Operation, name: str, end: int) -> None:
-    """All is well."""
+    """Does nothing: no fault."""
 
 
 class FaultyFiles(apsw.VFS):
     """A VFS over the checksumming one. Use its `name` as the `vfs` of a SqliteBackend.
 
     `fault` is called before each operation with the operation, the file's name, and for writes
-    where in the file it ends; what it raises, SQLite gets. With `after` set, the operation is done
+    where in the file it ends; SQLite gets what it raises. With `after` set, the operation is done
     first and reported as failed: a lost answer.
     """
 

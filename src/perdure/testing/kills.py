@@ -1,5 +1,5 @@
-"""Run an agent function once for each of its durable boundaries: killed there, then recovered; and
-see that it ends as if nothing had happened."""
+"""Runs an agent function once for each of its durable boundaries: killed there, then recovered; and
+checks that it ends as if nothing had happened."""
 
 from __future__ import annotations
 
@@ -29,17 +29,17 @@ By = Literal["exception", "sigkill"]
 
 
 class RunEnding(Struct, frozen=True):
-    """How a run ended that was killed once, and recovered.
+    """The end of a run that was killed once, and recovered.
 
     Attributes:
         killed_at: the boundary, e.g. ``after tool 2``; empty for the undisturbed run.
         result: what it returned, or the exception that it ended with.
         state: the agent's state in the end, of the function's type.
-        effects: its tool calls, as the ledger has them.
+        effects: its tool calls, according to the ledger.
         calls: every time that a step or tool was really called.
         folder: its own, with the store ``agents.db``; gone afterwards, if it was a temporary one.
-        assumed: the places of the calls that had begun when it was killed, of which nobody knows
-            whether they took effect, and which were settled as not done.
+        assumed: the places of the calls that had begun when it was killed, whose effect is unknown,
+            and which were settled as not done.
     """
 
     killed_at: str
@@ -52,8 +52,8 @@ class RunEnding(Struct, frozen=True):
 
     @property
     def doubted(self) -> bool:
-        """Whether a tool's policy ``"fail"`` let the function know of a doubt: then it may end
-        otherwise."""
+        """True if a tool's policy ``"fail"`` told the function of a doubt: then it may end
+        differently."""
         return any(effect.by == "crash" for effect in self.effects)
 
 
@@ -65,32 +65,32 @@ def kill_at_every_boundary(
     settle: Callable[[EffectInfo], Any] | None = None, folder: Path | None = None,
     timeout_s: float = 60, **kwargs: Any,
 ) -> list[RunEnding]:  # fmt: skip
-    """Kill an agent function at each of its durable boundaries in turn, recover, and compare.
+    """Kills an agent function at each of its durable boundaries in turn, recovers, and compares.
 
     A boundary is the moment before or after a commit, a lease's change, a message that is sent,
     or the call of a step or tool; `perdure.testing.boundary` makes more. Time is virtual.
 
-    Compared with an undisturbed run are the result, the state and the effect ledger; and how often
-    each tool was really called, as far as its crash policy allows (``"retry"``: at least as often).
-    A tool call that a person would have to settle (``"ask"``) is settled by what it gave. One that
-    was under way beside another task's boundary may have taken effect, or not: `settle` says
-    whether; without it, it is taken for not done, and what fails says so.
+    The result, the state and the effect ledger are compared with an undisturbed run; and the number
+    of real calls of each tool, as far as its crash policy allows (``"retry"``: at least as many). A
+    tool call that a person would have to settle (``"ask"``) is settled by its result. One that was
+    under way beside another task's boundary may have taken effect, or not: `settle` decides;
+    without it, it counts as not done, and a failure says so.
 
     Args:
         state: the agent's initial state.
         answers: to the questions that it asks, in order. One left over is an error.
-        signals: values by the signal's name, in order. Timers are due where nothing else comes.
+        signals: values by the signal's name, in order. Timers become due if nothing else comes.
         tools: stand-ins for tools and steps, by the function that is called.
-        before: called with a new folder before each try: it empties what the tools act on.
-        check: looks at each ending, too, e.g. at what the tools did; raises if it is not right.
-        same: what of an ending must be as undisturbed: leave out what comes of `run.uuid()` and
-            `run.random()`, which give others each time, and which of several tasks makes a call.
-            With it, a tool's calls are counted in all, and not at each place.
+        before: called with a new folder before each try, to reset what the tools act on.
+        check: checks each ending, too, e.g. the effects of the tools; raises if it is not right.
+        same: returns the part of an ending that must be the same: leave out what depends on
+            `run.uuid()` and `run.random()`, which differ each time, and on which of several tasks
+            makes a call. With it, a tool's calls are counted in total, not at each place.
         by: ``"exception"``: in this process, which is fast, and in which ``finally`` blocks run;
             ``"sigkill"``: in forked processes that are really killed. What a tool does must then
             be in files to be seen.
-        settle: looks into the books for a call that had begun when its process died, or took too
-            long, or raised: returns what it gave, or `perdure.NOT_DONE`.
+        settle: decides about a call that had begun when its process died, or took too long, or
+            raised: returns its result, or `perdure.NOT_DONE`.
         folder: where the stores are made; default: a temporary folder that goes afterwards.
         timeout_s: for one process, or what it executes at a stretch. It ends waits that do not
             unload the run: in threads other than those of `run.map` and `run.executor`, and beside
@@ -100,10 +100,10 @@ def kill_at_every_boundary(
         The endings, the undisturbed one first.
 
     Raises:
-        AssertionError: naming the boundary, and what was otherwise.
-        PerdureError: it is ``async def``, and would be called in a thread that runs a loop already.
+        AssertionError: an ending differs; it names the boundary, and the difference.
+        PerdureError: it is ``async def``, and a loop is running on this thread already.
         SchemaError: its agent's state needs values, and `state` gives none.
-        What the run raises where it cannot go on by itself, and what `check` raises.
+        whatever the run raises if it cannot continue by itself, and whatever `check` raises.
     """
     if by == "exception":
         refuse_in_a_loop(function, "kill_at_every_boundary")
@@ -130,7 +130,7 @@ def kill_at_every_boundary(
 
 
 def _quick() -> str | None:
-    """A folder in memory, where there is one: what is synced there costs nothing."""
+    """Returns a folder in memory, if there is one: syncs cost nothing there."""
     shared = "/dev/shm"
     return shared if os.access(shared, os.W_OK | os.X_OK) else None
 
@@ -163,12 +163,12 @@ def _try(trial: Trial, folder: Path, number: int, by: By, timeout_s: float) -> R
 def _stranded(trial: Trial, folder: Path, killed: Sequence[str], why: object) -> AssertionError:
     where = f"killed {', '.join(killed)}, " if killed else ""
     return AssertionError(
-        "\n  ".join([f"{where}it did not go on: {why}", *_assumptions(trial.assumed(folder))])
+        "\n  ".join([f"{where}it did not continue: {why}", *_assumptions(trial.assumed(folder))])
     )
 
 
 def _assumptions(places: Sequence[str]) -> list[str]:
-    """What else may be wrong than the function."""
+    """Returns other possible reasons than the function."""
     return [
         f"{place} had begun when it was killed, and may have taken effect: it was settled as not "
         "done; pass settle= to tell what really happened"
@@ -215,7 +215,7 @@ def _compare(
     if problems:
         problems += _assumptions(end.assumed)
         raise AssertionError(
-            f"killed {end.killed_at} and recovered, the run ended otherwise than undisturbed:\n  "
+            f"killed {end.killed_at} and recovered, the run ended differently than undisturbed:\n  "
             + "\n  ".join(problems)
         )
 
@@ -236,10 +236,11 @@ def _plain(schema: Schema[Any], state: Any) -> Plain:
 def _called_wrongly(
     whole: RunEnding, end: RunEnding, what: Callable[[str], str]
 ) -> list[str]:  # fmt: skip
-    """How often each tool was really called to its end, against how often its policy allows.
+    """Returns the differences between each tool's number of completed calls and the number that its
+    policy allows.
 
     Args:
-        what: of a place: what is counted together.
+        what: maps a place to what is counted together.
     """
     wanted, found = _tools(whole, what), _tools(end, what)
     policies = {what(effect.place): effect.policy for effect in end.effects}
@@ -264,7 +265,7 @@ def _tools(ending: RunEnding, what: Callable[[str], str]) -> Tally[str]:
 
 
 def _tool_of(place: str) -> str:
-    """The name of the tool that is called at a place."""
+    """Returns the name of the tool that is called at a place."""
     return place[len(scope_of(place)) :].rpartition("#")[0]
 
 

@@ -27,16 +27,17 @@ from perdure.storage.capabilities import Backend
 from perdure.testing.boundaries import WRITES, Counter
 
 AFTER_DEATH = ("url", "now", "close", "listen", "notify")
-"""What of its store a dead process still gets: what changes nothing, or tidies up after it."""
+"""The methods of its store that a dead process may still use: those that change nothing, or tidy up
+after it."""
 
 
 class Killed(BaseException):
-    """Leaves a step or tool where its process would have died. Catching it is no help: nothing of
-    that process gets into the store any more, and no step or tool is called."""
+    """Raised in a step or tool where its process would have died. Catching it is useless: nothing
+    of that process gets into the store any more, and no step or tool is called."""
 
 
 class Life:
-    """Of one process that is played. `counter` ends it."""
+    """The life of one played process. `counter` ends it."""
 
     def __init__(self, kill_at: int | None) -> None:
         self.ended_at: str | None = None
@@ -52,7 +53,7 @@ class Life:
         return self.ended_at is not None
 
     def passed(self, when: str, what: str) -> None:
-        """A boundary around something that the function does.
+        """Passes a boundary around something that the function does.
 
         Raises:
             Killed: the process has ended.
@@ -64,8 +65,8 @@ class Life:
 
 
 class Mortal:
-    """A backend as one process has it open: with a boundary around each of its writes, and out of
-    reach once the process has ended."""
+    """A backend as one process has it open: with a boundary around each of its writes, and
+    unreachable once the process has ended."""
 
     def __init__(self, backend: Backend, life: Life) -> None:
         self._backend = backend
@@ -82,7 +83,7 @@ class Mortal:
         return functools.partial(call, name, found)
 
     def _heartbeat(self, executor: str, ttl_ms: int | None, *more: Any, **others: Any) -> None:
-        # The kernel tells others that a process has ended; here its store's closing does.
+        # The kernel tells others that a process has ended; here closing its store does.
         if ttl_ms is not None:
             self._check()
         self._backend.heartbeat(executor, ttl_ms, *more, **others)
@@ -121,13 +122,13 @@ class Mortal:
 
 
 class PhysicalCall(Struct, frozen=True):
-    """One time that the function of a step or tool was really called.
+    """One real call of the function of a step or tool.
 
     Attributes:
-        place: of the call in the run, e.g. ``refund#1``; `key`: a tool's idempotency key, which
-            tells the calls of several turns at one place apart.
-        ended: whether it came to its end; `value` is what it gave then, as plain data; MISSING
-            where it raised, or gave what cannot be stored.
+        place: the call's place in the run, e.g. ``refund#1``; `key`: a tool's idempotency key,
+            which distinguishes the calls of several turns at one place.
+        ended: True if it ended; `value` is its result then, as plain data; MISSING if it raised, or
+            returned what cannot be stored.
     """
 
     place: str
@@ -138,7 +139,7 @@ class PhysicalCall(Struct, frozen=True):
 
 
 class CallLog:
-    """Who was really called, in a file: it outlives processes."""
+    """The real calls, in a file: it outlives processes."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -167,8 +168,8 @@ class CallLog:
 
 
 class WatchedCalls(Mapping[Any, Any]):
-    """Stand-ins for tools and steps that note who is really called, and put a boundary on each
-    side. What has no stand-in is noted all the same."""
+    """Stand-ins for tools and steps that note each real call, and put a boundary on each side. A
+    function without a stand-in is noted, too."""
 
     def __init__(
         self, fakes: Mapping[Any, Any], log: CallLog, passed: Callable[[str, str], None]

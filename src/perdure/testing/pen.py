@@ -28,7 +28,7 @@ class Pen:
         self.heads: dict[str, int] = {}
 
     def make(self, branch: str = "main", value: Any = 0, **more: Any) -> tuple[Append, Tail]:
-        """A commit linked to the end, not written yet."""
+        """Returns a commit linked to the end, not written yet."""
         beside = {name: more.pop(name) for name in [*more] if name in Riders.__struct_fields__}
         head = more.pop("expected", self.heads.get(branch))
         payload = chain.pack_payload([ops.Set((), value)], ())
@@ -95,7 +95,8 @@ T = TypeVar("T")
 
 
 def needs(*capabilities: Capability[Any]) -> Callable[[T], T]:
-    """For a test, or all tests of a class: a backend without one of these is not asked."""
+    """Marks a test, or all tests of a class, as needing capabilities: they are skipped for a
+    backend without one of these."""
 
     def note(what: T) -> T:
         tests = vars(what).values() if isinstance(what, type) else [what]
@@ -108,11 +109,12 @@ def needs(*capabilities: Capability[Any]) -> Callable[[T], T]:
 
 
 class Contract:
-    """What the parts of a backend's contract share.
+    """The common part of a backend's contract.
 
     Attributes:
-        durable: whether what is committed is there when it is opened again.
-        capabilities: what the backend declares of `WHOLE`; tests of the rest are skipped.
+        durable: True if commits are there when it is opened again.
+        capabilities: the capabilities of `WHOLE` that the backend declares; tests of the rest are
+            skipped.
     """
 
     durable = True

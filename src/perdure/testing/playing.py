@@ -1,4 +1,4 @@
-"""Run an agent function in memory, with stand-ins for its tools, and see what it did."""
+"""Runs an agent function in memory, with stand-ins for its tools, and returns what it did."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ class PlayedCall(Struct, frozen=True):
     """One recorded call: a tool's or a step's, with a preview of its arguments.
 
     Attributes:
-        value: the plain result; MISSING where it raised.
-        error: the name and words of what it raised.
+        value: the plain result; MISSING if it raised.
+        error: the name and message of its exception.
     """
 
     kind: str
@@ -54,7 +54,8 @@ class PlayedCall(Struct, frozen=True):
 
 
 class Played(Struct, Generic[T, R], frozen=True):
-    """What came of a played run: its typed result, the final state, its recorded calls in order."""
+    """The result of a played run: its typed result, the final state, its recorded calls in
+    order."""
 
     result: R
     state: T
@@ -96,12 +97,12 @@ def play(
     clock: Clock | None = None,
     **kwargs: Any,
 ) -> Played[Any, Any]:
-    """Run an agent function once, on an agent of its own, with the real engine over memory.
+    """Runs an agent function once, on an agent of its own, with the real engine over memory.
 
-    Nothing waits: what is given comes at once, and where nothing is given that a wait waits for,
-    its time is up at once; by the run's own clock, on which pauses take no time either.
-    A function that is ``async def`` gets an event loop of its own. One that starts other runs is
-    refused: try those on a store.
+    Nothing waits: given answers and signals come at once, and a wait for anything else times out at
+    once, by the run's own clock, on which pauses take no time either. A function that is ``async
+    def`` gets an event loop of its own. One that starts other runs is refused: try those on a
+    store.
 
     Args:
         state: the agent's initial state; default: its schema's type, called without arguments.
@@ -109,10 +110,10 @@ def play(
         signals: values by the signal's name, in order.
         tools: stand-ins for tools and steps, and for probes, by the function that is called:
             ``{refund: fake}``, or for a callable recorded with `Run.call`, by itself.
-        clock: what the run's time goes by; default: one that begins now.
+        clock: the run's clock; default: one that begins now.
 
     Raises:
-        What the function raises.
+        whatever the function raises.
         PerdureError: the function is ``async def``, and an event loop is running on this thread.
         NeedsAttention: it waits for something that was not given, and has no timeout.
         SchemaError: its agent's state needs values, and `state` gives none.
@@ -120,11 +121,11 @@ def play(
     """
     clock = Clock() if clock is None else clock
     if not is_a(clock, Clock):
-        raise TypeError(f"clock= is a perdure.testing.Clock, not {shown(clock)}")
+        raise TypeError(f"clock= must be a perdure.testing.Clock, not {shown(clock)}")
     spec = spec_of(function)
     refuse_in_a_loop(function, "play")
     refuse_without_state(function, state)
-    sent = mapping({} if signals is None else signals, "signals= has lists of values by name")
+    sent = mapping({} if signals is None else signals, "signals= must have lists of values by name")
     given = Given(
         [take_any(answer, "answers") for answer in iterable(answers, "answers=")],
         {
@@ -133,7 +134,7 @@ def play(
         },
         clock.advance_to,
     )
-    tools = mapping({} if tools is None else tools, "tools= has stand-ins by function")
+    tools = mapping({} if tools is None else tools, "tools= must have stand-ins by function")
     for stand_in in tools.values():
         check_function(stand_in, "a stand-in in tools=")
     store = clock.store_on(MemoryBackend(clock=clock), SnapshotPolicy())

@@ -1,4 +1,4 @@
-"""Go over a recorded run with today's code: nothing is called that is recorded, nothing written."""
+"""Replays a recorded run with today's code: recorded calls are not made, and nothing is written."""
 
 from __future__ import annotations
 
@@ -46,10 +46,10 @@ from perdure.transfer.portable_file import Portable, read_file
 
 
 class Difference(Struct, frozen=True):
-    """Where today's code does something else than was recorded.
+    """A place where today's code does something else than recorded.
 
     Attributes:
-        recorded: what is recorded there; `now`: what the code does.
+        recorded: the record there; `now`: what the code does.
     """
 
     problem: str
@@ -58,14 +58,15 @@ class Difference(Struct, frozen=True):
 
 
 class Replayed(Struct, frozen=True):
-    """What came of going over a recorded run.
+    """The result of replaying a recorded run.
 
     Attributes:
-        result: what the function returned; MISSING where it raised, or did not come to an end.
-        error: the exception that it ended with, as it had.
-        drift: the first difference from what is recorded; None: there is none.
-        goes_on: where the record ends and the run would go on live; empty: the run is finished.
-        calls: how many recorded calls, waits and edits the function came to.
+        result: what the function returned; MISSING if it raised, or did not end.
+        error: the exception that it ended with, as before.
+        drift: the first difference from the record; None if there is none.
+        goes_on: where the record ends and the run would continue live; empty if the run is
+            finished.
+        calls: the number of recorded calls, waits and edits that the function reached.
     """
 
     run: str
@@ -76,10 +77,10 @@ class Replayed(Struct, frozen=True):
     calls: int = 0
 
     def check(self) -> Any:
-        """The result, if the code does what was recorded.
+        """Returns the result, if the code does what was recorded.
 
         Raises:
-            AssertionError: it does not; with what was recorded, and what it does now.
+            AssertionError: it does not; the message shows both.
         """
         __tracebackhide__ = True  # pytest shows the test's line
         if self.drift is not None:
@@ -95,23 +96,23 @@ def replay(
     source: str | os.PathLike[str] | Store, function: Callable[..., Any], run: str | None = None, *,
     args: Sequence[Any] | None = None, kwargs: Mapping[str, Any] | None = None,
 ) -> Replayed:  # fmt: skip
-    """Go over a recorded run with the code of today, to see whether it could go on with it.
+    """Replays a recorded run with today's code, to see whether the run could resume with it.
 
-    The function is called from its beginning, turn by turn; steps, tools and waits give what is
-    recorded, and none of them is called. Where the record of an unfinished run ends, the function
-    is left. The source is only read.
+    The function is called from its beginning, turn by turn; steps, tools and waits return what is
+    recorded, and none of them is called. Where the record of an unfinished run ends, the replay
+    stops. The source is only read.
 
     Args:
         source: a file that `perdure export` wrote, or an open store.
         function: the agent function as it is now.
         run: the run's id; default: the only one of that function.
-        args, kwargs: the arguments, where the run's own could not be stored.
+        args, kwargs: the arguments, if the run's own could not be stored.
 
     Raises:
         ValueError: the source has no run of this function, or several; the run's arguments are
             not recorded.
         PerdureError: the function is ``async def``, and an event loop is running on this thread.
-        NotFound: it has not this run.
+        NotFound: the source does not have this run.
         Corrupt: the file is damaged.
     """
     check_function(function, "function")
@@ -120,7 +121,7 @@ def replay(
         info = _choose(store, function, run)
         given = None
         if args is not None or kwargs is not None:
-            by_name = mapping({} if kwargs is None else kwargs, "kwargs= has values by name")
+            by_name = mapping({} if kwargs is None else kwargs, "kwargs= must have values by name")
             given = tuple(iterable(() if args is None else args, "args=")), by_name
         return _Replay(store, info, function, given).whole()
 
@@ -128,7 +129,7 @@ def replay(
 def recorded_runs(
     source: str | os.PathLike[str] | Store, function: Callable[..., Any] | None = None
 ) -> list[str]:
-    """The ids of the runs in a file or store, of one function or of all: for
+    """Returns the ids of the runs in a file or store, of one function or of all: for
     ``@pytest.mark.parametrize("run", recorded_runs("export.jsonl", support))``."""
     name = None if function is None else spec_of(function).name
     opened = nullcontext(source) if isinstance(source, Store) else _source(source, None, None)
@@ -140,7 +141,7 @@ def recorded_runs(
 def _source(
     source: str | os.PathLike[str] | Store, run: str | None, function: Callable[..., Any] | None
 ) -> Iterator[Store]:
-    """A store in memory, with the log that the run is in."""
+    """Gives a store in memory, with the run's log."""
     copy = Store(MemoryBackend(), SnapshotPolicy())
     try:
         if isinstance(source, Store):
@@ -176,25 +177,25 @@ def _choose(store: Store, function: Callable[..., Any] | None, run: str | None) 
         ids = ", ".join(info.id for info in found[:10])
         raise ValueError(
             f"there is no run of {name}" if not found
-            else f"there are {len(found)} runs of {name}; say which: {ids}"
+            else f"there are {len(found)} runs of {name}; name one: {ids}"
         )  # fmt: skip
     return found[0]
 
 
 class WouldGoOn(PerdureError):
-    """The record ends here, and the run would go on live."""
+    """The record ends here, and the run would continue live."""
 
 
 class _NoWriter(RunWriter):
-    """Nothing is written; who needs it to be has come to the end of the record."""
+    """Writes nothing; a caller that needs a write has reached the end of the record."""
 
     execution: Execution[Any]
 
     def later(self, records: Any, consumed: Any = ()) -> None:
-        """Not here."""
+        """Not available here."""
 
     def post(self, item: Item, instead: Item | None = None) -> None:
-        """Not here."""
+        """Not available here."""
 
     def write(self, item: Item) -> None:
         raise self.execution.interrupt(WouldGoOn(item.cause.step or item.cause.kind))
@@ -207,8 +208,7 @@ GIVEN_UP_S = 0.005
 
 
 def _wait_to_be_given_up(scope: Scope) -> None:
-    """A thread of a map may come to a call sooner than it did, when its task was cancelled before
-    that. Raises what it hears then."""
+    """Waits for the recorded cancellation of its task, and raises it: a map may be early."""
     until = time.monotonic() + PROVEN_S
     while scope.is_cancelled is not None and time.monotonic() < until:
         check_given_up(scope)
@@ -270,14 +270,14 @@ class _ReplayExecution(Execution[Any]):
             return super().value(kind, beyond)
 
     def look_for_cancel(self) -> None:
-        """Nobody asks here."""
+        """Does nothing: nobody asks here."""
 
     def _left(self, scope: Scope) -> Entry | None:
         return self.journal.left_in(scope.path) or self.journal.next_left()
 
     @contextmanager
     def noting(self, left: Entry | None, now: Callable[[], str]) -> Iterator[None]:
-        """Where the function leaves the record, it is noted what of that was `left`."""
+        """Notes, where the function leaves the record, which entry it `left`."""
         try:
             yield
         except RunInterrupted as interrupt:
@@ -299,29 +299,29 @@ def _described(entry: Entry) -> str:
 
 
 class _States:
-    """The states of a run, folded from the begin of its turn on: each turn from that of the one
-    before it, so that a run of many turns takes no longer than one of as many steps."""
+    """The states of a run, folded from the begin of its turn on: each turn from the state of the
+    one before it, so that a run of many turns takes no longer than one of as many steps."""
 
     def __init__(self, reader: LogReader) -> None:
         self._reader = reader
         self._begin: Folded | None = None
 
     def begin(self, seq: int) -> None:
-        """A turn begins there, behind the one before it."""
+        """Begins a turn there, behind the previous one."""
         self._begin = self._reader.fold(seq, known=self._begin)
 
     def at(self, seq: int) -> Folded:
-        """A state of that turn; the caller's own."""
+        """Returns a state of that turn; the caller owns it."""
         return self._reader.fold(seq, known=self._begin)
 
 
 class _ReplayDrive(Drive):
-    """One turn of a recorded run: no lease, no record of how it ended."""
+    """One turn of a recorded run: without a lease, and without a record of its end."""
 
     execution_type = _ReplayExecution
 
     def set_out(self, row: RunInfo, end: int, states: _States) -> None:
-        """From the begin of the row's turn to the commit that ended it."""
+        """Sets the turn: from the begin of the row's turn to the commit that ended it."""
         self.id = row.id
         self._row = row
         self._end = end
@@ -345,10 +345,10 @@ class _ReplayDrive(Drive):
         return Finished(None)
 
     def release(self) -> None:
-        """There is no lease."""
+        """Does nothing: there is no lease."""
 
     def ended(self, now: Execution[Any], last: bool) -> Replayed:
-        """What became of the function's call, against what is recorded of that."""
+        """Returns the comparison of the function's outcome with the recorded one."""
         assert isinstance(now, _ReplayExecution)
         seen = Replayed(self.id, calls=now.matched)
         if isinstance(self.error, RunInterrupted):
@@ -368,7 +368,7 @@ class _ReplayDrive(Drive):
             return replace(seen, drift=drift)
         recorded, found = self._recorded_end(last), self._end_now()
         if recorded and recorded != found:
-            problem = "it ends otherwise than it did"
+            problem = "it ends differently than before"
             return replace(seen, drift=Difference(problem, recorded, found))
         if isinstance(self.error, Exception):
             seen = replace(seen, error=self.error)
@@ -377,7 +377,7 @@ class _ReplayDrive(Drive):
         return seen if recorded else replace(seen, goes_on=f"its end: {found}")
 
     def _recorded_end(self, last: bool) -> str:
-        """In words; empty where it has not ended."""
+        """Returns the recorded end in words; empty if there is none."""
         if last and self._row.status not in ("done", "failed"):
             return ""
         for record in self.working.reader.commit(self._end).typed:
@@ -404,7 +404,7 @@ class _ReplayDrive(Drive):
 
 
 class _AsyncReplayDrive(_ReplayDrive, AsyncDrive):
-    """The same for an ``async def`` function."""
+    """One turn of an ``async def`` function's recorded run."""
 
     def _came_short(self, execution: Execution[Any], error: Exception | None) -> bool:
         return False  # nothing is recorded here, and `ended` says what it did not come to
@@ -427,7 +427,7 @@ class _Replay:
         self._states = _States(self._reader)
 
     def whole(self) -> Replayed:
-        """Up to the first difference, or to the end of the record."""
+        """Replays up to the first difference, or to the end of the record."""
         commits = self._commits()
         begins = [one for one in commits if (begun := _turn_begun(one)) and begun.again is None]
         seen = Replayed(self._info.id)
@@ -441,8 +441,8 @@ class _Replay:
         return seen
 
     def _commits(self) -> list[Commit]:
-        """Those that the run lies on, oldest first, from its begin to its end. A fork begins where
-        the turn does that it was forked in: what that recorded before is its own."""
+        """Returns the commits of the run, oldest first, from its begin to its end. A fork begins
+        with the turn that it was forked in: what that recorded before is its own."""
         info, reader = self._info, self._reader
         since = getattr(_turn_begun(reader.commit(info.started)), "turn_at", 0) or info.started
         path: list[Commit] = []
@@ -459,7 +459,7 @@ class _Replay:
             order = Order.of(self._function, info.agent, info.key, args, kwargs, storable=False)
         except (TypeError, PerdureError) as error:
             drift = Difference(
-                f"its arguments do not fit any more: {words(error)}",
+                f"its arguments no longer fit: {words(error)}",
                 getattr(_turn_begun(begin), "preview", ""), label(self._function),
             )  # fmt: skip
             return Replayed(info.id, drift=drift)
@@ -496,5 +496,5 @@ class _Replay:
 
 
 def _turn_begun(commit: Commit) -> records.Started | records.Turn | None:
-    """The record with which a run, or a turn of it, begins here."""
+    """Returns the record with which a run, or a turn of it, begins here."""
     return next((r for r in commit.typed if isinstance(r, records.Started | records.Turn)), None)

@@ -1,4 +1,4 @@
-"""One agent function on a store of its own, brought to its end by whoever is left alive."""
+"""One agent function on a store of its own, brought to its end by whichever process survives."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ TURNS_MAX = 10_000
 
 
 class Stuck(PerdureError):
-    """The function did not get to its end, nor to a wait in which it is unloaded."""
+    """The function reached neither its end, nor a wait in which it is unloaded."""
 
 
 class Trial(Struct):
-    """What is tried. `asked`: the places of the questions that were answered, in order; `settle`:
-    says what became of a call in doubt of which `CallLog` cannot tell."""
+    """The function under test. `asked`: the places of the questions that were answered, in order;
+    `settle`: decides about a call in doubt that `CallLog` does not know."""
 
     function: Callable[..., Any]
     args: tuple[Any, ...]
@@ -62,12 +62,13 @@ class Trial(Struct):
 
     @property
     def schema(self) -> Schema[Any]:
-        """What the function says that its agent's state is: no other type may open it."""
+        """The schema that the function declares for its agent's state: no other type may open
+        it."""
         schema: Schema[Any] = spec_of(self.function).schema
         return schema
 
     def prepare(self, folder: Path) -> None:
-        """The agent, in a new store."""
+        """Makes the agent, in a new store."""
         if self._prepared is None:
             self._prepared = self._new_store(folder)
         _write(folder / "agents.db", self._prepared)
@@ -80,7 +81,7 @@ class Trial(Struct):
         return (folder / "agents.db").read_bytes()  # closed by its last user, it is all of it
 
     def undisturbed(self, places: list[str]) -> None:
-        """It was run without being killed, and asked at these places.
+        """Notes a run without kills, which asked at these places.
 
         Raises:
             ValueError: an answer is left over.
@@ -91,7 +92,7 @@ class Trial(Struct):
             raise ValueError(f"answers left over: {left!r:.200}")
 
     def look(self, folder: Path) -> tuple[Any, Any, list[EffectInfo]]:
-        """Its result or exception, the agent's state, and the effects."""
+        """Returns its result or exception, the agent's state, and the effects."""
         with self._open(folder, lambda backend: backend)[0] as store:
             handle = self._handle(store)
             try:
@@ -103,14 +104,15 @@ class Trial(Struct):
     # -- a life ----------------------------------------------------------------------------
 
     def live_alone(self, folder: Path) -> list[str]:
-        """In a process of its own, which somebody may kill; returns where it was asked."""
+        """Runs it in a process of its own, which may be killed; returns where it was asked."""
         store, clock = self._open(folder, lambda backend: backend)
         with store:
             self._live(store, clock, folder, lambda when, what: None)
         return self.asked
 
     def live_mortally(self, folder: Path, kill_at: int | None) -> str | None:
-        """In this process, dying at that boundary; returns where, or None: it came to its end."""
+        """Runs it in this process, dying at that boundary; returns where, or None if it reached its
+        end."""
         life = Life(kill_at)
         store, clock = self._open(folder, lambda backend: Mortal(backend, life))
         try:
@@ -155,12 +157,12 @@ class Trial(Struct):
             except Exception:
                 if self._handle(store).status not in FINISHED:
                     raise
-        raise AssertionError(f"it did not end after being gone on with {TURNS_MAX} times")
+        raise AssertionError(f"it did not end after it was resumed {TURNS_MAX} times")
 
     @contextmanager
     def _not_for_ever(self, store: Store) -> Iterator[None]:
         stuck = Stuck(
-            f"it was at it for {self.timeout_s:g} s. Its clock is moved when it is unloaded to "
+            f"it was busy for {self.timeout_s:g} s. Its clock is moved when it is unloaded to "
             "wait. It is not while it waits on a thread that is not the run's own (take "
             "run.executor()), or beside a task that waits for a queue, an event, a lock or a "
             "semaphore of asyncio: `play` such a function"
@@ -175,10 +177,10 @@ class Trial(Struct):
     # -- what comes from outside -----------------------------------------------------------
 
     def _supply(self, store: Store, info: RunInfo, clock: Clock, folder: Path) -> None:
-        """Answer it, signal it, or let its time come.
+        """Answers it, signals it, or lets its time come.
 
         Raises:
-            AssertionError: nothing was given of what it waits for.
+            AssertionError: nothing that it waits for was given.
         """
         handle = self._handle(store)
         for place, branch in _waited_for(store, info):
@@ -188,7 +190,7 @@ class Trial(Struct):
                 return
         if not info.wake_at:
             raise AssertionError(
-                f"it waits for {visible(info.waits)}, and nothing of that was given: pass answers= "
+                f"it waits for {visible(info.waits)}, but that was not given: pass answers= "
                 "or signals=; other runs that it starts are not run here"
             )
         _write(folder / "clock", str(info.wake_at).encode())  # whoever is next lives later
@@ -211,7 +213,7 @@ class Trial(Struct):
         )
 
     def _settle(self, store: Store, calls: CallLog, folder: Path) -> bool:
-        """Say of what is in doubt what really happened; False: nothing is."""
+        """Settles the calls in doubt by what really happened; returns False if there are none."""
         handle = self._handle(store)
         doubts = [effect for effect in handle.effects() if effect.state == "in doubt"]
         for effect in doubts:
@@ -223,8 +225,8 @@ class Trial(Struct):
         return bool(doubts)
 
     def _given_by(self, effect: EffectInfo, calls: CallLog, folder: Path) -> Any:
-        """What a call in doubt gave, or NOT_DONE. Of one that had begun, and gave nothing yet, that
-        is in the world alone."""
+        """Returns the result of a call in doubt, or NOT_DONE. The effect of one that had begun,
+        without a result, is known only to the world."""
         made = [call for call in calls.read() if call.key == effect.key]
         given = [call.value for call in made if call.ended and call.value is not MISSING]
         if given:
@@ -239,7 +241,7 @@ class Trial(Struct):
         return NOT_DONE
 
     def assumed(self, folder: Path) -> list[str]:
-        """The places of the calls that were settled as not done, without anybody knowing."""
+        """Returns the places of the calls that were settled as not done, without knowing."""
         file = folder / "assumed"
         return file.read_text().splitlines() if file.exists() else []
 
@@ -250,7 +252,8 @@ class Trial(Struct):
 
 
 def _waited_for(store: Store, info: RunInfo) -> Iterator[tuple[str, Branch]]:
-    """The branches of the waits that the run is in, in their order, each with the wait's place."""
+    """Yields the branches of the run's current waits, in their order, each with the wait's
+    place."""
     waits: dict[str, WaitBegan] = {}
     for commit in store.agent(AGENT).log():
         for record in commit.typed if commit.seq > info.turn_at else ():

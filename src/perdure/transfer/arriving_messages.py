@@ -1,8 +1,8 @@
-"""Messages on their way into a follower: which it has then, in whatever order things happened.
+"""Messages on their way into a follower, with the same result in whatever order things happened.
 
-A message is in no log until a commit takes it out, so it has no place among the commits. What holds
-in any order: one that the source still has, read after these commits were there, is had; one that a
-commit took out, or that went with its run's end, is not, and does not come back.
+A message is in no log until a commit takes it out, so it has no place among the commits. In any
+order this holds: a message that the source still has, read after these commits were there, is kept;
+one that a commit took out, or that was removed with its run's end, is not, and does not come back.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ class Arriving:
     """The messages of one shipment.
 
     Args:
-        messages: what came to inboxes since the last look.
+        messages: messages that came to inboxes since the last look.
         commits: those of the shipment, in their order.
-        ended: runs that they end, and so take all out of whose inboxes was there then.
-        deleted: agents that they delete, and so all that was in inboxes of theirs.
+        ended: runs that they end, which removes everything that was in their inboxes then.
+        deleted: agents that they delete, which removes everything that was in their inboxes.
         until: messages later than this are left out, in microseconds since 1970, and those that
-            were taken out, of which nobody knows here when that was; 0: none.
+            were taken out, at a time that is unknown here; 0: none.
 
     Attributes:
-        messages: what the target has to take in.
-        taken: numbers of those that must not be there afterwards.
+        messages: messages for the target.
+        taken: numbers of messages that must not be there afterwards.
     """
 
     def __init__(
@@ -71,7 +71,7 @@ class Arriving:
         self.taken = list(self._taken_by(commits))
 
     def _taken_by(self, commits: Sequence[Commit]) -> Iterator[int]:
-        """Their records say which messages commits took out."""
+        """Yields the numbers of the messages that commits took out, by their records."""
         for commit in commits:
             for record in commit.typed:
                 yield from self._taken(record)
@@ -102,14 +102,15 @@ class Arriving:
 
 
 def _storable(message: Message) -> Message:
-    """As every backend can keep it: an older version put long keys in as they were."""
+    """Returns a message that every backend can keep: an older version stored long keys as they
+    were."""
     key = message_key(message.key)
     return message if key is message.key else replace(message, key=key)
 
 
 def _still_there(source: Backend, ended: set[str], deleted: set[str]) -> dict[int, Message]:
-    """What the source has for these runs and agents now, by number: it came after the ends of
-    them that are shipped. Of names that live again, also what was taken out since."""
+    """Returns the source's current messages for these runs and agents, by number: they came after
+    the shipped ends. For names that live again, also messages taken out since."""
     found = [message for run in ended for message in source.inbox(run)]
     if deleted:
         starts = [one for one in source.inbox(kind="start") if one.agent in deleted]
@@ -126,9 +127,9 @@ def _lives(source: Backend, name: str) -> bool:
 
 
 def taken_by_then(source: Backend, target: Backend, until: int) -> Iterator[Message]:
-    """Messages that runs had taken out by a moment to which a target was restored, without their
-    values: whoever sends one of them again is to hear that it is known. What was taken out later
-    is not among them; it is to be sent again."""
+    """Yields messages that runs had taken out by the moment to which a target is restored, without
+    their values: a sender that repeats one of them must be told that it is known. Messages that
+    were taken out later are left out; they have to be sent again."""
     by_run: dict[str, list[Message]] = {}
     for message in all_mail(source):
         if message.value is MISSING and message.at <= until:
@@ -145,7 +146,7 @@ def taken_by_then(source: Backend, target: Backend, until: int) -> Iterator[Mess
 
 
 def _took(target: Backend, run: RunInfo) -> set[tuple[str, int, str]]:
-    """What the log says that a run took out, by key, time and sender."""
+    """Returns the messages that a run took out according to the log, by key, time and sender."""
     info = target.agent(run.agent)
     if info is None or info.no != run.agent_no:
         return set()
@@ -162,7 +163,7 @@ def _took(target: Backend, run: RunInfo) -> set[tuple[str, int, str]]:
 
 
 def all_mail(source: Backend) -> Iterable[Message]:
-    """All messages that a store has, those that were taken out without their values."""
+    """Yields all messages of a store, those that were taken out without their values."""
     cursor = ""
     while (part := source.mail(cursor, limit=PAGE)).messages:
         yield from part.messages

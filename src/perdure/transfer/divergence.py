@@ -1,4 +1,5 @@
-"""Where two stores stopped being copies of one another: the first commit that one has alone."""
+"""The point where two stores stopped being copies of each other: the first commit that one has
+alone."""
 
 from __future__ import annotations
 
@@ -19,8 +20,9 @@ class Divergence(Struct, frozen=True):
 
     Attributes:
         seq: the first of them.
-        behind: the copy has none at that place: it was not shipped that far. Else it has another.
-        commits: how many there are.
+        behind: True if the copy has none at that place, because it was not shipped that far; False
+            if it has another.
+        commits: the number of such commits.
     """
 
     agent: str
@@ -31,7 +33,7 @@ class Divergence(Struct, frozen=True):
 
 
 class DivergedError(Conflict):
-    """The logs went on differently; `found` says where. Nothing was written."""
+    """The logs continued differently; `found` says where. Nothing was written."""
 
     retry = False
 
@@ -43,7 +45,7 @@ class DivergedError(Conflict):
 
 
 def diverged(found: tuple[Divergence, ...], url: str) -> DivergedError:
-    """The error for commits that only one of two stores has.
+    """Returns the error for commits that only one of two stores has.
 
     Args:
         url: the store that lacks them.
@@ -65,8 +67,8 @@ def diverged(found: tuple[Divergence, ...], url: str) -> DivergedError:
 
 
 def compare(source: Backend, copy: Backend) -> Iterator[Divergence]:
-    """All agents, deleted ones that have an heir included, of which the source has commits that
-    the copy lacks. Reads a few headers of each."""
+    """Yields the differences of all agents whose source has commits that the copy lacks, including
+    deleted ones whose name was used again. Reads a few headers of each."""
     after = ""
     while page := source.agents(after=after, limit=PAGE):
         for info in page:
@@ -79,7 +81,7 @@ def compare(source: Backend, copy: Backend) -> Iterator[Divergence]:
 
 
 def first_difference(source: Backend, info: AgentInfo, copy: Backend) -> Divergence | None:
-    """Where one log of the source leaves that of the copy; None: the copy has all of it."""
+    """Returns where a log of the source leaves that of the copy; None if the copy has all of it."""
     there = copy.agent(info.name, info.incarnation)
     if there is not None and (info.purged or there.purged):
         return _last_difference(source, info, copy, there)
@@ -101,7 +103,7 @@ def first_difference(source: Backend, info: AgentInfo, copy: Backend) -> Diverge
 def _last_difference(
     source: Backend, info: AgentInfo, copy: Backend, there: AgentInfo
 ) -> Divergence | None:
-    """Of logs of which one was purged: only its last commit can be compared."""
+    """Compares logs of which one was purged: only the last commit can be compared."""
     if info.seq == there.seq and not _same(source, info, copy, there, info.seq):
         return Divergence(info.name, info.incarnation, info.seq, False, 1)
     if info.seq <= there.seq:
@@ -111,7 +113,8 @@ def _last_difference(
 
 
 def _same(one: Backend, a: AgentInfo, other: Backend, b: AgentInfo, seq: int) -> bool:
-    """A header names its predecessor's id: the same one means the same log up to there."""
+    """Returns True if the logs are the same up to a commit: its header names its predecessor's
+    id."""
     if not seq:
         return True
     here, there = one.read(a.no, seq, seq), other.read(b.no, seq, seq)

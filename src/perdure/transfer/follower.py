@@ -1,7 +1,8 @@
 """A store that follows another: kept up to date from its feed.
 
-What a follower is, where it is, and that nobody else writes to it, is said in the follower itself,
-in the same transaction as what came (`Standing`): so it may be killed and started anew anywhere.
+The follower itself records that it follows, how far it is, and that nobody else writes to it, in
+the same transaction as the shipped commits (`Standing`): so it may be killed and restarted
+anywhere.
 """
 
 from __future__ import annotations
@@ -36,16 +37,16 @@ TRIES = 20
 """Times that a look is repeated because somebody else shipped meanwhile."""
 
 RETRY_S = 10.0
-"""How long what is set aside is left alone, while others are followed."""
+"""The time for which a set-aside agent is left alone, while others are followed."""
 
 
 class DoneBeforeError(Conflict):
-    """What is asked for was done by an earlier call, all of it; nothing was left to do. It is here
-    because a command that was ended in its last moment is called again."""
+    """An earlier call has done all of this; nothing was left to do. Raised because a command that
+    was interrupted at its very end is called again."""
 
 
 class IncompleteError(Conflict):
-    """A store lacks what it cannot take of some agents of its source; `found` names them."""
+    """A store lacks parts of some agents of its source that it cannot take; `found` names them."""
 
     retry = False
 
@@ -55,10 +56,10 @@ class IncompleteError(Conflict):
 
 
 def incomplete(found: Iterable[Aside], done: str) -> IncompleteError:
-    """The error for agents that are not here as far as their source has them.
+    """Returns the error for agents that are not here up to where their source has them.
 
     Args:
-        done: what is so now, in words.
+        done: the present situation, in words.
     """
     all_of_them = tuple(found)
     first, *others = all_of_them
@@ -70,14 +71,15 @@ def incomplete(found: Iterable[Aside], done: str) -> IncompleteError:
     return IncompleteError(
         f"is incomplete, from commit {first.seq} on: {first.problem}{also}",
         target=target,
-        hint=f"{done}; mend them at the source and call this again, or go on without what cannot "
+        hint=f"{done}; repair them at the source and call this again, or go on without what cannot "
         "be taken: take_incomplete=True (--take-incomplete)",
         found=all_of_them,
     )
 
 
 def unfit(found: Iterable[Aside]) -> IncompleteError:
-    """The error for agents of which no target can take all, before anything was moved."""
+    """Returns the error for agents of which no target can take everything, found before anything
+    was moved."""
     all_of_them = tuple(found)
     first, *others = all_of_them
     names = ", ".join(repr(one.agent[:SHOWN_MAX]) for one in others[:NAMED_MAX])
@@ -86,19 +88,18 @@ def unfit(found: Iterable[Aside]) -> IncompleteError:
     return IncompleteError(
         first.problem + (f"; nor does all of {names}" if names else ""),
         target=f"agent {first.agent[:SHOWN_MAX]!r}",
-        hint="nothing was moved; mend it, or go on with as much of it as can be taken: "
+        hint="nothing was moved; repair it, or go on with as much of it as can be taken: "
         "take_incomplete=True (--take-incomplete)",
         found=all_of_them,
     )
 
 
 class Lag(Struct, frozen=True):
-    """How far a follower is behind.
+    """The lag of a follower.
 
     Attributes:
-        commits: those of living agents that it does not have yet.
-        seconds: how long ago the first commit that it did not have was made, when it was last
-            looked; 0.0: it had all.
+        commits: the number of commits of living agents that it does not have yet.
+        seconds: the age of the first commit that it lacked at the last look; 0.0 if it had all.
     """
 
     commits: int
@@ -106,10 +107,10 @@ class Lag(Struct, frozen=True):
 
 
 class Step(Struct, frozen=True):
-    """What one look at the source brought.
+    """The result of one look at the source.
 
     Attributes:
-        more: there was as much as is taken at a time: there is likely more.
+        more: True if it brought as much as is taken at a time, so that there is likely more.
         aside: the agents that are set aside after it.
     """
 
@@ -120,13 +121,13 @@ class Step(Struct, frozen=True):
 
 
 class Follower:
-    """Ships what a source commits into a target, step by step. One thread at a time.
+    """Ships a source's commits into a target, step by step. One thread at a time.
 
-    Several may ship into one target by mistake: each transaction goes on from what is there, so
-    nothing comes twice; they only hold each other up.
+    Several may ship into one target by mistake: each transaction continues from what is there, so
+    nothing comes twice; they only slow each other down.
 
     Args:
-        until: for a restore: leave out what is later, in microseconds since 1970.
+        until: for a restore: leaves out everything later, in microseconds since 1970.
     """
 
     def __init__(
@@ -140,16 +141,16 @@ class Follower:
 
     @property
     def aside(self) -> tuple[Aside, ...]:
-        """The agents whose commits the target cannot take: what others have goes on coming. They
-        are tried again now and then, and at each beginning."""
+        """The agents whose commits the target cannot take: those of others still come. They are
+        tried again from time to time, and at each beginning."""
         return tuple(one for _, one in sorted(self.shipper.aside.items()))
 
     def begin(self, *, resync: bool = False) -> None:
-        """Make the target a follower, or go on where it was.
+        """Makes the target a follower, or continues where it was.
 
         Args:
-            resync: take a store that has agents already, once each of their logs is found to be
-                a beginning of the source's; or one that followed another source.
+            resync: takes a store that has agents already, once each of their logs is found to be a
+                beginning of the source's; or one that followed another source.
 
         Raises:
             DivergedError: it has commits that the source does not have.
@@ -193,8 +194,8 @@ class Follower:
                 self._retry_at = time.monotonic() + RETRY_S
 
     def _way_on(self, before: Why | None) -> str:
-        """What to do about a target that is not free; `before`: what it is. Only a follower can be
-        made of a store that has agents."""
+        """Returns the hint for a target that is not free; `before`: its standing. Only a follower
+        can be made from a store that has agents."""
         if self.why.kind == "follows" and before is None:
             return (
                 "replicate into a new store; resync=True (--resync) takes one whose logs are all "
@@ -213,7 +214,7 @@ class Follower:
             order = shell.perdure("migrate", before.url, target)
         else:
             return "take another store, a new one"
-        return f"`{order}` goes on with that, and ends it; or take another store, a new one"
+        return f"`{order}` continues that, and finishes it; or take another store, a new one"
 
     def _goes_on(self, before: Why) -> bool:
         mine = self.why
@@ -221,10 +222,11 @@ class Follower:
         return same and same_store(before.url, mine.url)
 
     def _check_source(self, before: Why | None) -> None:
-        """I8: of stores that follow each other none takes a write, and none can hand over.
+        """Refuses a cycle (I8): of stores that follow each other none takes a write, and none can
+        hand over.
 
         Args:
-            before: what the target is by now.
+            before: the target's present standing.
         """
         source, target = self.source.url, self.target.url
         why = read_why(self.source.standing())
@@ -236,10 +238,10 @@ class Follower:
         hint = f"follow that one, `{follow}`; or {promote}"
         if same_store(why.url, target):
             order = shell.perdure("replicate", target, source)
-            hint = f"it is a copy of this very target: say `{order}`, or {promote}"
+            hint = f"it is a copy of this target: run `{order}`, or {promote}"
             if before is not None and before.kind == "follows" and same_store(before.url, source):
                 alone = shell.perdure("promote", target, source_is_lost=True)
-                hint = f"they follow each other, and have the same: `{alone}`"
+                hint = f"they follow each other, and have the same commits: `{alone}`"
         raise Conflict(f"is no primary: it follows {why.url}", target=f"store {source}", hint=hint)
 
     def _refuse_promoted(self) -> None:
@@ -258,7 +260,7 @@ class Follower:
         self.shipper.go_on_from(standing, why)
 
     def step(self, limit: int = PART) -> Step:
-        """Ship what is new, at most about `limit` commits.
+        """Ships what is new, at most about `limit` commits.
 
         An agent whose commits are damaged, or that the target refuses, is set aside: see `aside`.
 
@@ -266,7 +268,7 @@ class Follower:
             DivergedError: the target has other commits than the source.
             Corrupt: the source cannot be read at all.
             NotFound: the source was restored from an older copy: `begin` with resync.
-            StoreUnavailable: make the call again: it goes on from what is there.
+            StoreUnavailable: make the call again: it continues from what is there.
         """
         overtaken = 0
         self.shipper.isolating = False
@@ -282,7 +284,8 @@ class Follower:
             except (DivergedError, ClosedError, NotFound):
                 raise
             except Exception:
-                # Read anew it may go; if it does not, one agent's part of it may be the reason.
+                # A fresh read may succeed; if it does not, one agent's part of it may be the
+                # reason.
                 self.shipper.forget()
                 if self.shipper.isolating:
                     raise
@@ -299,7 +302,7 @@ class Follower:
             self.shipper.aside.pop(FEED, None)
         except Corrupt as error:
             shipped += self._logs_apart(error)
-        # After the feed: what a commit sent, or took out, is then among what is read here.
+        # After the feed: messages that a commit sent, or took out, are then among those read here.
         messages, mail = self._mail()
         if not entries and not messages and not retried and not shipped and self.aside == before:
             return Step(0, 0, False, self.aside)
@@ -309,7 +312,8 @@ class Follower:
         return Step(retried + shipped, len(messages), len(entries) >= limit, self.aside)
 
     def _retry(self) -> int:
-        """Try those again that are set aside, now and then; how many commits came."""
+        """Tries again to ship set-aside agents, from time to time; returns the number of commits
+        shipped."""
         if not self.shipper.aside or time.monotonic() < self._retry_at:
             return 0
         shipped = self.shipper.retry()
@@ -317,7 +321,8 @@ class Follower:
         return shipped
 
     def _logs_apart(self, error: Corrupt) -> int:
-        """Where the feed cannot be read: each log by itself; how many commits came."""
+        """Ships each log by itself, because the feed cannot be read; returns the number of commits
+        shipped."""
         self.shipper.set_feed_aside(error)
         shipped = 0
         for info in living(self.source):
@@ -339,7 +344,7 @@ class Follower:
         return messages, cursor
 
     def _read_again(self) -> None:
-        """Somebody else ships, too, or has ended this."""
+        """Reads the standing again: another process ships, too, or has ended this."""
         standing = self.target.standing()
         now = read_why(standing)
         if now is None or not self._goes_on(now):
@@ -351,7 +356,7 @@ class Follower:
         self._go_on(standing, now)
 
     def drain(self) -> tuple[int, int]:
-        """Ship until nothing is new; how many commits and messages."""
+        """Ships until nothing is new; returns the numbers of commits and messages."""
         commits = messages = 0
         while True:
             step = self.step()
@@ -360,7 +365,7 @@ class Follower:
                 return commits, messages
 
     def catch_up(self) -> tuple[int, int]:
-        """As `drain`, beside those who write to the source: until little is new."""
+        """Ships like `drain`, beside the source's writers: until little is new."""
         commits = messages = 0
         while True:
             step = self.step()
@@ -369,13 +374,13 @@ class Follower:
                 return commits, messages
 
     def check_complete(self, done: str) -> None:
-        """Raises: IncompleteError: agents are set aside. `done` as in `incomplete`."""
+        """Raises IncompleteError if agents are set aside. `done`: as for `incomplete`."""
         if self.aside:
             raise incomplete(self.aside, done)
 
     def complete(self) -> tuple[int, int]:
-        """Once the source is closed: all of it, also what its feed holds back because somebody's
-        transaction, who is no writer of ours, has not ended; how many commits and messages."""
+        """Ships everything once the source is closed, also what its feed holds back because a
+        foreign transaction has not ended; returns the numbers of commits and messages."""
         self._retry_at = 0.0
         commits, messages = self.drain()
         for info in [*living(self.source), *living(self.target)]:
@@ -388,7 +393,7 @@ class Follower:
         return commits, messages + len(left)
 
     def lag(self) -> Lag:
-        """How far the target is behind now. Costs a look-up per living agent."""
+        """Returns the target's present lag. Costs a look-up per living agent."""
         commits, oldest = 0, 0
         for info in living(self.source):
             there = self.target.agent(info.name, info.incarnation)
@@ -414,13 +419,15 @@ def standing_words(why: Why) -> str:
 
 
 def first_time(backend: Backend, info: AgentInfo, seq: int) -> int:
-    """Of a commit, in microseconds since 1970; of what was retained away, now."""
+    """Returns the time of a commit, in microseconds since 1970; for removed history, the present
+    time."""
     rows = backend.read(info.no, seq, seq)
     return chain.tail_of(rows[0].header, f"agent {info.name!r}").at if rows else backend.now()
 
 
 def forward(target: Backend, message: Message) -> bool:
-    """Put a message in as if it had been sent here; False: it was, or nobody waits for it."""
+    """Puts a message in as if it had been sent here; returns False if it was there, or nobody waits
+    for it."""
     if message.value is MISSING:
         return False
     sent = target.send(message)

@@ -1,4 +1,4 @@
-"""What a store has given, and must not give again where another one goes on in its place (I4)."""
+"""The tokens that a store has given, which its successor must not give again (I4)."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from perdure.transfer.divergence import PAGE
 
 NUMBERS_APART = 1 << 40
 EPOCHS_APART = 1 << 20
-"""How far numbers of messages, and fencing tokens, begin above those that are known to have been
-given: the other store may have given more, of which nobody here heard."""
+"""The gap between the known numbers of messages, or fencing tokens, and the new ones: the other
+store may have given more that nobody here heard of."""
 
 
 def living(backend: Backend) -> Iterator[AgentInfo]:
-    """All agents that are not deleted."""
+    """Yields all agents that are not deleted."""
     after = ""
     while page := backend.agents(after=after, limit=PAGE):
         yield from page
@@ -24,10 +24,11 @@ def living(backend: Backend) -> Iterator[AgentInfo]:
 
 
 def raise_tokens(target: Backend, source: Backend | None) -> None:
-    """Let fencing tokens and the numbers of messages go on above those of the source (I4).
+    """Raises the target's fencing tokens and message numbers above those of the source (I4).
 
     Args:
-        source: it is closed, so what it gave is known; None: a good deal above what is known.
+        source: a closed store, so the tokens that it gave are known; None: raises far above the
+            known ones.
     """
     numbers = [last_number(target), *(run.seen for run in target.runs(RunQuery(unfinished=True)))]
     if source is not None:
@@ -43,8 +44,8 @@ def raise_tokens(target: Backend, source: Backend | None) -> None:
 
 
 def last_number(backend: Backend) -> int:
-    """No message of a store has a greater number, as far as is known. It may have been raised
-    before: a store that was promoted, or moved to, gives numbers far above those that came."""
+    """Returns the largest known number of a store's messages. It may have been raised before: a
+    store that was promoted, or moved to, gives numbers far above those that came."""
     last, cursor = 0, ""
     while True:
         part = backend.mail(cursor, limit=PAGE)
@@ -57,7 +58,7 @@ def last_number(backend: Backend) -> int:
 def epochs_of(
     target: Backend, info: AgentInfo, source: Backend | None
 ) -> list[tuple[str, int, str, int]]:
-    """What the epochs of an agent of the target are to be at least."""
+    """Returns the minimal epochs of an agent of the target."""
     there = source.agent(info.name, info.incarnation) if source is not None else None
     refs: list[Ref] = source.refs(there.no) if source and there else target.refs(info.no)
     more = 0 if there is not None else EPOCHS_APART

@@ -1,7 +1,6 @@
 """One agent's log on its way into a store: commit by commit, with the views that each brings along.
 
-Nothing is decided here that the log does not say: branches, keys, checkpoints and runs are
-rebuilt from it.
+Everything follows from the log: branches, keys, checkpoints and runs are rebuilt from it.
 """
 
 from __future__ import annotations
@@ -21,7 +20,8 @@ from perdure.storage.log.proposals import asked
 
 
 class Line:
-    """See the module. `last` is the last commit that went in, None at the log's begin."""
+    """The end of an incoming log. `last` is the last commit that went in, None at the log's
+    begin."""
 
     def __init__(
         self,
@@ -33,21 +33,21 @@ class Line:
         self.heads = heads if heads is not None else {}
         self.runs = RunRows(find_row)
         self.lacks = False
-        """Whether retention removed one of the commits that went in since this was made."""
+        """True if retention removed one of the commits that went in since this was made."""
 
     @property
     def seq(self) -> int:
         return self.last.seq if self.last is not None else 0
 
     def append(self, commit: Commit, header: bytes, payload: bytes, digest: bytes | None) -> Append:
-        """What writes the next commit.
+        """Returns the append that writes the next commit.
 
         Args:
-            commit: what header and payload say.
-            digest: what its key was used for; None: made anew from its cause's words.
+            commit: the decoded header and payload.
+            digest: the digest of its key's request; None: computed from its cause's words.
 
         Raises:
-            Corrupt: it does not follow.
+            Corrupt: it does not follow the last one.
         """
         chain.check_link(commit, self.last)
         if commit.branch not in self.heads:
@@ -80,7 +80,7 @@ class Line:
 
 
 def _check_names(commit: Commit) -> None:
-    """Whoever could not be asked for by name would be there, and could not be deleted."""
+    """Refuses invalid names: such an agent could not be opened by name, nor deleted."""
     try:
         check_name(commit.agent, "an agent")
         check_name(commit.branch, "a branch")

@@ -1,7 +1,7 @@
-"""The states of a whole log that is on its way into a store: each is made once, on every branch.
+"""The states of a whole incoming log: each is computed once, on every branch.
 
-A log whose links and digests hold may still say what does not fit. Where that is on a branch which
-nobody looks at, it would be found by `verify`, when the log is there already.
+A log whose links and digests hold may still contain deltas that do not fit. On a branch that nobody
+reads, only `verify` would find that, after the log was taken in.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ Stored = Callable[[int], tuple[Commit, bytes]]
 
 
 def states(parents: Sequence[int], stored: Stored) -> Iterator[tuple[int, Plain]]:
-    """Each seq with its state, which belongs to the caller until the next one is asked for;
-    MISSING where retention removed it. Linear in the log, but for a copy of the state at each fork.
+    """Yields each seq with its state, which belongs to the caller until the next one is asked for;
+    MISSING if retention removed it. Linear in the log, except for a copy of the state at each fork.
 
     Args:
         parents: of the commits 1, 2, …: the seq whose state each changes; 0: none.
@@ -36,7 +36,8 @@ def states(parents: Sequence[int], stored: Stored) -> Iterator[tuple[int, Plain]
     forks: list[tuple[Plain, list[int]]] = [(None, children[0])]
     while forks:
         before, behind = forks[-1]
-        # The smallest part first, and the largest with the state itself: few copies are held.
+        # The smallest part first, and the largest with the state itself, so that few copies are
+        # held.
         seq = behind.pop()
         if not behind:
             forks.pop()
@@ -49,7 +50,8 @@ def states(parents: Sequence[int], stored: Stored) -> Iterator[tuple[int, Plain]
 
 
 def _tree(parents: Sequence[int]) -> tuple[dict[int, list[int]], list[int]]:
-    """The commits that change each commit's state, and how many are behind each in all."""
+    """Returns the commits that change each commit's state, and the number of all commits behind
+    each."""
     children: dict[int, list[int]] = {0: []}
     sizes = [1] * (len(parents) + 1)
     for seq in range(len(parents), 0, -1):  # a parent is always before
@@ -70,33 +72,35 @@ def _apply(state: Plain, commit: Commit, payload: bytes) -> Plain:
         return ops.fold(state, commit.delta)
     except OpError as error:
         until = shell.perdure("export", commit.agent, until=commit.seq - 1)
-        hint = f"nothing was written; what was before it, `{until}` has where it comes from"
+        hint = (
+            f"nothing was written; `{until}`, run where it comes from, exports what was before it"
+        )
         raise Corrupt(str(error), target=target, hint=hint, seq=commit.seq) from error
 
 
 def check_gone(
     seqs: Sequence[int], trimmed: Sequence[int], word: int, commit: Callable[[int], Commit]
 ) -> None:
-    """That what a log lacks is what it says was removed (I7).
+    """Checks that everything missing from a log is what it says was removed (I7).
 
     Args:
-        seqs: of the commits without a state.
-        trimmed: of those without a payload.
+        seqs: the commits without a state.
+        trimmed: the commits without a payload.
         word: seq of the last commit of the branch `@retention`; 0: there is none.
 
     Raises:
-        Corrupt: something else is gone.
+        Corrupt: something else is missing.
     """
     trim = last_standing(word, commit, lambda first, last: map(commit, range(first, last + 1)))
     for seq in trimmed:
         if trim is None or not trim.has_removed(seq):
             raise _gone(
-                commit(seq), "its payload is gone, and the log does not say that it was removed"
+                commit(seq), "its payload is gone, but the log does not say that it was removed"
             )
     for seq in seqs:
         if trim is None or trim.keeps_state(seq):
             raise _gone(
-                commit(seq), "what its state was made of is gone, and the log says that it was kept"
+                commit(seq), "parts of its state are gone, but the log says that it was kept"
             )
 
 

@@ -1,4 +1,4 @@
-"""Moving a store's agents to another store while they run, each with a pause of its own.
+"""Moves a store's agents to another store while they run, each with a pause of its own.
 
 An agent is closed at the source before the last of it is shipped, and opened at the target after:
 at no moment can both take its commits (I4), whenever this is killed.
@@ -30,7 +30,7 @@ from perdure.transfer.preconditions import check_able, misfits
 
 
 class Moved(Struct, frozen=True):
-    """An agent that arrived. `pause_s`: how long neither store took its commits."""
+    """An agent that arrived. `pause_s`: the time in which neither store took its commits."""
 
     agent: str
     incarnation: int
@@ -41,8 +41,8 @@ class Migration(Follower):
     """Moves all agents of a source into an empty target. One thread at a time.
 
     Args:
-        take_incomplete: move also those of which the target cannot take all: each goes on there
-            from the last commit of it that came.
+        take_incomplete: also moves those that the target cannot take completely: each continues
+            there from its last commit that came.
     """
 
     def __init__(self, source: Backend, target: Backend, *, take_incomplete: bool = False) -> None:
@@ -51,10 +51,10 @@ class Migration(Follower):
         self._take_incomplete = take_incomplete
 
     def begin(self, *, resync: bool = False) -> None:
-        """Close the target to all but what comes from the source; or go on.
+        """Closes the target to everything except what comes from the source; or continues.
 
         Raises:
-            DoneBeforeError: all was moved to this target before.
+            DoneBeforeError: everything was moved to this target before.
             Conflict: the target has agents of its own; the source was moved elsewhere, or is a
                 follower.
         """
@@ -73,21 +73,22 @@ class Migration(Follower):
                     hint=f"its agents go on at {self.target.url}",
                 )
         super().begin()
-        # Above all that the source gave, and will have given before this is over.
+        # Above everything that the source gave, and will have given before this is over.
         self.target.ship(Shipment(number_min=last_number(self.source) + NUMBERS_APART))
         for info in living(self.target):
             if self.target.standing(info.no) is not None:
                 self._arrived.add(info.name)
 
     def _all_there(self) -> bool:
-        """Whether the target is the store that they went to, and no new one in its place."""
+        """True if the target is the store that they went to, not a new one in its place."""
         return all(
             self.target.agent(info.name, info.incarnation) is not None
             for info in living(self.source)
         )
 
     def _deliver(self, entries: Any, messages: list[Message], why: Why) -> int:
-        """What came for an agent that has arrived is put in as if it had been sent there."""
+        """Ships; messages for an agent that has arrived are put in as if they had been sent
+        there."""
         for message in messages:
             if message.agent in self._arrived:
                 forward(self.target, message)
@@ -95,8 +96,9 @@ class Migration(Follower):
         return self.shipper.ship(entries, rest, why)
 
     def move(self, info: AgentInfo) -> Moved | None:
-        """Move one agent: a pause of a few transactions, whatever its size, once `step` has
-        brought what it had. None: the target cannot take all of it, and it stays at the source."""
+        """Moves one agent: a pause of a few transactions, whatever its size, once `step` has
+        brought what it had. Returns None if the target cannot take all of it; it stays at the
+        source then."""
         began = time.monotonic()
         self.source.stand(Why("moved", self.target.url).standing(), info.no)
         rest = self.shipper.rest_of(info.name, info.incarnation)
@@ -124,13 +126,14 @@ class Migration(Follower):
         on_moved: Callable[[Moved], None] = lambda moved: None,
         on_step: Callable[[int], None] = lambda commits: None,
     ) -> list[Moved]:
-        """All of it: copies while the agents run, moves one after the other, then closes the
+        """Does everything: copies while the agents run, moves one after the other, then closes the
         source for good and opens the target. May be killed at any moment, and called again.
 
         Raises:
-            IncompleteError: nothing has moved, as the target cannot take all of these agents; or,
-                where that was found on the way, the others have, and these are open at the source.
-            As `begin` and `step`.
+            IncompleteError: nothing has moved, because the target cannot take these agents
+                completely; or, if that was found on the way, the others have moved, and these are
+                open at the source.
+            as `begin` and `step`.
         """
         if self.target.standing() is None and not self._take_incomplete:
             check_able(self.target)
@@ -160,7 +163,7 @@ class Migration(Follower):
                     move(found)
             self._catch_up(on_step)
         if not self._take_incomplete:
-            self.check_complete("the others have moved, and these are open at the source")
+            self.check_complete("the others have moved; these are open at the source")
         self.finish()
         return moved
 
@@ -168,7 +171,8 @@ class Migration(Follower):
         return info.name not in self._arrived and (info.name, info.no) not in tried
 
     def _between(self) -> list[AgentInfo]:
-        """Agents that neither store takes commits of, since this was ended: they come first."""
+        """Returns the agents that neither store takes commits of, since this was interrupted: they
+        come first."""
         return [
             info
             for info in living(self.source)
@@ -176,8 +180,8 @@ class Migration(Follower):
         ]
 
     def _bring(self, info: AgentInfo, on_step: Callable[[int], None]) -> None:
-        """What one agent has committed by now, so that little is left for its pause. A look at the
-        feed would do, too, and costs as much as there are agents: for each of them."""
+        """Ships one agent's present commits, so that little is left for its pause. A look at the
+        feed would also do, but costs as much as there are agents: for each of them."""
         self.shipper.isolating = True
         shipped = PART
         while shipped >= PART:
@@ -193,8 +197,8 @@ class Migration(Follower):
                 return
 
     def finish(self) -> None:
-        """Close the source, ship what is left (deleted agents, and runs that were asked for on
-        agents that are still to be), and open the target."""
+        """Closes the source, ships the rest (deleted agents, and requested runs of agents that do
+        not exist yet), and opens the target."""
         self.source.stand(Why("moved", self.target.url).standing())
         self.complete()
         if not self._take_incomplete:

@@ -1,6 +1,7 @@
-"""Reading the portable file that `perdure export` writes: a log as JSON Lines, complete or refused.
+"""Reading of the portable file that `perdure export` writes: a log as JSON Lines, complete or
+refused.
 
-What each line holds, `perdure.cli.portable` says, which writes them.
+`perdure.cli.portable`, which writes the lines, documents their content.
 """
 
 from __future__ import annotations
@@ -15,11 +16,11 @@ from perdure.errors import Corrupt, UnsupportedFormat
 from perdure.transfer.whole_log import LogEntry
 
 PORTABLE_VERSION = 1
-HINT = "the file is not whole: export again, or copy it again"
+HINT = "the file is incomplete: export again, or copy it again"
 
 
 class Portable(Struct, frozen=True):
-    """What a file holds, once its end, count and digest are found right."""
+    """The content of a file whose end, count and digest are right."""
 
     agent: str
     root: str
@@ -27,10 +28,10 @@ class Portable(Struct, frozen=True):
 
 
 def read_file(stream: BinaryIO, name: str) -> Portable:
-    """Read a file that `perdure export` wrote. Its chain is checked by `Store.import_log`.
+    """Reads a file that `perdure export` wrote. Its chain is checked by `Store.import_log`.
 
     Raises:
-        Corrupt: it is none, is cut off, or was changed.
+        Corrupt: it is not such a file, is cut off, or was changed.
         UnsupportedFormat: a newer version wrote it.
     """
     target = f"file {name}"
@@ -38,7 +39,7 @@ def read_file(stream: BinaryIO, name: str) -> Portable:
     lines = iter(stream)
     head = _parse(next(lines, b""), target, 1, digest)
     if "perdure_export" not in head:
-        raise Corrupt("is no export of an agent's history", target=target, hint=_hint(head))
+        raise Corrupt("is not an export of an agent's history", target=target, hint=_hint(head))
     if head["perdure_export"] != PORTABLE_VERSION:
         raise UnsupportedFormat(
             f"export version {head['perdure_export']!r:.20}",
@@ -52,7 +53,7 @@ def read_file(stream: BinaryIO, name: str) -> Portable:
         if "perdure_end" in line:
             _check_footer(line, len(entries), sum_before, target)
             if next(lines, b"").strip():
-                raise Corrupt("goes on behind its footer", target=target, hint=HINT)
+                raise Corrupt("continues after its footer", target=target, hint=HINT)
             return Portable(str(head.get("agent")), str(line.get("root")), entries)
         entries.append(_entry(line, target, number))
     raise Corrupt(
@@ -62,7 +63,7 @@ def read_file(stream: BinaryIO, name: str) -> Portable:
 
 def _hint(head: dict[str, Any]) -> str:
     if "perdure_state" in head:
-        return "it holds one state, without the history that an agent is made of"
+        return "it holds one state, not the history that makes up an agent"
     return "import reads what `perdure export AGENT` writes"
 
 
@@ -75,7 +76,7 @@ def _parse(data: bytes, target: str, number: int, digest: Any) -> dict[str, Any]
     except (ValueError, RecursionError) as error:
         raise Corrupt(f"line {number} is not JSON", target=target, hint=HINT) from error
     if type(line) is not dict:
-        raise Corrupt(f"line {number} is no JSON object", target=target, hint=HINT)
+        raise Corrupt(f"line {number} is not a JSON object", target=target, hint=HINT)
     return line
 
 
@@ -88,15 +89,15 @@ def _entry(line: dict[str, Any], target: str, number: int) -> LogEntry:
             *(None if one is None else base64.b64decode(one, validate=True) for one in beside),
         )
     except (KeyError, ValueError, TypeError) as error:
-        raise Corrupt(f"line {number} is no commit", target=target, hint=HINT) from error
+        raise Corrupt(f"line {number} is not a commit", target=target, hint=HINT) from error
 
 
 def _check_footer(footer: dict[str, Any], found: int, digest: str, target: str) -> None:
     if footer.get("commits") != found:
         raise Corrupt(
-            f"has {found} commits, its footer says {footer.get('commits')!r:.20}",
+            f"has {found} commits, but its footer says {footer.get('commits')!r:.20}",
             target=target,
             hint=HINT,
         )
     if footer.get("sha256") != digest:
-        raise Corrupt("was changed: its SHA-256 is another one", target=target, hint=HINT)
+        raise Corrupt("was changed: its SHA-256 differs", target=target, hint=HINT)

@@ -1,10 +1,10 @@
-"""Whether a store can take what is to be moved there, and all of it is there to be moved: asked
-before anything is moved.
+"""Checks before a move that the target can take everything, and that everything is there to be
+moved.
 
-What one backend takes, all take, within `core.bounds`. Two things may still not fit: names that are
-longer, of stores that were filled before there were bounds; and a backend of somebody else's may
-lack a part of what a move needs. Both were found in the middle of a move, when half of the agents
-were elsewhere.
+What one backend takes, all take, within `core.bounds`. Two things may still not fit: longer names,
+in stores that were filled before there were bounds; and a third-party backend may lack a capability
+that a move needs. Both were once found in the middle of a move, when half of the agents were
+elsewhere.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from perdure.storage.standing import Aside
 from perdure.transfer.arriving_messages import all_mail
 
 NEEDED = (RUN_ROWS, INBOX, LEASES, SHIPPING, REMOVAL)
-"""What a move needs of its target, beside a log."""
+"""The capabilities that a move needs of its target, beside a log."""
 
 SHOWN_MAX = 60
 
@@ -42,7 +42,7 @@ Kind = Literal["agent", "branch", "checkpoint", "run", "function or signal", "me
 
 
 def check_able(target: Backend) -> None:
-    """Raises: Conflict: the backend lacks what its side of a move needs."""
+    """Raises Conflict if the backend lacks what its side of a move needs."""
     lacks = [needed.name for needed in NEEDED if needed not in target.capabilities]
     if lacks:
         raise Conflict(
@@ -53,8 +53,8 @@ def check_able(target: Backend) -> None:
 
 
 def misfits(source: Backend, agents: Iterable[AgentInfo]) -> list[Aside]:
-    """Those of the agents of which no store can take all, and why. Costs what they have of names,
-    runs and messages, whatever the length of their logs."""
+    """Returns the agents that no store can take completely, with the reasons. Costs as much as they
+    have names, runs and messages, whatever the length of their logs."""
     mail: dict[str, list[Message]] = {}
     for message in all_mail(source):
         mail.setdefault(message.agent, []).append(message)
@@ -81,11 +81,11 @@ def _problems(source: Backend, info: AgentInfo, mail: Iterable[Message]) -> Iter
 
 
 def lost_end(source: Backend, info: AgentInfo, named: int) -> Iterator[str]:
-    """What is wrong with a log that ends before the commit that its branches and checkpoints name:
-    a copy of what is left of it would look whole.
+    """Yields the problem of a log that ends before the commit that its branches and checkpoints
+    name: a copy of the rest would look complete.
 
     Args:
-        named: the latest of these, as it was before the call.
+        named: the latest of these commits, as read before the call.
     """
     if not named or source.read(info.no, named, named):
         return
@@ -94,11 +94,11 @@ def lost_end(source: Backend, info: AgentInfo, named: int) -> Iterator[str]:
         return
     last = source.read(info.no, 0, named, newest_first=True, limit=1)
     end = last[0].seq if last else 0
-    yield f"its log ends at commit {end}, and a branch or checkpoint is at {named}"
+    yield f"its log ends at commit {end}, but a branch or checkpoint is at {named}"
 
 
 def problems(kind: Kind, name: str) -> Iterator[str]:
-    """What is wrong with a name, in words; nothing: every backend takes it."""
+    """Yields what is wrong with a name, in words; nothing if every backend takes it."""
     size = len(name.encode("utf-8", "surrogatepass"))
     match kind:
         case "run":
@@ -110,4 +110,4 @@ def problems(kind: Kind, name: str) -> Iterator[str]:
             fits, bound = len(name) <= NAME_MAX, f"{NAME_MAX} characters"
     if not fits:
         cut = name if len(name) <= SHOWN_MAX else f"{name[:SHOWN_MAX]}…"
-        yield f"the {kind} {cut!r} does not fit: a store takes {bound}, and it has {len(name)}"
+        yield f"the {kind} {cut!r} does not fit: a store takes {bound}, but it has {len(name)}"

@@ -1,4 +1,4 @@
-"""The end of following: a follower is made a store of its own, in the place of the other."""
+"""The end of following: a follower becomes a store of its own, in the place of the other."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from perdure.transfer.given_tokens import raise_tokens
 
 
 class Promoted(Struct, frozen=True):
-    """How a follower became a store of its own.
+    """The result of a promotion.
 
     Attributes:
-        lossless: its source was closed first, and all of it shipped. Else what the source
-            acknowledged after `latest` is not here.
-        commits, messages: what was shipped at the end.
+        lossless: True if its source was closed first, and everything shipped. Otherwise what the
+            source acknowledged after `latest` is not here.
+        commits, messages: the numbers shipped at the end.
         latest: time of the latest commit that came from the source, in microseconds since 1970.
-        incomplete: agents of which it lacks what could not be taken.
+        incomplete: agents of which it lacks parts that could not be taken.
     """
 
     source: str
@@ -34,21 +34,22 @@ class Promoted(Struct, frozen=True):
 
 
 def promote(target: Backend, source: Backend | None, *, take_incomplete: bool = False) -> Promoted:
-    """Make a follower a store of its own, whose fencing tokens are above all that the source gave.
+    """Makes a follower a store of its own, whose fencing tokens are above all that the source gave.
 
     Args:
-        source: it is closed first: its writers are told where it went. Then the rest is shipped,
-            so nothing acknowledged is lost. None: it is lost; what did not come yet is, too.
-        take_incomplete: go on although some agents are set aside: each goes on from the last commit
-            of it that is here.
+        source: closed first, so that its writers are told where it went; then the rest is shipped,
+            so nothing acknowledged is lost. None: the source is lost, and so is what was not
+            shipped yet.
+        take_incomplete: goes on although some agents are set aside: each continues from its last
+            commit that is here.
 
     Raises:
         DoneBeforeError: it was promoted before.
         Conflict: it follows nobody; or another store than `source`.
-        IncompleteError: agents are set aside. The source is as open as it was, unless what was
-            shipped last is the reason.
-        DivergedError: the source has other commits than it.
-        StoreUnavailable: it may be done half; make the call again.
+        IncompleteError: agents are set aside. The source is as open as it was, unless the last
+            shipment is the reason.
+        DivergedError: the source has other commits than the follower.
+        StoreUnavailable: it may be half done; make the call again.
     """
     why = read_why(target.standing())
     if why is None or why.kind != "follows":
@@ -72,7 +73,7 @@ def promote(target: Backend, source: Backend | None, *, take_incomplete: bool = 
         follower.begin()
         if not take_incomplete:
             commits, messages = follower.catch_up()
-            follower.check_complete("the source is open still, and nothing was promoted")
+            follower.check_complete("the source is still open, and nothing was promoted")
         _close_for_good(source, target.url)
         more = follower.complete()
         commits, messages, why = commits + more[0], messages + more[1], follower.why
@@ -96,6 +97,8 @@ def _close_for_good(source: Backend, to: str) -> None:
         )
         if before.kind == "moved":  # there is a primary: another one beside it would be two
             follow = shell.perdure("replicate", before.url, to, resync=True)
-            hint = f"it goes on as {before.url}: follow that one, `{follow}`, then promote this one"
+            hint = (
+                f"it continues as {before.url}: follow that one, `{follow}`, then promote this one"
+            )
         raise Conflict(standing_words(before), target=f"store {source.url}", hint=hint)
     source.stand(Why("moved", to).standing())

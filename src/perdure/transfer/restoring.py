@@ -1,8 +1,8 @@
-"""Filling a store with what another had at a moment, also where retention came to that later.
+"""Fills a store with what another had at a moment, also if retention reached that moment later.
 
-What retention removed since the moment is missing in the restored logs, too, earlier words of
-retention among it: so each of these logs gets a word of its own, with what the source's last one
-says of the commits that it has. Nobody reads the log before that is there.
+What retention removed since the moment is missing in the restored logs, too, and so are earlier
+words of retention: so each of these logs gets a word of its own, with what the source's last one
+says of the restored commits. Nobody reads the log before that is there.
 """
 
 from __future__ import annotations
@@ -36,22 +36,22 @@ WHO = "restore"
 def restore(
     follower: Follower, *, take_incomplete: bool = False
 ) -> tuple[int, int, tuple[Aside, ...]]:
-    """Fill an empty target with the logs of a source as they were at a moment, and open it.
+    """Fills an empty target with the logs of a source as they were at a moment, and opens it.
 
     Args:
         follower: of kind "restoring", with its `until`.
-        take_incomplete: leave agents out of whose state of that moment retention removed
-            something, and take those that are damaged as far as they go.
+        take_incomplete: leaves out agents whose state of that moment retention removed in part, and
+            takes damaged ones as far as they go.
 
     Returns:
-        How many commits and unread messages the target has then; and the agents that are left out,
+        The numbers of commits and unread messages of the target; and the agents that are left out,
         or incomplete.
 
     Raises:
-        Conflict: of the states of that moment, retention removed some.
+        Conflict: retention removed some of the states of that moment.
         IncompleteError: agents are damaged at the source; or the target cannot take all of them,
             and nothing was written.
-        As `Follower.begin` and `Follower.step`.
+        as `Follower.begin` and `Follower.step`.
     """
     source, target, until = follower.source, follower.target, follower.why.until
     left_out: list[Aside] = []
@@ -91,7 +91,7 @@ def restore(
 
 
 def _logs(source: Backend) -> Iterator[AgentInfo]:
-    """All that there are, deleted ones too: at the moment they may have lived."""
+    """Yields all agents, deleted ones too: at the moment they may have lived."""
     there: set[tuple[str, int]] = set()
     cursor = ""
     try:
@@ -119,7 +119,7 @@ def _say_what_is_gone(source: Backend, target: Backend, info: AgentInfo, until: 
 
 
 def _word(target: Backend, reader: LogReader, said: Trim, tail: chain.Tail) -> Append:
-    """The commit that says of a restored log what its source says."""
+    """Returns the commit that tells a restored log what its source's log says is removed."""
     first, previous = reader.commit(1), reader.last_word()
     word = Trim(
         0,
@@ -157,10 +157,11 @@ def _word(target: Backend, reader: LogReader, said: Trim, tail: chain.Tail) -> A
 
 
 def _trimmed_since(source: Backend, info: AgentInfo, until: int) -> Trim | None:
-    """What retention removed of a log since a moment; None: nothing, or there was no log yet.
+    """Returns what retention removed from a log since a moment; None if nothing, or there was no
+    log yet.
 
     Raises:
-        Conflict: something of it is needed at that moment.
+        Conflict: something removed is needed at that moment.
     """
     if info.purged:
         return None
@@ -183,8 +184,8 @@ def _trimmed_since(source: Backend, info: AgentInfo, until: int) -> Trim | None:
 
 
 def _first_later(source: Backend, logs: Iterable[AgentInfo], until: int) -> int | None:
-    """The lowest number of an agent that is known to have begun after a moment; None: of none that
-    is known. Those that are numbered behind it began later, too."""
+    """Returns the lowest number of an agent that is known to have begun after a moment; None if
+    none is. Agents with higher numbers began later, too."""
     numbers: list[int] = []
     for info in logs:
         with suppress(PerdureError):  # who is damaged, the follower finds out
@@ -194,7 +195,7 @@ def _first_later(source: Backend, logs: Iterable[AgentInfo], until: int) -> int 
 
 
 def _refuse_purged(source: Backend, info: AgentInfo, until: int, later: int | None) -> None:
-    """Of a log that was purged its deletion is left, and that there was something before.
+    """Refuses to restore a purged log, of which only its deletion, with its hash, is left.
 
     Raises:
         Conflict: it was deleted after that moment, and may have been there then.
@@ -214,7 +215,7 @@ def _removed(source: Backend, info: AgentInfo, until: int, what: str) -> Conflic
 
 
 def _needed(reader: LogReader, last: int) -> Iterator[tuple[int, str]]:
-    """Commits whose states were named after one commit, and what named them."""
+    """Yields the commits whose states had names after a commit, with the names."""
     names: dict[str, tuple[int, str]] = {}
     for commit in reader.commits(1, last):
         names[commit.branch] = commit.seq, f"the head of branch {commit.branch!r}"
@@ -229,7 +230,7 @@ def _needed(reader: LogReader, last: int) -> Iterator[tuple[int, str]]:
 
 
 def _turns(reader: LogReader, last: int) -> Iterator[tuple[int, str]]:
-    """Where the current turns of the runs began that were unfinished after a commit."""
+    """Yields the begins of the current turns of the runs that were unfinished after a commit."""
     rows = RunRows()
     for commit in reader.commits(1, last):
         rows.after(commit)

@@ -1,8 +1,8 @@
-"""What runs told each other, told again in a store that was filled from logs.
+"""Messages between runs, repeated in a store that was filled from logs.
 
 A message is in no log until it is taken out. One that was there at the moment to which a store is
-restored, or at which a log was exported, and was taken out later, or stayed behind, is not in the
-new store. What people and programs sent they can send again; a run cannot. But what it told follows
+restored, or at which a log was exported, and was taken out later, or stayed behind, is missing in
+the new store. People and programs can send theirs again; a run cannot. But a run's messages follow
 from the logs.
 """
 
@@ -36,12 +36,12 @@ from perdure.transfer.arriving_messages import PAGE
 from perdure.transfer.given_tokens import last_number, living
 
 _NO_ORDER = "t", "run"
-"""What the record of a run's begin has beside its order."""
+"""The fields of the record of a run's begin that are not part of its order."""
 
 
 class Started(Struct, frozen=True):
-    """A run that another one, `by`, asked for. `lives`: also when that one is cancelled. `args`:
-    one digest of its arguments."""
+    """A run that another one, `by`, requested. `lives`: True if it goes on when that one is
+    cancelled. `args`: one digest of its arguments."""
 
     by: str
     agent: str
@@ -50,15 +50,15 @@ class Started(Struct, frozen=True):
 
 
 class Ties:
-    """What a log says of its runs and of those that they know, fed with its commits in order. Some
-    of it may be in a history that a run left.
+    """The runs of a log and the runs that they know, computed from its commits, which are fed in
+    order. Parts of it may be in a history that a run left.
 
     Attributes:
-        started: by their ids; not those that were taken over from a history which was left.
-        cancelled: runs that were, once at least.
-        origins: of its own runs.
-        said: what persons said that calls gave, which may be ids of runs.
-        having: its runs that have the same ones.
+        started: started runs by their ids; not those taken over from a history that was left.
+        cancelled: runs that were cancelled at least once.
+        origins: the origins of its own runs.
+        said: results of calls as people settled them, which may be ids of runs.
+        having: its runs that share runs.
     """
 
     def __init__(self) -> None:
@@ -98,13 +98,13 @@ class Ties:
 
     @property
     def awaited(self) -> Iterator[tuple[str, str]]:
-        """A run that waits, and one that it waits for."""
+        """Yields pairs of a run that waits, and a run that it waits for."""
         for (run, _), children in self._by_place.items():
             yield from ((run, child) for child in children)
 
     def knows(self, run: str, child: RunInfo) -> bool:
-        """Whether a run may hear of the end of one for which it waits: it, or the one that it was
-        forked from, started that, or a person named it."""
+        """True if a run may be told of the end of one that it waits for: it, or its origin of a
+        fork, started that, or a person named it."""
         start = self.started.get(child.id)
         if start is not None and child.parent == start.by:
             return True
@@ -112,7 +112,7 @@ class Ties:
 
 
 def ties_of(backend: Backend, run: str) -> Ties:
-    """What the log says that a run is of; nothing: it is not there."""
+    """Returns the ties in the log of a run; none if the log is not there."""
     ties = Ties()
     info = backend.agent(agent_of(run), incarnation_of(run))
     if info is not None and not info.purged:
@@ -122,8 +122,8 @@ def ties_of(backend: Backend, run: str) -> Ties:
 
 
 def retell(source: Backend, target: Backend, until: int) -> None:
-    """For a store that was restored as another was at a moment, before it opens, and once the
-    numbers that its own messages get are known. May be done again."""
+    """Sends the missing messages in a restored store, before it opens, and once the numbers of its
+    own messages are known. May be repeated."""
     last = last_number(target)
     told = _untold(source, target, until)
     while part := [*islice(told, PAGE)]:
@@ -154,8 +154,8 @@ def _untold(source: Backend, target: Backend, until: int) -> Iterator[Message]:
 def _order_untold(
     source: Backend, target: Backend, run: str, start: Started, until: int
 ) -> Iterator[Message]:
-    """What asks for a run that another had asked for by then, and that began later: that its
-    source says of its begin."""
+    """Yields the message that requests a run that another one had requested by then, and that began
+    later: its content is in the begin on the source."""
     if _row(target, {}, run) is not None or target.inbox(run, kind="start", limit=1):
         return
     agent, by, number = start.agent, start.by, incarnation_of(run)
@@ -173,11 +173,11 @@ def _order_untold(
 
 
 def _is_to_end(backend: Backend, rows: Mapping[str, RunInfo], ties: Ties, run: str) -> bool:
-    """Whether one that another started is to end with it; see `to_children`.
+    """Returns True if a run that another one started is to end with it; see `to_children`.
 
     Args:
-        rows: of runs of logs that the backend is about to have.
-        ties: of the other's log.
+        rows: the rows of runs of logs that the backend is about to have.
+        ties: the ties of the other's log.
     """
     start = ties.started.get(run)
     if start is None or start.lives:
@@ -191,11 +191,11 @@ def _is_to_end(backend: Backend, rows: Mapping[str, RunInfo], ties: Ties, run: s
 def _cancel_untold(
     backend: Backend, rows: Mapping[str, RunInfo], ties: Ties, run: str, by: str
 ) -> Iterator[Message]:
-    """What asks a run to end along with the one that started it; not one that did, and was gone on
-    with since.
+    """Yields the message that asks a run to end with the one that started it; not if it was asked
+    before, and resumed since.
 
     Args:
-        rows, ties: of a log that the backend is about to have.
+        rows, ties: those of a log that the backend is about to have.
     """
     row = _row(backend, rows, run)
     if row is None or row.parent != by or row.status in FINISHED:
@@ -214,11 +214,11 @@ def _cancel_untold(
 def untold_by(
     backend: Backend, rows: Mapping[str, RunInfo], ties: Ties, orders: Mapping[str, Plain]
 ) -> Iterator[Message]:
-    """What its runs and those that are there already are to hear of each other.
+    """Yields the messages between its runs and those that are there already.
 
     Args:
-        rows: of its runs.
-        orders: what came along with it, by the runs that they ask for.
+        rows: the rows of its runs.
+        orders: the orders that came along with it, by the runs that they request.
     """
     yield from ends_for(backend, rows, ties)
     yield from ends_of(backend, rows, ties)
@@ -240,7 +240,8 @@ def untold_by(
 
 
 def _may_begin(backend: Backend, run: str, start: Started) -> bool:
-    """Whether nobody asks for it yet, and its agent is such that it is that run which begins."""
+    """Returns True if nobody requests it yet, and its agent's next incarnation is that of the
+    run."""
     if backend.inbox(run, kind="start", limit=1):
         return False
     info = backend.agent(start.agent)
@@ -249,15 +250,15 @@ def _may_begin(backend: Backend, run: str, start: Started) -> bool:
 
 
 def begun_by(backend: Backend, rows: Mapping[str, RunInfo]) -> list[int]:
-    """The numbers of messages that ask for runs of a log which is taken in: they have begun."""
+    """Returns the numbers of messages that request runs of an incoming log: they have begun."""
     return [one.no for run in rows for one in backend.inbox(run, kind="start")]
 
 
 def ends_for(backend: Backend, rows: Mapping[str, RunInfo], ties: Ties) -> Iterator[Message]:
-    """What tells runs that wait of ends that they have not heard of.
+    """Yields the messages that tell waiting runs of ends that they have not heard of.
 
     Args:
-        rows: of the runs of a log that the backend is about to have; others are there.
+        rows: the rows of the runs of a log that the backend is about to have; others are there.
     """
     for run, child in dict.fromkeys(ties.awaited):
         ended = _row(backend, rows, child)
@@ -266,7 +267,7 @@ def ends_for(backend: Backend, rows: Mapping[str, RunInfo], ties: Ties) -> Itera
 
 
 def ends_of(backend: Backend, rows: Mapping[str, RunInfo], ties: Ties) -> Iterator[Message]:
-    """What tells runs that are there already of the ends of these, whose log is taken in."""
+    """Yields the messages that tell existing runs of the ends of those of an incoming log."""
     for row in rows.values():
         if not row.parent or row.status not in FINISHED:
             continue

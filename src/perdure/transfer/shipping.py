@@ -1,6 +1,6 @@
-"""From one store's feed into another store: each commit checked, linked, and written as it is.
+"""From one store's feed into another store: each commit is checked, linked, and written as it is.
 
-Where it goes on is always what the target has: so whoever ships may be killed at any moment.
+It always continues from what the target has: so it may be killed at any moment.
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ SHIPMENT_BYTES = 16_000_000
 
 
 class Shipper:
-    """See the module. Not safe between threads.
+    """Ships commits from one store to another. Not safe between threads.
 
-    An agent whose commits cannot be taken, for whatever reason that is its own, is set aside: what
-    others have goes on coming. It is tried again by `retry`, from where its log ends here.
+    An agent whose commits cannot be taken, for a reason of its own, is set aside: those of others
+    still come. `retry` tries it again, from where its log ends here.
 
     Args:
         until: commits and messages later than this, in microseconds since 1970, are left out;
@@ -54,9 +54,9 @@ class Shipper:
     Attributes:
         latest: time of the latest commit that was shipped, in microseconds since 1970.
         aside: the agents that are set aside, by name.
-        isolating: a shipment that is refused is taken apart, to find the agent that is the cause.
-            Without it the error is raised: often it goes if the whole is read anew.
-        left_out: names of agents that are not to come.
+        isolating: True takes a refused shipment apart, to find the agent that is the cause.
+            Otherwise the error is raised: often a fresh read succeeds.
+        left_out: names of agents that are not shipped.
     """
 
     def __init__(self, source: Backend, target: Backend, until: int = 0) -> None:
@@ -73,7 +73,7 @@ class Shipper:
         self.left_out: set[str] = set()
 
     def go_on_from(self, standing: Standing | None, why: Why | None) -> None:
-        """How the target stands: it must do so still at the next shipment."""
+        """Sets the standing of the target, which must be unchanged at the next shipment."""
         self._standing, self._said = standing, why
         self.aside = {one.agent: one for one in (why.aside if why is not None else ())}
         self._untidy = set(why.untidy if why is not None else ())
@@ -87,15 +87,16 @@ class Shipper:
         epochs: Sequence[tuple[str, int, str, int]] = (),
         of: AgentInfo | None = None,
     ) -> int:
-        """Ship what the target does not have yet, in a few transactions; how many commits.
+        """Ships what the target does not have yet, in a few transactions; returns the number of
+        commits.
 
         Args:
-            why: what the target is, said along with the last of them.
-            of: whose all the entries are: it is set aside, too, if they cannot be read.
+            why: the target's standing, written along with the last of them.
+            of: the agent of all entries: it is set aside, too, if they cannot be read.
 
         Raises:
             DivergedError: the target has another commit at the place of one of these.
-            OvertakenError: somebody else ships into it.
+            OvertakenError: another process ships into it.
         """
         try:
             shipped, load = 0, Load()
@@ -136,7 +137,8 @@ class Shipper:
     def _set_aside(
         self, agent: str, error: Exception, *, mail: bool = False, have: int = 0
     ) -> None:
-        """`have`: what is about to be there; 0: nothing more than is."""
+        """Sets an agent aside. `have`: the seq that is about to be there; 0: nothing more than
+        is."""
         for key in [key for key in self._lines if key[0] == agent]:
             del self._lines[key]
         before = self.aside.get(agent)
@@ -149,12 +151,12 @@ class Shipper:
         _log.warning("agent %r is set aside in %s: %s", agent, self.target.url, problem)
 
     def set_feed_aside(self, error: Exception) -> None:
-        """The source's feed cannot be read: its agents' logs are, one by one."""
+        """Notes that the source's feed cannot be read: its agents' logs are read one by one."""
         self._set_aside(FEED, error)
 
     def retry(self) -> int:
-        """Ship what was set aside, as far as it can be; how many commits. Who cannot be taken still
-        is set aside again."""
+        """Ships set-aside agents as far as possible; returns the number of commits. An agent that
+        still cannot be taken is set aside again."""
         shipped = 0
         for name, before in sorted(self.aside.items()):
             if name == FEED:
@@ -184,11 +186,11 @@ class Shipper:
             self.isolating = isolating
 
     def forget(self) -> None:
-        """What is known of the target: somebody else may have shipped into it."""
+        """Forgets what is known of the target: another process may have shipped into it."""
         self._lines.clear()
 
     def rest_of(self, agent: str, incarnation: int) -> Iterator[Fed]:
-        """What the target lacks of one log, read from the source."""
+        """Yields what the target lacks of one log, read from the source."""
         info = self.source.agent(agent, incarnation)
         if info is None:
             return
@@ -224,8 +226,8 @@ class Shipper:
             self._add_word(line, fed, load)
 
     def _add_word(self, line: Line, fed: Fed, load: Load) -> None:
-        """What retention removed comes along with the word that says so: a follower that lost its
-        source before that came would have a log with holes."""
+        """Adds the word of retention to the removed commits: a follower that lost its source before
+        the word came would have a log with holes."""
         while (word := self.source.ref(fed.no, RETENTION)) is not None and word.seq > line.seq:
             rows = self.source.read(fed.no, line.seq + 1, word.seq, limit=CHUNK_MAX)
             if not rows or rows[0].seq != line.seq + 1:
@@ -238,7 +240,7 @@ class Shipper:
         return info is not None and info.purged
 
     def _bury(self, fed: Fed, load: Load) -> None:
-        """What is left of a log that was purged before the target had all of it."""
+        """Takes what is left of a log that was purged before the target had all of it."""
         row = fed.commit
         commit = chain.read_commit(fed.agent, row.seq, row.header, row.payload)
         if commit.cause.kind != "delete":
@@ -262,7 +264,8 @@ class Shipper:
         return chain.tail_of(fed.commit.header, f"agent {fed.agent!r}, commit {fed.commit.seq}").at
 
     def _finish(self, agent: str, incarnation: int, load: Load) -> None:
-        """A name's next incarnation begins only where the one before has ended."""
+        """Finishes the name's previous incarnation: the next one begins only after that has
+        ended."""
         for fed in self.rest_of(agent, incarnation):
             self._load(fed, load)
 
@@ -291,7 +294,7 @@ class Shipper:
         load.size += commit.size
 
     def _check_same(self, fed: Fed, load: Load) -> None:
-        """Of a commit that comes once more."""
+        """Checks a commit that comes again against the one that is there."""
         pending = next(
             (
                 a.header
@@ -311,10 +314,11 @@ class Shipper:
         self.latest = max(self.latest, self._time_of(fed))
 
     def _refuse(self, fed: Fed) -> None:
-        """Say where the logs part; where they do not, the source's own chain is broken.
+        """Raises the error that says where the logs part; if they do not, the source's own chain is
+        broken.
 
         Raises:
-            DivergedError, Corrupt: one of the two.
+            DivergedError, Corrupt: one of the two cases.
         """
         info = self.source.agent(fed.agent, fed.incarnation)
         found = info and first_difference(self.source, info, self.target)
@@ -327,7 +331,7 @@ class Shipper:
         )
 
     def _line(self, agent: str, incarnation: int) -> Line:
-        """Where the target's log of an agent goes on."""
+        """Returns the end of the target's log of an agent."""
         line = self._lines.pop((agent, incarnation), None)
         if line is None:
             line = self._read_line(agent, incarnation)
@@ -380,7 +384,7 @@ class Shipper:
         except Exception as error:
             if not self.isolating or getattr(error, "outcome", "not_done") != "not_done":
                 raise
-            # If it takes nothing at all, nobody's commits are the reason.
+            # If the target takes nothing at all, no agent's commits are the reason.
             self.target.ship(Shipment(after=self._standing))
         shipped = 0
         for agent in sorted(load.agents() | {message.agent for message in messages}):
@@ -447,8 +451,8 @@ class Shipper:
         return len(load.appends) + len(load.graves)
 
     def _now_said(self, why: Why | None, untidy: set[str]) -> Why | None:
-        """What the target is from this shipment on. Without cursors that are further, those of the
-        one before."""
+        """Returns the target's standing from this shipment on. Without newer cursors, it keeps the
+        previous ones."""
         if why is None and self._said is None:
             return None
         base = why or self._said
@@ -458,7 +462,7 @@ class Shipper:
         return replace(base, at=at, aside=aside, untidy=tuple(sorted(untidy)))
 
     def _snapshot(self, no: int, item: Append) -> StoredSnapshot | None:
-        """A snapshot is a cache: one that is not all there does not come along."""
+        """Returns a snapshot; None if it is not complete: it is only a cache."""
         try:
             found = self.source.snapshot(no, item.seq)
         except Corrupt as error:
@@ -468,20 +472,20 @@ class Shipper:
         return found if whole else None
 
     def tidy(self) -> None:
-        """What a follower that was ended before left to be removed."""
+        """Removes what an interrupted follower left to be removed."""
         self._purge()
         self._tidy(self._untidy)
 
     def _purge(self) -> None:
-        """What was deleted to be purged at the source is no longer wanted here either."""
+        """Purges what was deleted to be purged at the source."""
         try:
             sweep(self.target)
         except PerdureError as error:  # it stays to be purged
             _log.warning("cannot purge in %s: %s", self.target.url, error)
 
     def _tidy(self, agents: Iterable[str]) -> None:
-        """What retention removed at the source goes here, too. In a store that is restored, the
-        word of retention that counts is yet to come."""
+        """Removes what retention removed at the source. In a store that is restored, the word of
+        retention that counts is yet to come."""
         for agent in sorted(agents) if not self._until else ():
             try:
                 latest = self.target.agent(agent)
@@ -491,4 +495,4 @@ class Shipper:
                         carry_out(self.target, LogReader(self.target, info))
                 self._untidy.discard(agent)
             except PerdureError as error:  # it stays, until it is tried again
-                _log.warning("cannot remove what is to go in %s: %s", self.target.url, error)
+                _log.warning("cannot carry out retention in %s: %s", self.target.url, error)

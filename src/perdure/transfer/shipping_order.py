@@ -1,4 +1,4 @@
-"""What is about to be shipped to another store, and in which order it is taken there."""
+"""The commits of a shipment to another store, and the order in which it takes them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from perdure.storage.appending import Append
 
 
 class Load(Struct):
-    """Commits that are about to be shipped, with what one must know to finish that."""
+    """Commits that are about to be shipped, with the data to finish that."""
 
     appends: list[Append] = field(default_factory=list)
     snapshots: dict[tuple[str, int], tuple[int, Append]] = field(default_factory=dict)
@@ -22,12 +22,13 @@ class Load(Struct):
     size: int = 0
 
     def agents(self) -> set[str]:
-        """Whose commits are in it."""
+        """Returns the agents whose commits are in it."""
         return {item.agent for item in [*self.appends, *self.graves]}
 
     def in_order(self) -> list[Load]:
-        """Its parts, each for a transaction. An incarnation is taken only behind the one before it,
-        and graves come first in a shipment: so what is older than a grave goes before that."""
+        """Returns its parts, each for a transaction. An incarnation is taken only after the one
+        before it, and graves come first in a shipment: so what is older than a grave goes before
+        that."""
         graves: dict[str, set[int]] = {}
         for grave in self.graves:
             graves.setdefault(grave.agent, set()).add(grave.incarnation)
@@ -46,7 +47,7 @@ class Load(Struct):
         return [part for _, part in sorted(parts.items())]
 
     def of(self, agent: str) -> Iterator[Load]:
-        """One agent's part of it, commit by commit: as far as they get in, they do."""
+        """Yields one agent's part of it, commit by commit, so that as many as possible get in."""
         graves = [grave for grave in self.graves if grave.agent == agent]
         for commit, item in self.commits:
             if item.agent == agent:
@@ -59,7 +60,7 @@ class Load(Struct):
             yield Load(graves=[grave])
 
     def _move(self, commit: Commit, item: Append, part: Load) -> None:
-        """Put one commit into a part of this."""
+        """Moves one commit into a part of this."""
         key = item.agent, item.incarnation
         part.appends.append(item)
         part.commits.append((commit, item))

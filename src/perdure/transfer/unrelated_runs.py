@@ -1,8 +1,8 @@
-"""Runs of a log that is taken in, and runs of others under the ids that each knows: refused, where
-one would be taken for the other's.
+"""Runs of an incoming log, and other runs with the same ids: refused, if one would be taken for the
+other.
 
-A run that waits for a child whose id a stranger has is taken in, and waits: `why` says so. But
-where that stranger was started by a run of the same id, in another store, no row tells them apart.
+A run that waits for a child whose id a stranger has is taken in, and waits: `why` says so. But if
+that stranger was started by a run of the same id, in another store, no row tells them apart.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ FindId = Callable[[int], bytes | None]
 def refuse_strangers(
     backend: Backend, rows: Mapping[str, RunInfo], ties: Ties, find_id: FindId
 ) -> None:
-    """Whether a log can be taken in.
+    """Refuses a log that cannot be taken in because of such runs.
 
     Args:
-        rows, ties: of it.
-        find_id: gives the id of its commit with this seq; None: there is none.
+        rows, ties: those of the log.
+        find_id: returns the id of its commit with this seq; None if there is none.
 
     Raises:
-        Conflict: naming two runs that would be taken for each other's.
+        Conflict: two runs would be taken for each other; it names them.
     """
     for run in rows:
         _refuse_orders(backend, run, ties.origins[run])
@@ -47,14 +47,15 @@ def refuse_strangers(
 
 
 def _refuse_orders(backend: Backend, run: str, origin: Origin) -> None:
-    """What was asked for here has begun in that log only if the same one asked for it."""
+    """Refuses a run that was requested here, unless the same caller's request began it in that
+    log."""
     for message in backend.inbox(run, kind="start"):
         order: Any = message.value
         asked = Origin.of(order)
         same = asked.parent == origin.parent and origin.is_of(backend)
         if asked.args != origin.args or not (same or not asked.parent):
             by = f"run {visible(asked.parent)}" if asked.parent else "somebody else"
-            raise _refused(run, f"has begun in it, and was asked for here by {by}")
+            raise _refused(run, f"has begun in it, but was requested here by {by}")
 
 
 def _refuse_child(backend: Backend, run: str, start: Started, find_id: FindId) -> None:

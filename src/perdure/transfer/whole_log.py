@@ -1,7 +1,7 @@
-"""A whole log out of one store and into another, as the exact bytes that its chain was made of.
+"""A whole log out of one store and into another, as the exact bytes of its chain.
 
-So every commit id, and the root that somebody keeps elsewhere, holds at the destination too. What
-stands beside the log (branches, checkpoints, keys, runs) is rebuilt from it on the way in.
+So every commit id, and a root that is kept elsewhere, stays valid at the destination. The views
+beside the log (branches, checkpoints, keys, runs) are rebuilt from it on the way in.
 """
 
 from __future__ import annotations
@@ -49,14 +49,14 @@ TRIES_MAX = 20
 
 
 class LogEntry(Struct, frozen=True):
-    """One commit as it is stored.
+    """One commit in its stored form.
 
     Attributes:
         header, payload: the exact bytes; the chain's hashes are made of them.
-        asked: what its idempotency key was used for, as a digest; None without a key. It is kept
-            beside the log, not in the chain.
-        orders: of runs that it asked for, and that had not begun when this was read: what they were
-            asked, by their ids. That is in no log before they begin; None: there are none.
+        asked: the digest of its idempotency key's request; None without a key. It is kept beside
+            the log, not in the chain.
+        orders: the orders of runs that it requested, and that had not begun when this was read, by
+            their ids. They are in no log before the runs begin; None: there are none.
     """
 
     header: bytes
@@ -66,7 +66,7 @@ class LogEntry(Struct, frozen=True):
 
     @property
     def commit(self) -> Commit:
-        """Decoded, and checked against itself.
+        """The decoded commit, checked against itself.
 
         Raises:
             Corrupt: header and payload do not belong together, or are malformed.
@@ -81,13 +81,13 @@ HINT = "the file was damaged on its way: export again"
 
 
 def export_log(backend: Backend, reader: LogReader, until: int | None = None) -> Iterator[LogEntry]:
-    """The log as it is now, oldest first, each link checked; later commits are not in it.
+    """Yields the log as it is now, oldest first, each link checked; later commits are not in it.
 
     Args:
-        until: the last commit that is wanted; None: all that there are.
+        until: the last commit to yield; None: all.
 
     Raises:
-        NotFound: retention removed something of it since.
+        NotFound: retention has removed a part of it since.
     """
     last = reader.last_seq()
     reader.absent(last + 1)  # that no branch speaks of one behind it
@@ -137,7 +137,8 @@ def _orders_of(backend: Backend, commit: Commit) -> bytes | None:
 
 
 def _read_orders(entry: LogEntry, commit: Commit) -> dict[str, Plain]:
-    """Raises Corrupt: they are no orders, or none that this commit gave."""
+    """Returns the orders beside a commit. Raises Corrupt if they are not orders, or not this
+    commit's."""
     if entry.orders is None:
         return {}
     given = {one.child.run: one for one in commit.typed if one.child is not None}
@@ -148,14 +149,14 @@ def _read_orders(entry: LogEntry, commit: Commit) -> dict[str, Plain]:
     except (AttributeError, LookupError, TypeError, ValueError, codec.UndecodableError):
         pass
     raise Corrupt(
-        "the orders beside it are none of its own",
+        "the orders beside it are not its own",
         target=f"agent {commit.agent!r}, commit {commit.seq}",
         hint=HINT,
     )
 
 
 def _fits(order: Any, record: Record) -> bool:
-    """Whether an order is the one that this record of a start gave: with the same arguments."""
+    """True if an order is the one that this record of a start gave: with the same arguments."""
     if type(order) is not dict or order.get("parent") != record.run:
         return False
     if not all(type(order.get(name, kind())) is kind for name, kind in _ORDER.items()):
@@ -171,7 +172,8 @@ def _fits(order: Any, record: Record) -> bool:
 
 
 def _refuse_trimmed_since(reader: LogReader, last: int) -> None:
-    """What retention removed is said behind that commit: without that word it would be damage."""
+    """Refuses an export whose log lacks the word of retention for what is missing: it would look
+    damaged."""
     said = reader.trim()
     if said is None or said.at <= last:
         return
@@ -180,9 +182,9 @@ def _refuse_trimmed_since(reader: LogReader, last: int) -> None:
     unsaid = not all(word is not None and word.has_removed(seq) for seq in gone)
     if unsaid or (word is not None and not all(map(said.keeps_state, word.bases))):
         raise NotFound(
-            f"retention removed since what was before commit {said.before}",
+            f"retention has since removed what was before commit {said.before}",
             target=reader.target(last),
-            hint=f"commit {said.at} says so: what is until there, or all of it, can be exported",
+            hint=f"commit {said.at} says so: export up to there, or everything",
         )
 
 
@@ -194,17 +196,18 @@ def import_log(
     progress: Progress | None = None,
     total: int = 0,
 ) -> Verified:
-    """Write a log that was exported, in one transaction: all of it, or nothing.
+    """Writes an exported log, in one transaction: all of it, or nothing.
 
     Every link, digest and state, on every branch, is checked before anything is written. The log is
     held in memory.
 
     Args:
-        root: the id that the last commit must have; only it shows that none is missing at the end.
+        root: the id that the last commit must have; only it shows that no commit is missing at the
+            end.
 
     Raises:
-        Corrupt: the entries are no whole log, naming the first that does not follow.
-        Conflict: the store has an agent of that name; or a run that is not to be taken for another.
+        Corrupt: the entries are not a whole log; it names the first that does not follow.
+        Conflict: the store has an agent of that name; or a run that would be taken for another.
     """
     plan = _Plan()
     for entry in iterable(entries, "entries"):
@@ -217,17 +220,18 @@ def import_log(
         raise Corrupt("there is no commit in it", target="the export", hint=HINT)
     if root is not None and id_text(last.id) != root:
         raise Corrupt(
-            f"its last commit is {id_text(last.id)}, and should be {root}",
+            f"its last commit is {id_text(last.id)}, but should be {root}",
             target=f"agent {last.agent!r}",
             hint=HINT,
         )
     _refuse_existing(context.backend, last)
     plan.check_states()
     refuse_strangers(context.backend, plan.rows, plan.ties, plan.find_id)
-    # What a run that waits had looked at has a number there; new messages must have later ones.
+    # A waiting run remembers the number of the last message that it looked at; new messages must
+    # have later ones.
     context.backend.ship(Shipment(number_min=plan.seen))
     _say_what_was_taken(context.backend, plan)
-    # Nor are messages from run to run in any log.
+    # Messages between runs are in no log, either.
     rows, backend = plan.rows, context.backend
     end = plan.appends[-1]
     untold = [*untold_by(backend, rows, plan.ties, plan.orders)]
@@ -238,8 +242,8 @@ def import_log(
 
 
 def _say_what_was_taken(backend: Backend, plan: _Plan) -> None:
-    """I5: the same signal, sent again to a run that has taken it, is not taken twice. Said before
-    the runs are there: nobody can send them one in between."""
+    """Notes the signals that runs have taken (I5): a signal sent again is not taken twice. Noted
+    before the runs are there, so that nobody can send one in between."""
     standing = backend.standing()
     if standing is not None and standing.closed:
         return  # it will refuse the log, and what it has follows another store
@@ -250,7 +254,7 @@ def _say_what_was_taken(backend: Backend, plan: _Plan) -> None:
 
 def _take_in(backend: Backend, messages: Sequence[Message]) -> None:
     for left in reversed(range(TRIES_MAX)):
-        # Far above those that others are being given at this moment.
+        # Far above the numbers that others are getting at this moment.
         first = last_number(backend) + NUMBERS_AHEAD
         numbered = [replace(one, no=no) for no, one in enumerate(messages, first)]
         try:
@@ -262,8 +266,8 @@ def _take_in(backend: Backend, messages: Sequence[Message]) -> None:
 
 
 def _tell_of_others(context: Context, plan: _Plan) -> None:
-    """Of two logs that were taken in at the same time, each was not there yet for the other: the
-    later one sees both."""
+    """Exchanges messages with other logs that were taken in at the same time, each of which was not
+    there yet for the other: the later one sees both."""
     backend = context.backend
     rows = {run: row for run in plan.rows for row in backend.runs(RunQuery(run_id=run))}
     for message in untold_by(backend, rows, plan.ties, plan.orders):
@@ -281,11 +285,11 @@ def _tell_of_others(context: Context, plan: _Plan) -> None:
 
 def _check_entry(entry: LogEntry) -> None:
     if not is_a(entry, LogEntry):
-        raise TypeError(f"entries are what export_log gave, not {shown(entry)}")
+        raise TypeError(f"entries must come from export_log, not {shown(entry)}")
     more = [part for part in (entry.asked, entry.orders) if part is not None]
     for part in (entry.header, entry.payload, *more):
         if type(part) is not bytes:
-            raise TypeError(f"an entry of a log is made of bytes, not {shown(part)}")
+            raise TypeError(f"an entry of a log must be made of bytes, not {shown(part)}")
 
 
 def _refuse_existing(backend: Backend, last: Commit) -> None:
@@ -344,20 +348,20 @@ class _Plan:
 
     @property
     def seen(self) -> int:
-        """The highest number of a message that a run looked at in vain."""
+        """The highest number of a message that a waiting run had looked at."""
         return max((run.seen for run in self.rows.values()), default=0)
 
     def find_id(self, seq: int) -> bytes | None:
-        """The id of its commit with this seq; None: there is none."""
+        """Returns the id of its commit with this seq; None if there is none."""
         return chain.commit_id(self.appends[seq - 1].header) if 0 < seq <= self.seq else None
 
     def check_states(self) -> None:
-        """Fold every branch: what cannot be read is not taken in. The state at main's head is
-        stored, or the first reader would replay the whole log.
+        """Folds every branch: a log that cannot be read is not taken in. The state at main's head
+        is stored as a snapshot, or the first reader would replay the whole log.
 
         Raises:
-            Corrupt: a commit does not fit what it builds on; or something is gone that the log does
-                not say was removed.
+            Corrupt: a commit does not fit what it builds on; or something is missing that the log
+                does not say was removed.
         """
         head = 0 if self.appends[-1].riders.delete_agent else self._line.heads.get(MAIN, 0)
         without = []
@@ -379,7 +383,7 @@ class _Plan:
 
 
 class _Whole(Proposal, eq=False):
-    """A log that is linked already: it takes its place as it is, in one transaction."""
+    """A log that is linked already: it keeps its place, and gets in in one transaction."""
 
     whole: Append | None = None
     last: chain.Tail = chain.START

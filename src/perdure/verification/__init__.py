@@ -1,1 +1,1 @@
-"""Whether a log and the views beside it agree, and mending the views."""
+"""Checks that a log and the views beside it agree, and repair of the views."""

@@ -1,4 +1,5 @@
-"""What does not hold of a log, one by one, and which states cannot be had because of it."""
+"""The findings of a check of a log, one by one, and the states that cannot be had because of
+them."""
 
 from __future__ import annotations
 
@@ -14,7 +15,8 @@ TOLD_MAX = 20
 
 
 class Findings:
-    """See the module. `lost`: seqs of commits whose state the log does not give."""
+    """Collects what is wrong with a log. `lost`: seqs of commits whose state the log does not
+    give."""
 
     def __init__(self, reader: LogReader) -> None:
         self._reader = reader
@@ -23,21 +25,25 @@ class Findings:
         self._told: dict[str, bool] = {}
 
     def note(self, error: Corrupt, *, beside: bool = False) -> None:
-        """Args: beside: it is about what stands beside the log; see `Corrupt.beside`."""
+        """Notes a finding.
+
+        Args:
+            beside: True if it is about what stands beside the log; see `Corrupt.beside`.
+        """
         self._first = self._first or error
         told = f"{error.target}: {error.problem}" if error.target else error.problem
         self._told[told] = self._told.get(told, False) or beside
 
     @contextmanager
     def noting(self, *, beside: bool = False) -> Iterator[None]:
-        """What the block finds is noted, and the next thing looked at."""
+        """Notes a Corrupt that the block raises, so that the check goes on."""
         try:
             yield
         except Corrupt as error:
             self.note(error, beside=beside)
 
     def conclude(self) -> None:
-        """Raises Corrupt: there is something; it says all, and the way back."""
+        """Raises Corrupt if there are findings; it lists all of them, and the way back."""
         first = self._first
         if first is None:
             return
@@ -47,7 +53,7 @@ class Findings:
         if len(damages) > 1:
             more = [f"\n      {one}" for one in damages[1:TOLD_MAX]]
             left = f"\n      … and {len(damages) - TOLD_MAX} more" * (len(damages) > TOLD_MAX)
-            hints.insert(0, "this does not hold either:" + "".join(more) + left)
+            hints.insert(0, "these do not hold either:" + "".join(more) + left)
         if self.lost:
             hints.insert(0, f"the states of commits {ranges(self.lost)} cannot be read")
         error = Corrupt(
@@ -63,7 +69,7 @@ class Findings:
 
 
 def ranges(seqs: set[int]) -> str:
-    """Numbers as people write them: 3–9, 12."""
+    """Returns numbers as people write them: 3–9, 12."""
     found: list[list[int]] = []
     for seq in sorted(seqs):
         if found and seq == found[-1][1] + 1:

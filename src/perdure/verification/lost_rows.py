@@ -1,8 +1,8 @@
-"""Rows of agents and of their names that a disk lost, as the agents' own logs say them.
+"""Rows of agents and of their names that a disk lost, rebuilt from the agents' own logs.
 
-Lost is what stands beside a log, and the log has it all: a page that is as it was before a row was
-written has a right checksum. A log says so only where all of it is there and holds together: each
-commit by itself, and by the hash of it that the next one has.
+Rows beside a log can be lost without a trace, because a page from before a row was written has a
+valid checksum; the log has them all. A log counts only if it is complete and consistent: each
+commit by itself, and by its hash in the next one.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ are in no log, and no fencing token may be given twice."""
 
 
 def unlisted(backend: Backend, no: int) -> AgentInfo | None:
-    """The agent that has the log of a number under which none is listed. None: the log does not
-    say so, or another one is listed in its place."""
+    """Returns the agent whose log has a number under which none is listed. None if the log does not
+    name it, or another one is listed in its place."""
     rows = backend.read(no, 1, SEQ_END, limit=1)
     try:
         fields = chain.read_header(rows[0].header, "") if rows else []
@@ -43,11 +43,12 @@ def unlisted(backend: Backend, no: int) -> AgentInfo | None:
 
 
 def lost_names(backend: Backend, info: AgentInfo) -> tuple[list[Ref], list[str]]:
-    """Names of an agent that are not there, or stand at an earlier commit than the log says: it was
-    written in one with them. Where they say more than the log, it is the log that lost something.
+    """Returns names of an agent that are missing, or stand at an earlier commit than the log says:
+    each was written in one transaction with its commit. Where they say more than the log, it is the
+    log that lost something.
 
     Returns:
-        The rows as they are to be, and what is told of each.
+        The rows as they should be, and a message for each.
     """
     found, told = list[Ref](), list[str]()
     names = None if info.purged else _names(LogReader(backend, info))
@@ -66,7 +67,7 @@ def lost_names(backend: Backend, info: AgentInfo) -> tuple[list[Ref], list[str]]
         elif (ref.seq, ref.deleted) == (seq, deleted):
             continue
         else:
-            where = f"stood at commit {ref.seq}" + " and was none that is deleted" * deleted
+            where = f"stood at commit {ref.seq}" + " and was not marked as deleted" * deleted
             epoch = max(epoch, ref.epoch)
         epoch += EPOCHS if kind == "branch" else 0
         found.append(
@@ -80,7 +81,7 @@ def lost_names(backend: Backend, info: AgentInfo) -> tuple[list[Ref], list[str]]
 
 
 def _names(reader: LogReader) -> Names | None:
-    """What a log says of names; None: not all of it is there, or it does not hold together."""
+    """Returns the names according to a log; None if it is incomplete or inconsistent."""
     names, before = Names(), None
     try:
         for commit in _log(reader):

@@ -1,8 +1,8 @@
-"""What `repair` asks of each agent before its pages get their checksums back.
+"""The checks that `repair` makes of each agent before its pages get their checksums back.
 
-A log proves its commits, and what stands beside it: names, keys, runs. What it says otherwise than
-the tables do is refused, never hidden: an agent would be at another commit than it was, or make a
-call twice. What a damaged commit said is lost, and named.
+A log proves its commits, and what stands beside it: names, keys, runs. Where it and the tables
+differ, the repair is refused: otherwise an agent would be at another commit than it was, or make a
+call twice. The content of a damaged commit is lost, and reported.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ BESIDE = frozenset({"refs", "keys", "runs"})
 
 WAY_OUT = (
     "restore it from a copy; or, where there is none, `perdure repair --take-incomplete`: it keeps "
-    "the file as it is beside it, and makes all usable that is whole. Until then no command can "
-    "read what is on the damaged pages; after it, the ways back below work"
+    "the file as it is beside it, and makes everything usable that is whole. Until then no command "
+    "can read what is on the damaged pages; after it, the ways back below work"
 )
 
 TAKE = (
-    "nothing was changed. Restore the store from a copy; or, where another SQLite had it open "
+    "nothing was changed. Restore the store from a copy; or, if another SQLite had it open "
     "after a crash, or there is no copy: `perdure repair --take-incomplete` keeps the file as it "
     "is beside it, and takes them as they are. Look at each before it is used"
 )
@@ -44,7 +44,8 @@ LEFT = f"the checksums stay as they are; {chain.HINT}"
 
 
 class Doubtful(Protocol):
-    """What is on pages that fail their checksums; see `perdure.storage.sqlite.proofs.Doubtful`."""
+    """The content of pages that fail their checksums; see
+    `perdure.storage.sqlite.proofs.Doubtful`."""
 
     @property
     def tables(self) -> frozenset[str]: ...
@@ -56,10 +57,10 @@ class Doubtful(Protocol):
 
 
 class Proof:
-    """All agents of a store, one by one; see the module.
+    """The proofs of all agents of a store, one by one.
 
     Attributes:
-        agents: what was proved of each, and what was not.
+        agents: the proved and unproved parts of each.
     """
 
     def __init__(self, *, take_incomplete: bool) -> None:
@@ -73,7 +74,7 @@ class Proof:
         self._told: dict[int, list[str]] = {}
 
     def doubt(self, backend: Backend, doubtful: Doubtful) -> None:
-        """Take note of what is on pages that fail their checksums."""
+        """Notes the content of pages that fail their checksums."""
         self._doubtful, self._keyed = doubtful.tables, doubtful.keyed
         if doubtful.commits != ():
             self._may_hold = doubtful.may_hold
@@ -83,7 +84,8 @@ class Proof:
                 self._mail.setdefault(one.agent, []).append(f"{told}: nothing proves what it says")
 
     def unlisted(self, backend: Backend, no: int) -> AgentInfo | None:
-        """The agent that has a log under a number that is not listed; None: it does not say so."""
+        """Returns the agent that has a log under a number that is not listed; None if the log does
+        not say."""
         info = unlisted(backend, no)
         if info is not None:
             told = f"agent {info.name!r}: it was not listed, and is again, as its log says"
@@ -91,13 +93,17 @@ class Proof:
         return info
 
     def lost_names(self, backend: Backend, info: AgentInfo) -> list[Ref]:
-        """Names of an agent that its log has otherwise, as they are to be put back."""
+        """Returns the names of an agent that differ in its log, as they are to be restored."""
         refs, told = lost_names(backend, info)
         self._told.setdefault(info.no, []).extend(told)
         return refs
 
     def prove(self, backend: Backend, info: AgentInfo) -> None:
-        """Raises: Corrupt, UnsupportedFormat: the file is to stay as it is."""
+        """Proves one agent.
+
+        Raises:
+            Corrupt, UnsupportedFormat: the file is to stay as it is.
+        """
         reader, damaged = LogReader(backend, info), list[int]()
         try:
             found = verify_log(backend, reader, damaged=damaged)
@@ -118,9 +124,7 @@ class Proof:
         if "agents" in self._doubtful:
             _check_listed(reader, info)
         if found.head and self._may_hold(_last_header(backend, info)):
-            told = (
-                f"{reader.target(found.commits)}: it is the last one, so no commit behind it proves"
-            )
+            told = f"{reader.target(found.commits)}: it is the last one, so no later commit proves"
             told += " who made it, when and why; its payload is proved"
             found = replace(found, damages=(*found.damages, told))
         if found.head and info.no in self._keyed:
@@ -134,10 +138,10 @@ class Proof:
         self._broken.append((reader, damaged))
 
     def conclude(self, backend: Backend) -> None:
-        """Once all are proved: damaged snapshots go.
+        """Removes damaged snapshots, once all agents are proved.
 
         Raises:
-            Corrupt: nothing proves some of it, and it is not to be taken.
+            Corrupt: some of it is unproved, and it is not to be taken.
         """
         for name, damages in self._mail.items():  # of agents that have not begun
             self.agents.append(Verified(name, 0, 0, b"", damages=tuple(damages)))
@@ -149,7 +153,8 @@ class Proof:
     def _judged(
         self, backend: Backend, info: AgentInfo, error: UnsupportedFormat
     ) -> Corrupt | UnsupportedFormat:
-        """What looks like a newer version's may be damage, on a page that fails its checksum."""
+        """Returns the error; what looks like a newer version's data may be damage, on a page that
+        fails its checksum."""
         rows = backend.read(info.no, error.seq, error.seq) if error.seq else []
         if not rows or not self._may_hold(rows[0].header):
             return error
@@ -168,20 +173,20 @@ class Proof:
         if self._doubtful & BESIDE:
             damages = (
                 *damages,
-                f"{reader.target()}: its branches, checkpoints, keys and runs may be others: their "
+                f"{reader.target()}: its branches, checkpoints, keys and runs may be wrong: their "
                 "pages fail their checksums, and a damaged log does not prove them",
             )
         return Verified(info.name, info.seq, 0, b"", damages=damages, before=error.before)
 
 
 def _refuse_unproved(damages: list[str]) -> None:
-    """What has a right checksum is believed: it would be the last that is heard of these."""
+    """Refuses a repair of unproved data: once a page has a valid checksum, it is believed."""
     if not damages:
         return
     lines = [f"\n? {told}" for told in damages[:TOLD_MAX]]
     left = f"\n… and {len(damages) - TOLD_MAX} more" * (len(damages) > TOLD_MAX)
     error = Corrupt(
-        "each log is whole; but of what is on pages that fail their checksums, nothing proves this:"
+        "each log is whole; but nothing proves this content of pages that fail their checksums:"
         + "".join(lines)
         + left,
         hint=TAKE,
@@ -220,10 +225,10 @@ def _last_header(backend: Backend, info: AgentInfo) -> bytes:
 
 
 def _check_listed(reader: LogReader, info: AgentInfo) -> None:
-    """Where the list of agents may be damaged: whether this one is that of its log.
+    """Checks, where the list of agents may be damaged, that an agent's row agrees with its log.
 
     Raises:
-        Corrupt: it is not, or nobody knows.
+        Corrupt: it does not, or that cannot be told.
     """
     last = next(reader.commits(newest_first=True, damaged_too=True), None)
     if last is None or last.damaged:
@@ -241,7 +246,7 @@ def _check_listed(reader: LogReader, info: AgentInfo) -> None:
 
 
 def _with_way_out(error: Corrupt) -> Corrupt:
-    """The error with what makes its ways back work."""
+    """Returns the error with the step that makes its ways back work."""
     made = Corrupt(
         error.problem,
         target=error.target,

@@ -1,4 +1,4 @@
-"""Removing damaged snapshots: each is a cache of what the log says, and reading goes on without."""
+"""Removal of damaged snapshots: each is a cache of the log, and reading works without."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ def healing_log(
     anchor: str | None = None,
     progress: Progress | None = None,
 ) -> Verified:
-    """As `verify_log`; damaged snapshots whose states the log gives are removed, once all else is
-    proved.
+    """Verifies a log like `verify_log`; damaged snapshots whose states the log gives are removed,
+    once everything else is proved.
 
     Raises:
-        StoreUnavailable: nothing may be written here; or all of them may be gone, or none.
+        StoreUnavailable: nothing may be written here; or it is unknown whether they are removed.
     """
     damaged: list[int] = []
     proved = verify_log(backend, reader, anchor=anchor, progress=progress, damaged=damaged)
@@ -33,7 +33,7 @@ def healing_log(
 
 
 def drop_snapshots(backend: Backend, reader: LogReader, seqs: Sequence[int]) -> None:
-    """Remove the snapshots at some commits, and the leaves that only they have. Atomic."""
+    """Removes the snapshots at some commits, and the leaves that only they have. Atomic."""
     if not seqs:
         return
     while not backend.trim(reader.no, reader.last_word(), {}, seqs):

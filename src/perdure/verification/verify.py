@@ -38,7 +38,7 @@ HEADS_MAX = 16
 
 AHEAD_MAX = 512
 AHEAD_BYTES_MAX = 4 << 20
-"""How far the walk looks ahead, for commits that step back to one that it is about to pass."""
+"""The size of the walk's look-ahead, for commits that step back to one that it is about to pass."""
 
 KEPT_MAX = 64
 """States held at once for such commits; what is more is folded anew."""
@@ -48,36 +48,37 @@ Progress = Callable[[int, int], None]
 
 
 def verify_log(
-    backend: Backend, reader: LogReader, *, anchor: str | None = None,
-    progress: Progress | None = None, damaged: list[int] | None = None,
-) -> Verified:  # fmt: skip
-    """Read the whole log: links, digests, ops, snapshots, names, idempotency keys and runs.
+    backend: Backend,
+    reader: LogReader,
+    *,
+    anchor: str | None = None,
+    progress: Progress | None = None,
+    damaged: list[int] | None = None,
+) -> Verified:
+    """Reads the whole log: links, digests, ops, snapshots, names, idempotency keys and runs.
 
     Args:
-        damaged: takes the seqs of snapshots that are damaged, where the log gives their states:
-            they are no reason to raise then.
+        damaged: receives the seqs of damaged snapshots whose states the log gives, which then
+            do not raise.
         anchor: the root that an earlier `verify` returned and that was kept elsewhere. Only it
             shows that an owner of the file cut off the log's end and rebuilt it.
 
     Raises:
-        Corrupt: the first thing that does not hold, by agent and commit; its `damages` are all that
-            do not, and its hint says which states cannot be read because of them.
-        ValueError: the anchor is no root: that is a typing error, not a log that was cut off.
+        Corrupt: the first finding, by agent and commit; its `damages` are all of them, and its hint
+            says which states cannot be read because of them.
+        ValueError: the anchor is not a root: that is a typing error, not a log that was cut off.
     """
     _check_arguments(reader, anchor, progress)
     info = backend.agent(reader.name, reader.incarnation)
     if info is not None and info.purged:
         return verify_grave(backend, reader, anchor)
-    # Others may commit meanwhile: the names and the log are compared as of one moment. Each commit
-    # moves a branch to itself, so the furthest head says how long the log was when they were read.
+    # Others may commit meanwhile. Each commit moves a branch to itself, so the furthest head is
+    # the length of the log at the moment of the names.
     behind = reader.last_seq()
     refs, runs = _projections(backend, reader)
     total = max((ref.seq for ref in refs if ref.kind == "branch"), default=0)
     if total < behind:
-        raise Corrupt(
-            f"its log goes to commit {behind}, its branches only to {total}",
-            target=reader.target(), hint=chain.HINT,
-        )  # fmt: skip
+        raise _wrong(reader, f"its log goes to commit {behind}, but its branches only to {total}")
     findings = Findings(reader)
     snapshotted: set[int] = set()
     walk = _Walk(backend, reader, findings, damaged)
@@ -112,10 +113,9 @@ def verify_log(
             _compare_runs(reader, walk, runs)
     findings.conclude()
     assert before is not None
-    return Verified(
-        reader.name, before.seq, len(snapshotted) - len(damaged or ()), before.id,
-        trimmed=walk.trimmed, healed=len(damaged or ()),
-    )  # fmt: skip
+    healed = len(damaged or ())
+    good = len(snapshotted) - healed
+    return Verified(reader.name, before.seq, good, before.id, trimmed=walk.trimmed, healed=healed)
 
 
 def _check_arguments(reader: LogReader, anchor: str | None, progress: Progress | None) -> None:
@@ -124,20 +124,23 @@ def _check_arguments(reader: LogReader, anchor: str | None, progress: Progress |
     given: object = anchor
     if given is not None and not (isinstance(given, str) and ROOT.fullmatch(given)):
         raise ValueError(
-            f"{reader.target()}: the anchor {shown(anchor)} is no root; verify returned it as "
+            f"{reader.target()}: the anchor {shown(anchor)} is not a root; verify returns it as "
             "sha256: and 64 hexadecimal digits"
         )
+
+
+def _wrong(reader: LogReader, problem: str, seq: int | None = None) -> Corrupt:
+    return Corrupt(problem, target=reader.target(seq), hint=chain.HINT)
 
 
 def _check_place(
     reader: LogReader, commit: Commit, before: Commit | None, findings: Findings
 ) -> None:
-    """A commit by itself, and that it follows the one before it."""
+    """Checks a commit by itself, and that it follows the one before it."""
     if commit.damaged:
-        findings.note(
-            Corrupt(commit.damaged, target=reader.target(commit.seq), hint=chain.HINT,
-                    seq=commit.seq)
-        )  # fmt: skip
+        damage = _wrong(reader, commit.damaged, commit.seq)
+        damage.seq = commit.seq
+        findings.note(damage)
     if before is not None and commit.seq != before.seq + 1:
         reader.refuse_purged(before.seq + 1)
     try:
@@ -146,27 +149,23 @@ def _check_place(
         error.seq = before.seq if before is not None else commit.seq
         findings.note(error)
     if commit.incarnation != reader.incarnation:
-        findings.note(
-            Corrupt(
-                "belongs to another incarnation", target=reader.target(commit.seq), hint=chain.HINT
-            )
-        )
+        findings.note(_wrong(reader, "belongs to another incarnation", commit.seq))
 
 
 def _check_end(reader: LogReader, last: Commit | None, total: int) -> None:
     if last is None:
-        raise Corrupt("its log is empty", target=reader.target(), hint=chain.HINT)
+        raise _wrong(reader, "its log is empty")
     if last.seq != total:
-        raise Corrupt(
+        raise _wrong(
+            reader,
             f"its log ends at commit {last.seq}, a branch is at {total}",
-            target=reader.target(), hint=chain.HINT,
-        )  # fmt: skip
+        )
 
 
 def looking_ahead(commits: Iterable[Commit]) -> Iterator[tuple[Commit, int]]:
-    """Each commit, and how many soon after it step back to it: they build on it, though it is not
-    the last one of their branch any more, or another's. What cannot be read is raised once all
-    before it were given."""
+    """Yields each commit, and the number of commits soon after it that step back to it: they build
+    on it, though it is no longer the last one of their branch, or is another's. An unreadable
+    commit raises once all before it were yielded."""
     source = iter(commits)
     ahead: deque[Commit] = deque()
     builders: Counter[int] = Counter()
@@ -201,9 +200,9 @@ class _Walk:
     """Folds every branch forward at once, and rebuilds the names from the log.
 
     Attributes:
-        blind: whether a commit was damaged: what it said of names and runs is not known.
-        builders: how many commits soon after the next one step back to it.
-        doubted: whether a snapshot so far is not what the log gives, or could not be compared.
+        blind: True if a commit was damaged: what it said of names and runs is unknown.
+        builders: the number of commits soon after the next one that step back to it.
+        doubted: True if a snapshot so far differs from the log, or could not be compared.
     """
 
     def __init__(
@@ -243,8 +242,8 @@ class _Walk:
             self._note_snapshot(commit, state)
         if state is not MISSING:
             if self.builders:
-                # Folded anew for each of them, a log that goes back again and again would take a
-                # time that grows with its square.
+                # Folded again for each of them, a log that goes back again and again would take
+                # quadratic time.
                 self._kept[commit.seq] = self.builders, copy(state)
                 while len(self._kept) > KEPT_MAX:
                     del self._kept[next(iter(self._kept))]
@@ -260,8 +259,8 @@ class _Walk:
                 self._heads.pop(record.name, None)
 
     def _state_or_lost(self, commit: Commit) -> Plain:
-        """MISSING, too, where the log does not give it, which is noted once: for the commit that is
-        the reason, not for those that build on it."""
+        """Returns the state; MISSING, too, if the log does not give it. That is noted once: for the
+        commit that is the reason, not for those that build on it."""
         lost = self._findings.lost
         if commit.damaged and not commit.foldable:
             lost.add(commit.seq)
@@ -279,7 +278,7 @@ class _Walk:
         return MISSING
 
     def _from_snapshot(self, commit: Commit) -> Plain:
-        """The state behind what is lost: nothing proves it, and it is good to go on with."""
+        """Returns the state after what is lost: nothing proves it, but it lets the check go on."""
         try:
             state = self._reader.fold(commit.seq).state
         except (Corrupt, NotFound):
@@ -288,7 +287,7 @@ class _Walk:
         return state
 
     def _state_if_kept(self, commit: Commit) -> Plain:
-        """MISSING, where retention removed what it was made of, or is about to."""
+        """Returns the state; MISSING if retention removed what it was made of, or is about to."""
         while self._trim is None or self._trim.keeps_state(commit.seq):
             try:
                 return self._state_at(commit)
@@ -305,14 +304,15 @@ class _Walk:
             return self._reader.apply(self._state_before(commit), commit)
         state = self._reader.fold(commit.seq, snapshots_too=False).state
         if (found := state_hash(state)) != bases[commit.seq]:
-            raise Corrupt(
-                f"its state hashes to {found}, retention kept {bases[commit.seq]}",
-                target=self._reader.target(commit.seq), hint=chain.HINT,
-            )  # fmt: skip
+            raise _wrong(
+                self._reader,
+                f"its state hashes to {found}, but retention kept {bases[commit.seq]}",
+                commit.seq,
+            )
         return state
 
     def check_left(self, refs: list[Ref]) -> None:
-        """Heads that retention could not keep the states of: it left what stands in the way."""
+        """Checks heads whose states retention could not keep: it left what is in the way."""
         trim = self._trim
         for ref in refs if trim is not None else ():
             passed = ref.deleted or ref.name == RETENTION or ref.seq in self._findings.lost
@@ -322,18 +322,21 @@ class _Walk:
                 self._reader.fold(ref.seq)
 
     def _check_said(self, commit: Commit) -> None:
-        """I7: what is gone was removed on purpose, be it since this look began."""
+        """Checks (I7) that a missing payload was removed on purpose, even since this check
+        began."""
         self.trimmed += 1
         if self._trim is None or not self._trim.has_removed(commit.seq):
             self._trim = self._reader.trim()
         if self._trim is None or not self._trim.has_removed(commit.seq):
-            raise Corrupt(
-                "its payload is gone, and the log does not say that it was removed",
-                target=self._reader.target(commit.seq), hint=chain.HINT,
-            )  # fmt: skip
+            raise _wrong(
+                self._reader,
+                "its payload is gone, but the log does not say that it was removed",
+                commit.seq,
+            )
 
     def _state_before(self, commit: Commit) -> Plain:
-        """The parent's state, to be changed: a branch hands its own on, a fork gets a copy."""
+        """Returns the parent's state, to be changed: a branch passes its own on, a fork gets a
+        copy."""
         seq, state = self._heads.pop(commit.branch, (0, None))
         if seq == commit.parent:
             return state
@@ -346,9 +349,9 @@ class _Walk:
         for at, other in self._heads.values():
             if at == commit.parent:
                 return copy(other)
-        # Snapshots in front of here are checked: from the log alone, each of many that go far back
-        # would take a time that grows with it. Where states are lost, one may be all that there is.
-        # Who steps back to one commit after the other goes on from the one before it.
+        # Snapshots before here are checked; reading from the log alone, each of many far steps back
+        # would take a time that grows with the log. If states are lost, a snapshot may be all that
+        # there is. A chain of steps back continues from the one before.
         good = bool(self._findings.lost) or not self.doubted
         self._far = self._reader.fold(commit.parent, snapshots_too=good, known=self._far)
         return copy(self._far.state)
@@ -366,40 +369,39 @@ class _Walk:
     def _check_snapshot(self, commit: Commit, state: Plain) -> None:
         reader = self._reader
         target = f"agent {reader.name!r}, snapshot at commit {commit.seq}"
+        hint = snapshots.hint_for(reader.name)
         stored = self._backend.snapshot(reader.no, commit.seq)
         if stored is None:
             self._trim = reader.trim()
             if self._trim is not None and commit.seq < self._trim.before:
                 return  # retention removed it since this look began
-            hint = snapshots.hint_for(reader.name)
             raise Corrupt("the snapshot vanished", target=target, hint=hint)
         found, _ = snapshots.read(stored, target, reader.name, reader.incarnation, commit.parent)
         if not same(found, state):
             raise Corrupt(
-                "the snapshot is not the state that the log gives", target=target,
-                hint=snapshots.hint_for(reader.name),
-            )  # fmt: skip
+                "the snapshot is not the state that the log gives", target=target, hint=hint
+            )
 
 
 def _compare_refs(reader: LogReader, names: Names, refs: list[Ref]) -> None:
     stored = {ref.name: (ref.kind, ref.seq, ref.deleted) for ref in refs}
     for name in sorted(stored.keys() | names.refs.keys()):
         if stored.get(name) != names.refs.get(name):
-            raise Corrupt(
-                f"{name!r} is stored as {stored.get(name)}, the log says {names.refs.get(name)}",
-                target=reader.target(), hint=chain.HINT,
-            )  # fmt: skip
+            raise _wrong(
+                reader,
+                f"{name!r} is stored as {stored.get(name)}, but the log says "
+                f"{names.refs.get(name)}",
+            )
     for ref in refs:
         if ref.epoch < names.epochs.get(ref.name, 0):
-            raise Corrupt(
-                f"branch {ref.name!r} is stored with epoch {ref.epoch}, and was written to under "
-                f"{names.epochs[ref.name]}: who was fenced off could write again",
-                target=reader.target(), hint=chain.HINT,
-            )  # fmt: skip
+            raise _wrong(
+                reader,
+                f"branch {ref.name!r} is stored with epoch {ref.epoch}, but was written to under "
+                f"{names.epochs[ref.name]}: a fenced-off writer could write again",
+            )
         if ref.kind == "checkpoint" and ref.checkpoint != (said := names.points[ref.name]):
             raise Corrupt(
-                f"what is stored of checkpoint {ref.name!r} is not what commit {said.seq} says of "
-                "it",
+                f"the stored checkpoint {ref.name!r} is not the one of commit {said.seq}",
                 target=reader.target(),
                 hint=f"the log is whole: `{shell.perdure('state', reader.name, at=said.seq)}` goes "
                 f"by the commit's number, and what `{shell.perdure('export', reader.name)}` writes "
@@ -410,22 +412,26 @@ def _compare_refs(reader: LogReader, names: Names, refs: list[Ref]) -> None:
 def _compare_deleted(
     backend: Backend, reader: LogReader, names: Names, before: AgentInfo | None
 ) -> None:
-    """Args: before: as it was listed before the log was read; it may be deleted meanwhile."""
+    """Checks that an agent is listed as deleted exactly if its log says so.
+
+    Args:
+        before: its row from before the log was read; it may have been deleted since.
+    """
     now = backend.agent(reader.name, reader.incarnation) if names.deleted else before
     if now is not None and now.deleted is not names.deleted:
         told = "as deleted" if now.deleted else "as one that lives"
         says = "was deleted" if names.deleted else "was not"
-        raise Corrupt(
-            f"it is listed {told}, its log says that it {says}",
-            target=reader.target(), hint=chain.HINT,
-        )  # fmt: skip
+        raise _wrong(
+            reader,
+            f"it is listed {told}, but its log says that it {says}",
+        )
 
 
 MOMENTS_MAX = 100
 
 
 def _projections(backend: Backend, reader: LogReader) -> tuple[list[Ref], list[RunInfo] | None]:
-    """Names and runs as of one moment; no runs where the agent is too busy to have one."""
+    """Returns names and runs as of one moment; no runs if the agent is too busy to have one."""
     refs = backend.refs(reader.no)
     for _ in range(MOMENTS_MAX):
         runs = [
@@ -445,14 +451,15 @@ def _compare_runs(reader: LogReader, walk: _Walk, runs: list[RunInfo] | None) ->
     told = {run: replace(row, agent_no=reader.no) for run, row in walk.runs.rows.items()}
     for run in sorted(stored.keys() | told.keys()):
         if not _same_row(stored.get(run), told.get(run)):
-            raise Corrupt(
-                f"run {visible(run)} is stored as {stored.get(run)}, the log says {told.get(run)}",
-                target=reader.target(), hint=chain.HINT,
-            )  # fmt: skip
+            raise _wrong(
+                reader,
+                f"run {visible(run)} is stored as {stored.get(run)}, but the log says "
+                f"{told.get(run)}",
+            )
 
 
 def _same_row(a: RunInfo | None, b: RunInfo | None) -> bool:
-    """Equal, their results by type too."""
+    """True if they are equal, their results by type too."""
     if a is None or b is None:
         return a is b
     return replace(a, result=None) == replace(b, result=None) and same(a.result, b.result)
@@ -464,7 +471,8 @@ def _check_key(backend: Backend, reader: LogReader, commit: Commit) -> None:
         return
     found = find_key(backend, reader.no, key)
     if found is None or found[0] != commit.seq:
-        raise Corrupt(
+        raise _wrong(
+            reader,
             f"its idempotency key {key!r} is noted for commit {found[0] if found else 'none'}",
-            target=reader.target(commit.seq), hint=chain.HINT,
-        )  # fmt: skip
+            commit.seq,
+        )

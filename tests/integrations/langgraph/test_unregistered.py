@@ -499,7 +499,7 @@ def test_a_thread_id_that_cannot_be_is_named(saver: PerdureSaver, bad: str) -> N
         lambda: saver.copy_thread("t", bad),
         lambda: saver.prune([bad]),
     ):
-        with pytest.raises(ValueError, match="thread_id: the name of a thread has 1 to 200"):
+        with pytest.raises(ValueError, match="thread_id: the name of a thread must have 1 to 200"):
             call()
 
 

@@ -1,7 +1,7 @@
-"""How long a name, a key, a caller's words and a time may be: the same on every backend.
+"""Limits on the length of names, keys, callers' words and times: the same on every backend.
 
 What one backend takes, all take, so that an agent can move to any of them. The narrowest of them
-sets the bounds: PostgreSQL indexes 2,704 bytes at most. Its widest index is that of the inbox:
+sets the limits: PostgreSQL indexes 2,704 bytes at most. Its widest index is that of the inbox:
 agent (800 bytes), run (700), kind, signal (800, or that of a child: 706) and key (240). The
 contract suite puts a row of exactly these sizes into each backend.
 """
@@ -34,13 +34,14 @@ SUFFIX_BYTES_MAX = 40
 
 
 def index_key(key: str) -> str:
-    """A key as the stores' indexes keep it: itself, or its digest where it is longer than they
-    take. What was made of it once may go through here again."""
+    """Returns the form of a key that the stores' indexes keep: the key itself, or its digest where
+    it is longer than they take. Idempotent: the result may be passed in again."""
     return _within(key, KEY_BYTES_MAX)
 
 
 def message_key(key: str) -> str:
-    """As `index_key`, of a key in an inbox, where those of messages that came again are longer."""
+    """Returns the form of an inbox message's key. Like `index_key`, with room for the suffix of a
+    message that was put back."""
     return _within(key, KEY_BYTES_MAX + SUFFIX_BYTES_MAX)
 
 

@@ -1,7 +1,7 @@
-"""Arguments that are neither names nor words, checked where a caller gives them.
+"""Checks of arguments that are neither names nor words, made where a caller gives them.
 
-What is wrong is refused there, by the argument's name: a number that is no number would only fail
-at some commit, in a worker, or where the log is read.
+What is wrong is refused there, by the argument's name: a wrong number would otherwise only fail at
+some commit, in a worker, or where the log is read.
 """
 
 from __future__ import annotations
@@ -26,28 +26,29 @@ _SECONDS_MAX = DURATION_MAX.total_seconds()
 
 
 def seconds(value: Seconds, of: str = "a duration") -> float:
-    """A duration in seconds.
+    """Returns a duration in seconds.
 
     Raises:
-        TypeError: it is none. ValueError: it is longer than `DURATION_MAX`, or no number.
+        TypeError: it is not a duration. ValueError: it is longer than `DURATION_MAX`, or NaN.
     """
     if is_a(value, timedelta):
         said = exact_types.span(value).total_seconds()
     else:
         found = _float(value)
         if found is None:
-            raise TypeError(f"{of}: {shown(value)} is no duration: give seconds or a timedelta")
+            raise TypeError(f"{of}: {shown(value)} is not a duration: give seconds or a timedelta")
         said = found
     if not -_SECONDS_MAX <= said <= _SECONDS_MAX:  # nor is NaN
         raise ValueError(
-            f"{of}: {shown(value)} is no time that can be waited for: "
+            f"{of}: {shown(value)} cannot be waited for: at most "
             f"a thousand years ({DURATION_MAX.days:,} days) at most"
         )
     return said
 
 
 def _float(value: Any) -> float | None:
-    """A number as a plain float, infinite where it is too large for one; None: it is none."""
+    """Returns a number as a plain float, infinite where it is too large for one; None if it is not
+    a number."""
     if is_a(value, bool) or not issubclass(type(value), Real):
         return None
     try:
@@ -61,27 +62,27 @@ def _float(value: Any) -> float | None:
 
 
 def number(value: float, of: str) -> float:
-    """A number as a plain float; it may be infinite.
+    """Returns a number as a plain float; it may be infinite.
 
     Raises:
-        TypeError: it is none. ValueError: it is NaN.
+        TypeError: it is not a number. ValueError: it is NaN.
     """
     said = _float(value)
     if said is None:
-        raise TypeError(f"{of} is a number, not {shown(value)}")
+        raise TypeError(f"{of} must be a number, not {shown(value)}")
     if said != said:
-        raise ValueError(f"{of} is a number, not {shown(value)}")
+        raise ValueError(f"{of} must be a number, not {shown(value)}")
     return said
 
 
 def count(value: int, of: str, *, least: int = 0, most: int = COUNT_MAX) -> int:
-    """A whole number as a plain int.
+    """Returns a whole number as a plain int.
 
     Raises:
-        TypeError: it is none. ValueError: it is outside the bounds.
+        TypeError: it is not a whole number. ValueError: it is outside the bounds.
     """
     if is_a(value, bool) or not is_a(value, int):
-        raise TypeError(f"{of} is a whole number, not {shown(value)}")
+        raise TypeError(f"{of} must be a whole number, not {shown(value)}")
     said = exact_types.whole(value)
     if not least <= said <= most:
         bounds = f"{least} at least" if said < least else f"{most:,} at most"
@@ -90,34 +91,35 @@ def count(value: int, of: str, *, least: int = 0, most: int = COUNT_MAX) -> int:
 
 
 def flag(value: bool, of: str) -> bool:
-    """True or False, and nothing that only counts as one of them: it may be recorded, or decide
-    what is removed.
+    """Returns True or False, and refuses what only counts as one of them: a flag may be recorded,
+    or decide what is removed.
 
     Raises:
         TypeError: it is something else.
     """
     if value is True or value is False:
         return value
-    raise TypeError(f"{of} is True or False, not {shown(value)}")
+    raise TypeError(f"{of} must be True or False, not {shown(value)}")
 
 
 def flags(**given: bool) -> None:
-    """Several of them by their names. Raises TypeError as `flag`."""
+    """Checks several flags by their names. Raises TypeError as `flag`."""
     for name, value in given.items():
         flag(value, f"{name}=")
 
 
 def function(value: Callable[..., Any], of: str) -> None:
-    """Raises TypeError where it cannot be called."""
+    """Raises TypeError unless the value can be called."""
     if not callable(value):
-        raise TypeError(f"{of} is a function, not {shown(value)}")
+        raise TypeError(f"{of} must be a function, not {shown(value)}")
 
 
 def mapping(value: Mapping[K, T], of: str) -> dict[K, T]:
-    """A mapping as a plain dict, of what a dict has, whatever a subclass says that it has.
+    """Returns a mapping as a plain dict. Only the dict's own items are read, whatever a subclass
+    overrides.
 
     Raises:
-        TypeError: it is none. ValueError: it changed while it was read.
+        TypeError: it is not a mapping. ValueError: it changed while it was read.
     """
     try:
         return _items(value, of)
@@ -136,19 +138,19 @@ def _items(value: Mapping[K, T], of: str) -> dict[K, T]:
 
 
 def iterable(value: Iterable[T], of: str) -> Iterable[T]:
-    """Raises TypeError where it cannot be gone through."""
+    """Returns the value. Raises TypeError unless it is iterable."""
     try:
         iter(value)
     except TypeError as error:
-        raise TypeError(f"{of} can be gone through, e.g. a list, not {shown(value)}") from error
+        raise TypeError(f"{of} must be iterable, e.g. a list, not {shown(value)}") from error
     return value
 
 
 def one_of(value: Any, of: str, choices: Sequence[W]) -> W:
-    """One of a few words, as it is written among them.
+    """Returns the word among `choices` that equals the value.
 
     Raises:
-        ValueError: it is none.
+        ValueError: it is none of them.
     """
     said = exact_types.text(value) if is_a(value, str) else None
     for word in choices:

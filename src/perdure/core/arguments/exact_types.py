@@ -14,8 +14,8 @@ T = TypeVar("T")
 
 
 def is_a(value: object, kind: type[T]) -> TypeGuard[T]:
-    """Whether it is an instance by its type. `isinstance` believes what an object's own
-    `__class__` says, and then its methods fail deep within."""
+    """True if the value is an instance of `kind` by its type. `isinstance` believes an object's own
+    `__class__`, and then its methods fail deep within."""
     return issubclass(type(value), kind)
 
 
@@ -35,7 +35,7 @@ def span(value: timedelta) -> timedelta:
 
 
 def moment(value: datetime) -> datetime:
-    """A moment; what a subclass has more, e.g. nanoseconds, is left out."""
+    """Returns a moment as a plain datetime; what a subclass adds, e.g. nanoseconds, is left out."""
     if type(value) is datetime:
         return value
     return datetime.combine(datetime.date(value), datetime.timetz(value))

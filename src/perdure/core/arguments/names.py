@@ -1,4 +1,4 @@
-"""What may be a name or a caller's words: text that every store can keep."""
+"""Checks of names and of callers' words: text that every store can keep."""
 
 from __future__ import annotations
 
@@ -18,30 +18,30 @@ DATE_LIKE = re.compile(r"\d{4}-\d\d-\d\d")
 
 
 def check_name(name: str, of: str) -> str:
-    """A name as a plain str, refusing what cannot name an agent, a branch or a checkpoint.
+    """Returns a name as a plain str. Refuses what cannot name an agent, a branch or a checkpoint.
 
     Raises:
-        TypeError: it is no str. ValueError: it is empty, overlong, or no text.
+        TypeError: it is not a str. ValueError: it is empty, too long, or not valid text.
     """
     if type(name) is not str:
         name = _plain_text(name, f"the name of {of}")
     if not name or len(name) > NAME_MAX or "\0" in name or not is_text(name):
         raise ValueError(
-            f"the name of {of} has 1 to {NAME_MAX} characters, no NUL, no lone surrogate: "
+            f"the name of {of} must have 1 to {NAME_MAX} characters, no NUL, no lone surrogate: "
             f"{shown(name)}"
         )
     return name
 
 
 def check_label(name: str) -> str:
-    """A name as a plain str, refusing what cannot name a new branch or checkpoint.
+    """Returns a name as a plain str. Refuses what cannot name a new branch or checkpoint.
 
     Raises:
-        TypeError, ValueError: as `check_name`; or it reads as another way to say which commit.
+        TypeError, ValueError: as `check_name`; or it reads as another way to name a commit.
     """
     name = check_name(name, "a branch or checkpoint")
     if name.startswith("@"):
-        raise ValueError(f"names that begin with @ are the store's own: {name!r:.60}")
+        raise ValueError(f"names that begin with @ are reserved for the store: {name!r:.60}")
     kind = "a commit's number" if is_seq(name) else "a moment" if is_moment(name) else ""
     if kind:
         raise ValueError(
@@ -52,18 +52,18 @@ def check_label(name: str) -> str:
 
 
 def incarnation_of(run: str) -> int:
-    """The number of the agent's incarnation that a run is of, from its id."""
+    """Returns the number of the agent's incarnation, read from the id of one of its runs."""
     said = run.rpartition("~")[2]  # which names have escaped
     return int(said) if "~" in run and said.isdecimal() else 1
 
 
 def is_seq(word: str) -> bool:
-    """Whether it reads as the number of a commit."""
+    """True if the word reads as the number of a commit."""
     return word.isascii() and word.isdecimal() and len(word) <= SEQ_DIGITS
 
 
 def is_moment(word: str) -> bool:
-    """Whether it reads as a moment, which has a date, a time and a zone."""
+    """True if the word reads as a moment: a date, a time and a zone."""
     if not DATE_LIKE.match(word):
         return False
     try:
@@ -73,27 +73,28 @@ def is_moment(word: str) -> bool:
 
 
 def words_of(given: Iterable[str], of: str) -> tuple[str, ...]:
-    """Several words, where one alone would be taken for its letters.
+    """Returns several words as a tuple. Refuses a single text, which would be taken letter by
+    letter.
 
     Raises:
-        TypeError: one alone, or nothing that can be gone through, or one is no text.
-        ValueError: there are too many of them, or one is overlong or no text.
+        TypeError: a single text, not an iterable, or one of them is not a text.
+        ValueError: there are too many of them, or one is too long or not valid text.
     """
     if is_a(given, str) or is_a(given, bytes) or not issubclass(type(given), Iterable):
-        raise TypeError(f"{of} are several texts, e.g. [{shown(given)}], not {shown(given)}")
+        raise TypeError(f"{of} must be several texts, e.g. [{shown(given)}], not {shown(given)}")
     words: list[str] = []
     for word in given:
         words.append(check_words(word, f"each of {of}"))
         if len(words) > TAGS_MAX:
-            raise ValueError(f"{of} are {TAGS_MAX:,} at most")
+            raise ValueError(f"{of}: at most {TAGS_MAX:,}")
     return tuple(words)
 
 
 def check_words(words: str, of: str) -> str:
-    """What is said, as a plain str, refusing what a log cannot keep.
+    """Returns a caller's words as a plain str. Refuses what a log cannot keep.
 
     Raises:
-        TypeError: it is no str. ValueError: it is overlong, or no text.
+        TypeError: it is not a str. ValueError: it is too long, or not valid text.
     """
     if type(words) is str and len(words) <= WORDS_MAX and words.isascii():
         return words
@@ -101,8 +102,8 @@ def check_words(words: str, of: str) -> str:
         words = _plain_text(words, of)
     if len(words) > WORDS_MAX:
         raise ValueError(
-            f"{of} has {WORDS_MAX:,} characters at most, not {len(words):,}; "
-            "what is longer belongs into the state"
+            f"{of} may have at most {WORDS_MAX:,} characters, not {len(words):,}; "
+            "keep longer text in the state"
         )
     if not is_text(words):
         raise ValueError(
@@ -113,10 +114,10 @@ def check_words(words: str, of: str) -> str:
 
 
 def check_text(text: str, of: str) -> str:
-    """A text of any length as a plain str; lone surrogates in it are spelled out.
+    """Returns a text of any length as a plain str, with its lone surrogates spelled out.
 
     Raises:
-        TypeError: it is no str.
+        TypeError: it is not a str.
     """
     if type(text) is not str:
         text = _plain_text(text, of)
@@ -124,10 +125,10 @@ def check_text(text: str, of: str) -> str:
 
 
 def check_key(key: str, of: str = "an idempotency key") -> str:
-    """A key as a plain str, refusing what names no command.
+    """Returns a key as a plain str. Refuses what names no command.
 
     Raises:
-        TypeError: it is no str. ValueError: it is empty, overlong, or no text.
+        TypeError: it is not a str. ValueError: it is empty, too long, or not valid text.
     """
     key = check_words(key, of)
     if not key:
@@ -136,7 +137,7 @@ def check_key(key: str, of: str = "an idempotency key") -> str:
             "taken for one; key=None says that there is none"
         )
     if "\0" in key:
-        raise ValueError(f"{of} has no NUL: {key!r:.60}")
+        raise ValueError(f"{of} must not contain NUL: {key!r:.60}")
     return key
 
 
@@ -149,11 +150,11 @@ def cause_of(
     group: str | None = None,
     trace: str | None = None,
 ) -> Cause:
-    """A caller's words for a commit.
+    """Returns the cause of a commit, made of the caller's words.
 
     Raises:
-        TypeError: one is no text, or tags that are one text.
-        ValueError: one is overlong or no text, or the key is empty.
+        TypeError: one is not a text, or the tags are a single text.
+        ValueError: one is too long or not valid text, or the key is empty.
     """
     what = check_words(what, "what=, why a commit is made,")
     if key is not None:
@@ -167,10 +168,10 @@ def cause_of(
 
 
 def check_cause(cause: Cause) -> None:
-    """Refuse words of a commit's cause that are no text, before anything is written.
+    """Refuses words of a commit's cause that are not valid text, before anything is written.
 
     Raises:
-        ValueError: one is no text. TypeError: one is no str.
+        ValueError: one is not valid text. TypeError: one is not a str.
     """
     if not (cause.key or cause.group or cause.trace or cause.tags):
         what = cause.what
@@ -180,7 +181,7 @@ def check_cause(cause: Cause) -> None:
         if word is None or (type(word) is str and word.isascii()):
             continue
         if not is_a(word, str):
-            raise TypeError(f"the words and labels of a commit are texts, not {shown(word)}")
+            raise TypeError(f"the words and labels of a commit must be texts, not {shown(word)}")
         if not is_text(word):
             raise ValueError(
                 f"a lone surrogate in {word!r:.60}: no text; "
@@ -189,7 +190,7 @@ def check_cause(cause: Cause) -> None:
 
 
 def is_text(word: str) -> bool:
-    """Whether it can be written as UTF-8."""
+    """True if the word can be written as UTF-8."""
     if word.isascii():
         return True
     try:
@@ -200,7 +201,7 @@ def is_text(word: str) -> bool:
 
 
 def shown(value: object) -> str:
-    """A value that is refused, for the message that refuses it: short, whatever it is.
+    """Returns a short text that shows a refused value in the message that refuses it.
 
     Its `repr` is the caller's code, and may fail: the refusal stands nevertheless.
     """
@@ -213,7 +214,8 @@ def shown(value: object) -> str:
 
 
 def _plain_text(value: object, of: str) -> str:
-    """The text of a subclass of str (a StrEnum's member, a framework's), as it is stored."""
+    """Returns the text of an instance of a subclass of str (a StrEnum's member, a framework's) as
+    it is stored."""
     if is_a(value, str):
         return exact_types.text(value)
-    raise TypeError(f"{of} is a text, not {shown(value)}")
+    raise TypeError(f"{of} must be a text, not {shown(value)}")

@@ -1,4 +1,5 @@
-"""What does nothing before it is entered: who asks it for more is told the line that is right."""
+"""Context managers that refuse to be used before they are entered; the message says the right
+line."""
 
 from __future__ import annotations
 
@@ -6,7 +7,7 @@ from typing import Any, ClassVar
 
 
 class ToEnter:
-    """A base of context managers that people take for what they give.
+    """A base of context managers that people mistake for what they give.
 
     Attributes:
         _entered: how it is entered. With ``__slots__`` in the class, nothing can be set on it.
@@ -20,4 +21,4 @@ class ToEnter:
         said = f"{type(self).__name__!r} object has no attribute {name!r}"
         if name.startswith("__"):  # Python's own, which looks for what there may be
             raise AttributeError(said)
-        raise AttributeError(f"{said}: it is to be entered, as in `{self._entered}`")
+        raise AttributeError(f"{said}: it has to be entered, as in `{self._entered}`")

@@ -24,7 +24,8 @@ from perdure.missing import MISSING
 
 
 class _View:
-    """Of `keys`, `values`, `items` (`kind`): what a dict's has beyond what any mapping's has."""
+    """The parts of `keys`, `values` and `items` (`kind`) that a dict's view has and a mapping's has
+    not."""
 
     __slots__ = ()
     kind: ClassVar[str]
@@ -53,7 +54,7 @@ class _Items(_View, ItemsView[Any, Any]):
 
 
 class DraftDict(Proxy, MutableMapping[Any, Any]):
-    """Looks like a dict. Of a TypedDict it shows the keys that the type declares."""
+    """A draft that looks like a dict. For a TypedDict it shows the keys that the type declares."""
 
     __slots__ = ()
     __perdure_kind__ = dict
@@ -67,7 +68,7 @@ class DraftDict(Proxy, MutableMapping[Any, Any]):
         raise TypeError("the class of a draft cannot change")
 
     def _key(self, key: Any) -> Any:
-        """The plain key for a key of the user's: the very one that is there, if one is equal."""
+        """Returns the plain key for a user's key: the key that is there, if one is equal."""
         place = place_of(self)
         node = place.node
         if type(key) is str and (not isinstance(node, DictNode) or node.texts_stay):
@@ -78,14 +79,14 @@ class DraftDict(Proxy, MutableMapping[Any, Any]):
         return stored(place.plain, walker.key(key, path))
 
     def _new_key(self, key: Any) -> Any:
-        """As `_key`, of one that may be put there."""
+        """Returns the plain key for a user's key that may be added to the dict."""
         plain, place = self._key(key), place_of(self)
         if type(key) is not str and isinstance(place.node, DictNode) and plain not in place.plain:
             check_member(place.node.key, key, plain, place.last_path(), place.session.root_name)
         return plain
 
     def _known(self, key: Any) -> Any:
-        """The plain key if the dict has it, else MISSING."""
+        """Returns the plain key if the dict has it, else MISSING."""
         place = place_of(self)
         place.session.check_open()
         hash(key)
@@ -219,7 +220,8 @@ class DraftDict(Proxy, MutableMapping[Any, Any]):
         return _Items(self)
 
     def copy(self) -> dict[Any, Any]:
-        """A detached copy; a deep one, because a state's parts cannot stand elsewhere, too."""
+        """Returns a detached copy. It is deep, because a part of a state cannot stand elsewhere,
+        too."""
         copied: dict[Any, Any] = place_of(self).detach()
         return copied
 

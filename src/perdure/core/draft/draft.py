@@ -44,7 +44,7 @@ Session.kind_of_object = staticmethod(kind_of_object)
 
 
 class Recording(Session):
-    """A draft of a state, and everything that is done to it.
+    """A draft of a state, and the record of all changes made to it.
 
     Args:
         schema: of the state.
@@ -54,7 +54,7 @@ class Recording(Session):
 
     Attributes:
         draft: what the user works with.
-        ops: what was done, coalesced, in order.
+        ops: the changes, coalesced, in order.
         inverses: of each op, computed before it.
         plain: the root.
         done: every change in order, those that no op says (inside of what came in), too.
@@ -76,17 +76,18 @@ class Recording(Session):
         not be what was changed. Then nothing more is taken, and the tree is to be thrown away."""
 
     def before(self) -> Plain:
-        """The plain tree as it was before any change, as a copy."""
+        """Returns a copy of the plain tree as it was before any change."""
         undone = map(ops_module.own, reversed(self.inverses))
         return ops_module.fold(copy(self.plain), undone)
 
     def close(self) -> None:
-        """End it: from now on every use of a proxy raises SchemaError."""
+        """Ends the draft: every later use of a proxy raises SchemaError."""
         self.closed = True
         self.draft = None  # it refers back here: a cycle, which only the garbage collector ends
 
     def rollback(self) -> Plain:
-        """Put the plain tree back exactly as it was, in the order of its keys, too."""
+        """Puts the plain tree back exactly as it was, the order of its keys included, and returns
+        it."""
         for inverse in reversed(self.inverses[self._count :]):
             self.plain = ops_module.apply(self.plain, inverse)
         while self.done:
@@ -98,16 +99,17 @@ class Recording(Session):
 
     @property
     def changed(self) -> bool:
-        """Whether the tree is another than before: False where all that was done was taken back."""
+        """True if the tree differs from what it was before; False where every change was taken
+        back."""
         if self.torn or not self.done:
             return self.torn
         return not came_to_nothing(self.done, self.fresh, self._appends)
 
     def check_whole(self) -> None:
-        """Refuse to go on behind an exception that came in the middle of a change.
+        """Refuses to continue after an exception that interrupted a change halfway.
 
         Raises:
-            Conflict: it was so.
+            Conflict: a change was interrupted.
             Drifted: as `check_handed_out`.
         """
         if self.torn:
@@ -119,7 +121,7 @@ class Recording(Session):
         self.check_handed_out()
 
     def check_handed_out(self) -> None:
-        """Raises Drifted: a value that was given out as a whole was changed in place."""
+        """Raises Drifted if a value that was given out as a whole was changed in place."""
         for given in self.handed_out:
             given.check(self.root_name)
 
@@ -143,7 +145,7 @@ class Recording(Session):
     # Dicts and objects, and single items of lists
 
     def put(self, place: Place, key: Any, value: Plain) -> None:
-        """Set a key of a dict, or replace an item of a list."""
+        """Sets a key of a dict, or replaces an item of a list."""
         path, fresh = self.begin(place)
         target = place.plain
         old = target.get(key, MISSING) if type(target) is dict else target[key]
@@ -175,7 +177,7 @@ class Recording(Session):
         self.inverses[index] = inverse
 
     def drop(self, place: Place, key: Any) -> None:
-        """Delete a key of a dict."""
+        """Deletes a key of a dict."""
         path, fresh = self.begin(place)
         target = place.plain
         old = target[key]
@@ -243,7 +245,7 @@ class Recording(Session):
         inverse.removed += len(values)
 
     def splice(self, place: Place, index: int, removed: int, values: list[Plain]) -> None:
-        """Replace `removed` items from `index` on by `values`."""
+        """Replaces `removed` items from `index` on with `values`."""
         if not removed and index == len(place.plain):
             self.append(place, values)
             return
@@ -279,7 +281,7 @@ class Recording(Session):
     # Sets
 
     def change_set(self, place: Place, gone: list[Plain], come: list[Plain]) -> None:
-        """Remove and add members. Pass only what is there, or is not."""
+        """Removes and adds members. `gone` must be in the set, `come` must not."""
         path, fresh = self.begin(place)
         members = place.plain
         self.torn = True
@@ -322,8 +324,8 @@ def _put_op(path: Path, old: Plain, new: Plain) -> tuple[Op, Op]:
 
 
 def view(schema: Schema[Any], plain: Plain, *, root_name: str = "state") -> Any:
-    """A read-only proxy of a plain tree, which looks like the typed object. Nothing is copied. What
-    has no parts to be edited in place (a number, a tuple) is built."""
+    """Returns a read-only proxy of a plain tree, which looks like the typed object. Nothing is
+    copied. What has no parts to be edited in place (a number, a tuple) is built."""
     if type(plain) not in Session.kinds:
         return schema.build(plain)
     session = Session(schema, plain, root_name, None)
@@ -332,7 +334,7 @@ def view(schema: Schema[Any], plain: Plain, *, root_name: str = "state") -> Any:
 
 
 def increment(holder: Any, field: Any, by: Any = 1) -> None:
-    """Add to a number in a draft, as an op that says so: two increments merge, two values clash.
+    """Adds to a number in a draft, as an op that says so: two increments merge, two values clash.
 
     Args:
         holder: the draft, or an object or dict in it; anything else is simply changed.
@@ -382,14 +384,15 @@ _NUMBERS = frozenset({int, float, Decimal})
 
 
 def move(items: Any, source: int, target: int) -> None:
-    """Move an item of a list in a draft, as one op: take it out at `source`, insert at `target`.
+    """Moves an item of a list in a draft, as one op: takes it out at `source`, inserts it at
+    `target`.
 
     Raises:
-        IndexError: there is no such place. SchemaError: the draft is closed.
+        IndexError: an index is out of range. SchemaError: the draft is closed.
     """
     given: object = items
     if not isinstance(given, list | Proxy):
-        raise TypeError(f"what move moves items of is a list, not {shown(items)}")
+        raise TypeError(f"perdure.move takes a list, not {shown(items)}")
     length = len(items)
     source = count(source, "source=", least=-COUNT_MAX)
     target = count(target, "target=", least=-COUNT_MAX)

@@ -1,7 +1,8 @@
-"""Values that a draft gives out as they are: of a type that the library takes as one value.
+"""Values that a draft gives out as they are, because the library treats their type as one value.
 
-Most cannot change. One of the user's own, or a list under such a type, can, where no draft sees it:
-that is found as the block ends, and refused by its place, so that no change is lost without a word.
+Most cannot change. One of a user's class, or a list under such a type, can change unseen by the
+draft: the end of the block finds that and refuses it by its place, so that no change is lost
+silently.
 """
 
 from __future__ import annotations
@@ -34,13 +35,13 @@ _CHANGE = frozenset({list, dict, set, bytearray})
 
 
 def can_change(value: Any) -> bool:
-    """Whether its owner may change it in place."""
+    """True if its owner may change the value in place."""
     kind = type(value)
     return kind in _CHANGE or not (kind.__module__ in _FIXED or isinstance(value, Enum))
 
 
 class HandedOut(Struct):
-    """One value that a draft gave out, and where it stands. `holder`: the plain container there."""
+    """One value that a draft gave out, and its place. `holder`: the plain container there."""
 
     value: Any
     node: Node
@@ -50,7 +51,7 @@ class HandedOut(Struct):
     path: Path
 
     def check(self, root: str) -> None:
-        """Raises Drifted: it was changed, and stands there still."""
+        """Raises Drifted if the value was changed and still stands at its place."""
         try:
             there = self.holder[self.key]
         except (LookupError, TypeError):
@@ -59,7 +60,7 @@ class HandedOut(Struct):
             return  # another one was assigned
         if not same(self.node.plain(self.value, self.path, Walker(root=root)), self.plain):
             raise Drifted(
-                "it was changed in place, which a draft does not see: its type is taken as a whole",
+                "it was changed in place, unseen by the draft: its type is treated as one value",
                 target=format_path(self.path, root),
                 hint="assign a new value",
             )

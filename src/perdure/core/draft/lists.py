@@ -12,7 +12,7 @@ from perdure.core.values.plain_values import Plain
 
 
 class DraftList(Proxy, MutableSequence[Any]):
-    """Looks like a list."""
+    """A draft that looks like a list."""
 
     __slots__ = ()
     __perdure_kind__ = list
@@ -70,7 +70,8 @@ class DraftList(Proxy, MutableSequence[Any]):
         return sum(item is value or item == value for item in self)
 
     def copy(self) -> list[Any]:
-        """A detached copy; a deep one, because a state's parts cannot stand elsewhere, too."""
+        """Returns a detached copy. It is deep, because a part of a state cannot stand elsewhere,
+        too."""
         copied: list[Any] = place_of(self).detach()
         return copied
 
@@ -146,7 +147,7 @@ class DraftList(Proxy, MutableSequence[Any]):
         self._replace(place, start, stop, take_slice(place, start, stop, values))
 
     def _replace(self, place: Place, start: int, stop: int, items: list[Plain]) -> None:
-        """Replace a stretch, leaving alone what is the same at both of its ends."""
+        """Replaces a stretch, without touching items that are the same at both of its ends."""
         old = place.plain[start:stop]
         shorter = min(len(old), len(items))
         front = 0

@@ -34,7 +34,7 @@ class _Looks(type):
 
 
 class DraftObject(Proxy, metaclass=_Looks):
-    """Looks like an instance of the user's class."""
+    """A draft that looks like an instance of the user's class."""
 
     __slots__ = ()
 
@@ -108,7 +108,8 @@ def _face(place: Place) -> Any:
 
 
 def _class_attribute(proxy: DraftObject, cls: type, name: str) -> Any:
-    """A method, property or class attribute, bound to the proxy where it is the user's own."""
+    """Returns a method, property or class attribute, bound to the proxy where it is the user's
+    own."""
     place = place_of(proxy)
     owner = _owner(cls, name)
     if owner is None:
@@ -132,7 +133,8 @@ def _class_attribute(proxy: DraftObject, cls: type, name: str) -> Any:
 
 
 class _Shown(dict[str, Any]):
-    """What an instance keeps. A copy: what is written into it would be lost, so it is refused."""
+    """The `__dict__` that a draft shows: a copy. A write into it would be lost, so it is
+    refused."""
 
     def _refuse(self, *_: Any, **__: Any) -> NoReturn:
         raise TypeError("this is a copy of what is in a draft: set the attributes of the draft")
@@ -188,7 +190,7 @@ _OWN = frozenset(
         ),
     )
 )
-"""What is the draft's own, whatever the user's class defines."""
+"""The draft's own attributes, whatever the user's class defines."""
 
 
 @functools.cache

@@ -1,7 +1,7 @@
-"""Places of a draft: where a container is, what type it has, and how reading it looks.
+"""Places of a draft: the position of a container, its type, and how it is read.
 
-A place holds its plain container itself and finds its path when asked, because items move: first
-where it was last, then by identity. One that is not found any more was removed.
+A place holds its plain container and finds its path when asked, because items move: it looks where
+the container was last, then by identity. A container that is not found was removed.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Place(Struct, eq=False):
     """One container of a draft.
 
     Attributes:
-        key: where the parent had it last.
+        key: its key in the parent when last looked for.
         frozen: it is inside a tuple, which cannot change.
         pending: it is the default of a field that is not stored, and joins the tree when changed.
     """
@@ -41,7 +41,7 @@ class Place(Struct, eq=False):
     pending: bool = False
 
     def find(self) -> bool:
-        """Whether the parent still has it; brings `key` up to date."""
+        """Returns whether the parent still has it; brings `key` up to date."""
         if self.parent is None:
             return True
         if self.pending:
@@ -60,7 +60,7 @@ class Place(Struct, eq=False):
         return within.get(self.key, MISSING) is self.plain
 
     def locate(self) -> tuple[Path, bool]:
-        """Its path, and whether this draft brought it (or something around it) in.
+        """Returns its path, and whether this draft brought it (or something around it) in.
 
         Raises:
             SchemaError: it is no longer part of the state.
@@ -82,18 +82,18 @@ class Place(Struct, eq=False):
 
     @property
     def stands(self) -> bool:
-        """Whether it is a part of the state."""
+        """True if it is a part of the state."""
         return all(place.find() for place in self.line())
 
     def line(self) -> Iterator[Place]:
-        """It, and every place that it is in, up to the root."""
+        """Yields it, and every place that it is in, up to the root."""
         place: Place | None = self
         while place is not None:
             yield place
             place = place.parent
 
     def last_path(self) -> Path:
-        """Where it is, or was when last looked for."""
+        """Returns its path, as far as it can still be found."""
         path: list[Any] = []
         place = self
         while place.parent is not None:
@@ -106,7 +106,7 @@ class Place(Struct, eq=False):
         return format_path((*self.last_path(), *keys), self.session.root_name)
 
     def child(self, key: Any) -> Node:
-        """The node of an item.
+        """Returns the node of an item.
 
         Raises:
             SchemaError: the class has no such field.
@@ -121,18 +121,19 @@ class Place(Struct, eq=False):
         return node
 
     def read(self, key: Any) -> Any:
-        """The value of an item: a scalar with its type, or a proxy."""
+        """Returns the value of an item: a scalar with its type, or a proxy."""
         node = self.node.child(key) or self.child(key)  # which raises
         return self.session.read(self, key, node, self.plain[key])
 
     def detach(self) -> Any:
-        """A typed copy of it, that is no part of the draft, and is known if it comes back."""
+        """Returns a typed copy that is not part of the draft. The draft recognises it if it is put
+        back."""
         typed = self.typed()
         self.session.copies.note(self.node, typed, self.plain)
         return typed
 
     def typed(self) -> Any:
-        """A typed copy of it, to look at."""
+        """Returns a typed copy, for reading only."""
         self.session.check_open()
         return self.build(self.node, self.plain)
 
@@ -140,7 +141,7 @@ class Place(Struct, eq=False):
         return node.build(plain, self.last_path(), self.session.root_name)
 
     def is_own(self, value: Any, key: Any) -> bool:
-        """Whether an assigned value is what stands there already (``x.a = x.a``, ``x.a += …``)."""
+        """True if an assigned value already stands there (``x.a = x.a``, ``x.a += …``)."""
         if not isinstance(value, Proxy):
             return False
         place = place_of(value)
@@ -156,7 +157,7 @@ class Place(Struct, eq=False):
 
 
 def item_of(plain: Plain, key: Any) -> Any:
-    """What stands at a key of a container; MISSING where nothing does."""
+    """Returns the item at a key of a container; MISSING if there is none."""
     if type(plain) is dict:
         return plain.get(key, MISSING)
     return plain[key]
@@ -169,7 +170,7 @@ def _nearest(node: Node, key: Any) -> str:
 
 
 class Proxy:
-    """What users hold of a container in a draft."""
+    """The user's handle of a container in a draft."""
 
     __slots__ = ("__weakref__", "_perdure")
 
@@ -177,7 +178,7 @@ class Proxy:
     __perdure_kind__: ClassVar[Any] = None  # not a name that a field may have
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Any:
-        # `type(value)(items)`: who writes so wants a list, not a draft.
+        # Whoever writes `type(value)(items)` wants a list, not a draft.
         return cls.__perdure_kind__(*args, **kwargs)
 
     def __perdure_place__(self) -> str:
@@ -207,7 +208,7 @@ def place_of(proxy: Proxy) -> Place:
 
 
 class _Known(ref[Proxy]):
-    """A proxy that somebody may still hold. `key`: by which the session knows it."""
+    """A proxy that the user may still hold. `key`: the session's key of it."""
 
     __slots__ = ("key",)
 
@@ -215,7 +216,7 @@ class _Known(ref[Proxy]):
 
 
 def detached(value: Any) -> Any:
-    """The value, a typed copy if it is a proxy."""
+    """Returns the value, or a typed copy if it is a proxy."""
     return place_of(value).detach() if isinstance(value, Proxy) else value
 
 
@@ -249,7 +250,7 @@ class Session:
             )
 
     def begin(self, place: Place) -> tuple[Path, bool]:
-        """Before a change: the path, and whether the change need not be recorded."""
+        """Prepares a change: returns the path, and whether the change need not be recorded."""
         self.check_open()
         raise SchemaError(
             "it can only be read here",
@@ -333,14 +334,16 @@ class Session:
         return proxy
 
     def _forget(self, gone: _Known) -> None:
-        """Nobody holds it any more: whoever goes over a long list does not keep all of it here."""
-        # One that an exception left without its key was never known here.
+        """Drops a proxy that the user no longer holds, so that iterating over a long list does not
+        keep all of it here."""
+        # A reference that an exception left without its key was never known here.
         key: int = getattr(gone, "key", 0)
         if self._known.get(key) is gone:
             del self._known[key]
 
     def missing(self, place: Place, name: str) -> Any:
-        """What a field has that is not stored: its default, which is stored when it is changed."""
+        """Returns the value of a field that is not stored: its default, which is stored once it is
+        changed."""
         self.check_open()
         waiting = self.waiting.get((id(place.plain), name))
         if waiting is not None:
@@ -359,7 +362,7 @@ class Session:
         return proxy
 
     def waits(self, place: Place) -> bool:
-        """Whether a pending place is still the one that its field would get."""
+        """True if a pending place is still the one that its field would get."""
         mark = (id(place.parent.plain) if place.parent is not None else 0, place.key)
         proxy = self.waiting.get(mark)
         return proxy is not None and place_of(proxy) is place
@@ -385,7 +388,8 @@ class Session:
 
     @property
     def ephemeral(self) -> list[tuple[Path, Any]]:
-        """Assignments to Ephemeral fields, where they are now; without those of removed objects."""
+        """Returns the assignments to Ephemeral fields with their current paths, without those of
+        removed objects."""
         found = []
         for place, name, value in self._live.values():
             try:
@@ -407,11 +411,12 @@ class Session:
 
 
 _WHOLE = (LeafNode, UnionNode)
-"""What has no parts that could be edited in place."""
+"""Nodes of values without parts that could be edited in place."""
 
 
 def follow(typed: Any, node: Node, path: Path) -> tuple[Any, Node]:
-    """What a live typed object has at a path, and its node; MISSING where it has nothing there."""
+    """Returns the part of a live typed object at a path, and its node; MISSING where there is
+    none."""
     for key in path:
         node = node.pick_typed(typed)
         child = node.child(key)

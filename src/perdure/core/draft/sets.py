@@ -14,7 +14,7 @@ from perdure.errors import SchemaError
 
 
 def _of_a_set(change: Callable[[Any, Any], Any]) -> Any:
-    """An operator that changes a set takes a set: lists are for the methods."""
+    """Returns an operator that changes a set and takes only sets: lists are for the methods."""
 
     def operate(self: DraftSet, other: Any) -> Any:
         return change(self, other) if isinstance(other, Set) else NotImplemented
@@ -23,7 +23,7 @@ def _of_a_set(change: Callable[[Any, Any], Any]) -> Any:
 
 
 def _both_ways(operate: Callable[[Any, Any], Any]) -> tuple[Any, Any]:
-    """An operator of sets, and the same where the draft stands right."""
+    """Returns an operator of sets, and the same one with the draft as its right operand."""
     return (
         lambda self, other: operate(set(self), set(other) if type(other) is DraftSet else other),
         lambda self, other: operate(other, set(self)),
@@ -31,7 +31,7 @@ def _both_ways(operate: Callable[[Any, Any], Any]) -> tuple[Any, Any]:
 
 
 class DraftSet(Proxy, MutableSet[Any]):
-    """Looks like a set."""
+    """A draft that looks like a set."""
 
     __slots__ = ()
     __perdure_kind__ = set
@@ -61,14 +61,15 @@ class DraftSet(Proxy, MutableSet[Any]):
         return plain
 
     def _new(self, value: Any) -> Plain:
-        """As `_member`, of one that may be put there."""
+        """Returns the plain member for a user's value that may be added."""
         member, place = self._member(value), place_of(self)
         if type(value) is not str and member not in place.plain:
             check_member(self._item(), value, member, place.last_path(), place.session.root_name)
         return member
 
     def _known(self, value: Any) -> Any:
-        """The plain member that this value would be; None-like nonsense simply is not there."""
+        """Returns the plain member that this value would be; a value that cannot be a member is not
+        there."""
         try:
             return self._member(value)
         except (SchemaError, TypeError):
@@ -203,5 +204,5 @@ _NOTHING = object()
 
 
 def _stored(members: set[Any], values: Iterable[Any]) -> list[Any]:
-    """The members that these values are equal to, which may be others."""
+    """Returns the members that these values are equal to; they may be other objects."""
     return [stored(members, value) for value in values if value in members]

@@ -1,8 +1,9 @@
-"""What comes into a draft: users' values as plain ones, for the places where they are put.
+"""Values on their way into a draft: users' values turned into plain ones, for the places they go
+to.
 
 A part of the draft stands at one place, so it is refused where it comes a second time. It may come
-along with what replaces it, as `draft[0] = dataclasses.replace(draft[0], done=True)` has it: what
-it is taken out of goes.
+along with what replaces it, as in `draft[0] = dataclasses.replace(draft[0], done=True)`: its old
+place goes.
 """
 
 from __future__ import annotations
@@ -19,10 +20,11 @@ from perdure.missing import MISSING
 
 
 class Leaving:
-    """What goes while values are taken: parts of it may come along with them, each once.
+    """The containers that leave the draft while values are taken: each of their parts may come back
+    once, along with those values.
 
     Args:
-        containers: the plain containers that go.
+        containers: the plain containers that leave.
     """
 
     def __init__(self, session: Session, containers: Iterable[Plain] = ()) -> None:
@@ -33,9 +35,9 @@ class Leaving:
         self._around: set[int] = set()  # what was taken, and what it is in
 
     def freed(self, value: Any) -> Any:
-        """The value; with typed copies in it of what is no part of the draft any more, of what is
-        inside a tuple, which nobody can change: to have these at two places is no harm; and of
-        parts of what goes. The value itself is not changed; it may be inside itself."""
+        """Returns the value with its draft parts replaced by typed copies where a copy is harmless:
+        parts that no longer belong to the draft, parts inside a tuple, which nobody can change, and
+        parts of what leaves. The value itself is not changed; it may contain itself."""
         if isinstance(value, Proxy):
             place = place_of(value)
             return place.detach() if self._may_come(place) else value
@@ -95,11 +97,11 @@ def take(
     seen: dict[int, Path] | None = None,
     leaving: Leaving | None = None,
 ) -> Plain:
-    """A user's value as a plain one for this key of a place; refuses aliases and cycles.
+    """Returns a user's value as a plain one for this key of a place; refuses aliases and cycles.
 
     Args:
         seen: containers met so far.
-        leaving: what goes when the value comes.
+        leaving: what leaves when the value comes.
     """
     session = place.session
     path, name = (*place.last_path(), key), session.root_name
@@ -119,7 +121,7 @@ def take(
 
 
 def take_over(place: Place, key: Any, value: Any, leaving: Leaving | None = None) -> Plain:
-    """The same where another value stands; see `Copies.over`."""
+    """Returns the same as `take`, for a place where another value stands; see `Copies.over`."""
     old = item_of(place.plain, key)
     taken = take(place, key, value, None, leaving or Leaving(place.session, [old]))
     if type(old) not in (dict, list, tuple):
@@ -129,14 +131,15 @@ def take_over(place: Place, key: Any, value: Any, leaving: Leaving | None = None
 
 
 def take_all(place: Place, start: int, values: Sequence[Any]) -> list[Plain]:
-    """The same for items of a list from `start` on."""
+    """Returns the same as `take`, for items of a list from `start` on."""
     seen: dict[int, Path] = {}
     leaving = Leaving(place.session)
     return [take(place, start + at, value, seen, leaving) for at, value in enumerate(values)]
 
 
 def take_slice(place: Place, start: int, stop: int, values: Sequence[Any]) -> list[Plain]:
-    """The plain items for a slice. Items that the slice has already are moved, not copied."""
+    """Returns the plain items for a slice. Items that the slice already has are moved, not
+    copied."""
     old = place.plain[start:stop]
     replaced = {id(item) for item in old}
     kept: dict[int, Plain] = {}
@@ -164,7 +167,8 @@ def take_slice(place: Place, start: int, stop: int, values: Sequence[Any]) -> li
 
 
 def rearranged(place: Place, value: Any, key: Any) -> Any:
-    """The list proxy at `key`, where `value` is a list with some of that list's own items."""
+    """Returns the list proxy at `key`, where `value` is a list with some of that list's own
+    items."""
     if type(value) is not list or not any(isinstance(one, Proxy) for one in value):
         return None
     current = item_of(place.plain, key)

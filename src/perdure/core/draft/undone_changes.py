@@ -1,4 +1,5 @@
-"""What was done to a plain tree in place, noted so that it can be undone, and whether it was."""
+"""Changes made to a plain tree in place, noted so that they can be undone, and a test whether they
+cancel out."""
 
 from __future__ import annotations
 
@@ -15,23 +16,23 @@ Done = tuple[Any, ...]
 
 
 def undo(done: Done) -> None:
-    """Take one change back; those behind it have been."""
+    """Takes one change back. Later changes must have been taken back before."""
     _UNDO[done[0]](*done[1:])
 
 
 def came_to_nothing(
     changes: Sequence[Done], fresh: Mapping[int, Any], appended: Mapping[int, Any]
 ) -> bool:
-    """Whether changes leave a tree as it was, to the order of its keys. False where that is not
-    certain: containers that came in are not looked at, unless they had been there before, as items
-    of a list that are put into another order; those inside of them are.
+    """True if changes leave a tree as it was, the order of its keys included. False where that is
+    not certain: containers that came in are not looked at, unless they were there before, as items
+    of a list that are reordered; those inside of them are.
 
     Costs next to nothing where the first change still stands, as in nearly all edits that change
     something; else O(the containers that were changed).
 
     Args:
         fresh: containers that came in, by their ids.
-        appended: by its id, each list of which the last change appended to it.
+        appended: lists to which the last change appended, by their ids.
     """
     first = changes[0]
     if not _may_be_undone(first, changes, appended):
@@ -51,7 +52,7 @@ def came_to_nothing(
 
 
 def _may_be_undone(first: Done, changes: Sequence[Done], appended: Mapping[int, Any]) -> bool:
-    """Whether what the first change changed is there again."""
+    """True if the value that the first change replaced may be there again."""
     kind, target, at = first[:3]
     if kind == "put":
         if type(target) is dict:
@@ -71,7 +72,8 @@ def _may_be_undone(first: Done, changes: Sequence[Done], appended: Mapping[int, 
 
 
 def _holds(now: Any, was: Any) -> bool:
-    """Whether a container holds what it held: what is the same object was looked at by itself."""
+    """True if a container holds the same items as before. Items that are the same object are
+    checked by themselves."""
     if len(now) != len(was):
         return False
     if type(now) is set:
@@ -87,7 +89,7 @@ def _pairwise(now: list[Plain], was: list[Plain]) -> bool:
 
 
 def _in_order(one: Plain, other: Plain) -> bool:
-    """Whether the keys of all dicts in two values that are the same come in the same order."""
+    """True if all dicts in two equal values have their keys in the same order."""
     if type(one) is dict:
         return list(one) == list(other) and all(map(_in_order, one.values(), other.values()))
     return type(one) not in (list, tuple) or all(map(_in_order, one, other))

@@ -1,1 +1,1 @@
-"""What stands in the log: headers, envelopes, records, and what retention leaves of them."""
+"""The log's format: headers, envelopes, records, and what retention leaves of them."""

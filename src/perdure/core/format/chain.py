@@ -1,4 +1,4 @@
-"""Headers, commit ids, payloads: how a commit becomes bytes, and how bytes are checked (I3, I11).
+"""Headers, commit ids, payloads: a commit as bytes, and the checks of those bytes (I3, I11).
 
 ``commit id = SHA-256("perdure.commit.v1" ‖ 0 ‖ header)`` after one byte that names the algorithm.
 The header holds the previous id and the payload's digest, so one id fixes the whole log up to it.
@@ -71,10 +71,10 @@ _decode_header = msgspec.msgpack.Decoder(_Header).decode
 
 
 def read_cause(wire: Any) -> Cause:
-    """A cause of a header whose other fields may be anything.
+    """Returns the cause of a header whose other fields may be anything.
 
     Raises:
-        msgspec.ValidationError: it is none.
+        msgspec.ValidationError: it is not a cause.
     """
     kind, said = msgspec.convert(wire, tuple[str, _Said])
     return Cause(kind, said.w, said.r, said.s, said.k, said.t, said.g, said.l, said.x)
@@ -84,7 +84,7 @@ class Tail(Struct, frozen=True, gc=False):
     """The end of an agent's log: what the next commit links to.
 
     Attributes:
-        header: the last commit's, whose digest `id` is; empty where it is not at hand.
+        header: the last commit's, whose digest is `id`; empty where it is not known.
     """
 
     seq: int
@@ -105,7 +105,7 @@ class Payload(Struct, frozen=True, gc=False):
 
 
 class Draft(Struct, frozen=True):
-    """All of a header that does not depend on where in the log it lands."""
+    """The fields of a header that do not depend on the commit's position in the log."""
 
     agent: str
     incarnation: int
@@ -124,7 +124,7 @@ def commit_id(header: bytes) -> bytes:
 
 
 def pack_payload(delta: Sequence[Op], records: Sequence[Record | Mapping[str, Any]]) -> Payload:
-    """Encode a delta and records. Their values must be plain already.
+    """Encodes a delta and records. Their values must be plain already.
 
     Raises:
         Unstorable: a record that the readers of the log would refuse.
@@ -149,13 +149,13 @@ def _kinds(records: Sequence[Any]) -> str:
 
 def _unreadable(what: str, error: Exception) -> Unstorable:
     return Unstorable(
-        f"{what} cannot be written, as nobody could read it again: {error}",
+        f"{what} cannot be written, because it could not be read again: {error}",
         hint="nothing was written; an argument of this call is of a wrong type",
     )
 
 
 def link(draft: Draft, tail: Tail, now: int) -> tuple[bytes, Tail]:
-    """The header of a commit that follows `tail`, and the tail that it makes.
+    """Returns the header of a commit that follows `tail`, and the tail that it makes.
 
     Args:
         now: the store's clock, microseconds since 1970. A clock that stands still or goes back
@@ -194,21 +194,21 @@ def link(draft: Draft, tail: Tail, now: int) -> tuple[bytes, Tail]:
                 payload.digest,
             )
         )
-        # I11: every commit passes here, and none gets in that `read_commit` would refuse, nor one
-        # that is found under other names than those that it says: a date is written as its text.
+        # I11: every commit passes here. None gets in that `read_commit` would refuse, or that would
+        # be found under other names than it says: a date is written as its text.
         read = _decode_header(header)
         if read.agent != draft.agent or read.branch != draft.branch:
-            raise TypeError("the names of an agent and of a branch are texts")
+            raise TypeError("the names of an agent and of a branch must be texts")
     except (msgspec.MsgspecError, ValueError, TypeError) as error:
         raise _unreadable(f"the header of a commit ({draft.cause.kind})", error) from error
     return header, Tail(tail.seq + 1, commit_id(header), at, header)
 
 
 def read_header(header: bytes, target: str) -> list[Any]:
-    """The fields of a header, in the order of docs/format.md.
+    """Returns the fields of a header, in the order of docs/format.md.
 
     Raises:
-        Corrupt, UnsupportedFormat: as they say.
+        Corrupt, UnsupportedFormat: the header is damaged, or of a newer version.
     """
     try:
         fields = _decode(header)
@@ -234,20 +234,20 @@ HINT = envelope.RESTORE_HINT
 
 
 def tail_of(header: bytes, target: str) -> Tail:
-    """The tail that a stored last header makes.
+    """Returns the tail that a stored last header makes.
 
     Raises:
-        Corrupt, UnsupportedFormat: as they say.
+        Corrupt, UnsupportedFormat: the header is damaged, or of a newer version.
     """
     fields = _typed_header(header, target)
     return Tail(fields.seq, commit_id(header), fields.at, header)
 
 
 def parents_of(header: bytes, target: str) -> tuple[int, ...]:
-    """The parents that a stored header names.
+    """Returns the parents that a stored header names.
 
     Raises:
-        Corrupt, UnsupportedFormat: as they say.
+        Corrupt, UnsupportedFormat: the header is damaged, or of a newer version.
     """
     return _typed_header(header, target).parents
 
@@ -266,7 +266,7 @@ def _typed_header(header: bytes, target: str) -> _Header:
 
 
 def read_commit(agent: str, seq: int, header: bytes, payload: bytes | None) -> Commit:
-    """Decode a stored commit and check it against itself: place, agent and payload digest.
+    """Decodes a stored commit and checks it against itself: place, agent and payload digest.
 
     Raises:
         Corrupt: naming agent and commit.
@@ -316,7 +316,7 @@ def _read_commit(agent: str, seq: int, header: bytes, payload: bytes | None) -> 
 def read_payload(
     data: bytes | None, expected: bytes
 ) -> tuple[tuple[Op, ...], tuple[dict[str, Plain], ...], tuple[Record, ...]]:
-    """The delta of a payload whose digest a header names, and its records, as they are and
+    """Returns the delta of a payload whose digest a header names, and its records, plain and
     typed."""
     if data is None:
         raise Corrupt("its payload is gone", hint=HINT)
@@ -335,7 +335,8 @@ def read_payload(
 
 
 def follows(header: bytes, before: bytes) -> bool:
-    """Whether a commit names the one with these bytes as its predecessor, whatever they say.
+    """True if a commit names the one with these bytes as its predecessor. The bytes themselves are
+    not read.
 
     Raises:
         Corrupt, UnsupportedFormat: its own header cannot be read.
@@ -347,7 +348,7 @@ def follows(header: bytes, before: bytes) -> bool:
 
 
 def check_link(commit: Commit, before: Commit | None) -> None:
-    """Check that a commit continues the chain of the one before it (I3).
+    """Checks that a commit continues the chain of the one before it (I3).
 
     Raises:
         Corrupt: naming the first commit that does not follow.

@@ -1,4 +1,4 @@
-"""The dictionary that short bodies are packed with: what commits have alike is not stored in each.
+"""The compression dictionary for short bodies: what commits have in common is not stored in each.
 
 A commit's payload has some hundred bytes, many of which are the same in all: names of fields, of
 ops and records. A dictionary that was trained on such payloads takes a third off them, and packing
@@ -30,7 +30,7 @@ _loaded: dict[int, zstandard.ZstdCompressionDict] = {}
 
 
 def load(level: int) -> zstandard.ZstdCompressionDict:
-    """The dictionary, made ready for packing at a level. It may be shared between threads."""
+    """Returns the dictionary, prepared for packing at a level. Threads may share it."""
     with _mutex:
         found = _loaded.get(level)
         if found is None:
@@ -44,10 +44,10 @@ def load(level: int) -> zstandard.ZstdCompressionDict:
 
 
 def _read() -> bytes:
-    """The file, as it was released.
+    """Returns the file's bytes, as released.
 
     Raises:
-        StoreUnavailable: it is not there, or another one.
+        StoreUnavailable: the file is missing or differs from the released one.
     """
     try:
         data = _PATH.read_bytes()
@@ -59,7 +59,7 @@ def _read() -> bytes:
 
 
 def check_installed() -> None:
-    """Import what packs and unpacks, once.
+    """Imports the compression library, once.
 
     Raises:
         StoreUnavailable: this Python does not have it, or cannot read it now.
@@ -68,7 +68,7 @@ def check_installed() -> None:
         import zstandard as zstandard  # 5 ms to import
     except ImportError as error:
         raise StoreUnavailable(
-            f"what is stored is packed with zstd, and this Python lacks zstandard: {error}",
+            f"stored data is packed with zstd, and this Python lacks zstandard: {error}",
             hint="pip install zstandard; nothing is wrong with the store",
         ) from error
     except OSError as error:  # it is first needed where a process may be short of everything
@@ -80,7 +80,7 @@ def check_installed() -> None:
 
 def _lacking(problem: str) -> StoreUnavailable:
     return StoreUnavailable(
-        f"Perdure's own file {_PATH.name}, with which what is stored is packed, {problem}",
+        f"Perdure's own file {_PATH.name}, the dictionary of stored data, {problem}",
         target=str(_PATH),
-        hint="install perdure anew; nothing is wrong with the store",
+        hint="reinstall perdure; nothing is wrong with the store",
     )

@@ -51,21 +51,21 @@ RATIO_MAX = 1 << 15
 announces more lies, and the room is not even asked for."""
 
 SEALED_MAX = 900_000_000
-"""What would not be read again, or does not fit into a row of SQLite, is refused before it is
-written, however well it compresses."""
+"""A larger body is refused before it is written, however well it compresses: it could not be read
+again, or does not fit into a row of SQLite."""
 
 _idle: list[_Tools] = []
 """Taken and put back by single operations, which need no lock."""
 
 
 def seal(body: bytes, salt: bytes = b"") -> bytes:
-    """Put a body into an envelope with a fresh salt, compressed where that makes it smaller.
+    """Puts a body into an envelope with a fresh salt, compressed where that makes it smaller.
 
     Args:
         salt: `SALT_SIZE` random bytes that the caller has drawn; empty: drawn here.
 
     Raises:
-        Unstorable: it is too big. MemoryError: none is left to pack it.
+        Unstorable: it is too large. MemoryError: none is left to pack it.
     """
     if len(body) > SEALED_MAX:
         raise Unstorable(
@@ -92,11 +92,11 @@ def seal(body: bytes, salt: bytes = b"") -> bytes:
 
 
 def open_envelope(data: bytes, target: str) -> bytes:
-    """The body of an envelope.
+    """Returns the body of an envelope.
 
     Raises:
-        Corrupt: these bytes are no envelope, or their compressed body is broken.
-        UnsupportedFormat: it needs a feature that this version has not.
+        Corrupt: these bytes are not an envelope, or their compressed body is broken.
+        UnsupportedFormat: it needs a feature that this version does not have.
         StoreUnavailable: it is packed, and this machine lacks what unpacks it.
     """
     features = _FEATURES.get(data[: _HEAD.size])
@@ -107,9 +107,9 @@ def open_envelope(data: bytes, target: str) -> bytes:
 
 
 def _unusual(data: bytes, target: str) -> int:
-    """The features of a head that is not one of those that we write."""
+    """Returns the features of a head that this version does not write."""
     if len(data) < OVERHEAD or data[:2] != MAGIC:
-        raise Corrupt("stored bytes are no envelope", target=target, hint=RESTORE_HINT)
+        raise Corrupt("stored bytes are not an envelope", target=target, hint=RESTORE_HINT)
     _, version, features, codec = _HEAD.unpack_from(data)
     if version > VERSION or features not in _HEADS or codec != MSGPACK:
         raise UnsupportedFormat(
@@ -151,12 +151,13 @@ RESTORE_HINT = (
 
 
 def digest(data: bytes) -> bytes:
-    """The digest that a header keeps of its payload: over the stored envelope, salt included."""
+    """Returns the digest of a payload that its header keeps: over the stored envelope, salt
+    included."""
     return sha256(b"perdure.payload.v1\0" + data).digest()
 
 
 class _Tools:
-    """zstandard's objects may not be shared between threads that use them at once."""
+    """A set of zstandard objects for one thread at a time: threads must not share them."""
 
     def __init__(self) -> None:
         dictionary.check_installed()
@@ -174,10 +175,11 @@ class _Tools:
 
 
 def _borrow() -> _Tools:
-    """Tools that nobody else has; who is done with them puts them back where they were.
+    """Returns tools that no other thread uses; the caller puts them back when it is done.
 
-    Not a thread's own: programs have threads that make a few commits and go, as each run of a graph
-    has new ones. Their first commit took 100 µs longer, and each had its own memory to warm up.
+    They are pooled, not thread-local: programs have threads that make a few commits and end, as
+    each run of a graph has new ones. The first commit of each took 100 µs longer, and each had its
+    own memory to warm up.
     """
     try:
         return _idle.pop()  # the last one used: what it works on is still in the processor's caches

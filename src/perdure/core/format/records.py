@@ -1,9 +1,9 @@
-"""What a commit's records must look like, kind by kind, for those who go by them.
+"""The shapes of a commit's records, kind by kind, for those who read them.
 
 A log is hashed, not typed: one that somebody else wrote, or that was made up, may verify and hold
-anything. Here it is refused where it is read (I11), and not by whoever stumbles over it. Kinds and
-fields that are not named here are nobody's business: newer versions add some, frameworks have their
-own. Field by field in docs/format.md ("Records").
+anything. A wrong record is refused where it is read (I11), before anything uses it. Kinds and
+fields that are not named here are not checked: newer versions add some, frameworks have their own.
+Field by field in docs/format.md ("Records").
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 
 class Error(Struct, frozen=True, kw_only=True):
-    """Of an error what is checked. The records hold the whole map, by which it is rebuilt."""
+    """The checked fields of an error. The records hold the whole map, from which it is rebuilt."""
 
     type: str
     text: str
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     ErrorMap = Mapping[str, Any]
 else:
     ErrorMap = Error
-"""What a record has of an error: checked as one, and kept as the map that it is."""
+"""An error in a record: checked as one, and kept as the map that it is."""
 
 
 class WentBack(Struct, frozen=True, kw_only=True, gc=False):
@@ -57,11 +57,11 @@ class Child(Struct, frozen=True, kw_only=True, gc=False):
 
 
 class Branch(Struct, frozen=True, gc=False):
-    """One of the things that a wait waits for.
+    """One of the events that a wait waits for.
 
     Attributes:
         kind, name: a ``signal`` and its name; an ``ask`` and the name of its question; a
-            ``child`` and the id of its run; a ``timer`` and nothing.
+            ``child`` and the id of its run; a ``timer`` and no name.
         until: of a timer: when it is due, in microseconds since 1970 by the store's clock.
     """
 
@@ -72,11 +72,11 @@ class Branch(Struct, frozen=True, gc=False):
 
 
 class Record(Struct, frozen=True, kw_only=True, gc=False):
-    """Any record. What one has not is empty; what is of any type nobody has checked.
+    """Any record. Fields that a record does not have are empty; fields typed Any are not checked.
 
     Attributes:
-        error: None: it has none.
-        made_at: 0: it does not say that its call was made before.
+        error: None if it has none.
+        made_at: 0 if it does not say that its call was made before.
         value: absent, of one that is to be written: it has none.
     """
 
@@ -182,7 +182,7 @@ class Noted(Record, frozen=True, kw_only=True):
 
 
 class Placed(Record, frozen=True, kw_only=True):
-    """One at a place in the run: what was called, or tried there."""
+    """A record at a place in the run: of a call made or tried there."""
 
     place: str
     first_at: Any = 0
@@ -192,7 +192,7 @@ Came = Literal["done", "failed", "cancelled", "not done"]
 
 
 class Outcome(Placed, frozen=True, kw_only=True):
-    """What a call came to; also what it was, where it has no record of its begin."""
+    """The outcome of a call; also a description of the call, where its start has no record."""
 
     by: Any = ""
     who: Any = ""
@@ -204,8 +204,8 @@ class Outcome(Placed, frozen=True, kw_only=True):
 
     @property
     def came(self) -> Came:
-        """How it ended. One that is cancelled may have an outcome, which its function did not see;
-        one that is not done was not, by the word of a person, and may be made again."""
+        """Returns how the call ended. A cancelled call may have an outcome that its function did
+        not see; a person declared a call "not done", and it may be made again."""
         if self.cancelled:
             return "cancelled"
         if self.error is not None:
@@ -214,7 +214,7 @@ class Outcome(Placed, frozen=True, kw_only=True):
 
     @property
     def cancelled_after_s(self) -> float | None:
-        """After how long its task was cancelled; None: it was not."""
+        """Returns the seconds after which its task was cancelled; None if it was not."""
         return float(self.after) if self.cancelled else None
 
 
@@ -266,8 +266,8 @@ class Deleted(Record, frozen=True, kw_only=True):
 
 
 class Other(Outcome, frozen=True, kw_only=True):
-    """One of a kind that is not this version's, and of those that are no run's: of what others call
-    the same nobody knows the types."""
+    """A record of a kind that this version does not know, or that belongs to no run: the types of
+    another writer's fields are unknown."""
 
     run: Any = ""
     place: Any = ""
@@ -379,7 +379,7 @@ _kind("passed-over", Passed, "to rest*")
 _OURS: dict[str, type[Record]] = {**_OF_RUNS, **_BESIDE}
 
 for _shape in (*_OURS.values(), Other, Error, WentBack, Child, Branch):
-    # msgspec takes a type apart at its first use; two threads that do so at once crash the process.
+    # msgspec analyses a type at its first use; two threads that do so at once crash the process.
     msgspec.msgpack.Decoder(_shape)
 
 
@@ -408,16 +408,15 @@ def _flat(value: Any) -> Any:
 
 
 def is_ours(record: Record) -> bool:
-    """Whether its kind is one that this version knows; else it is a newer one's, or a
-    framework's."""
+    """True if this version knows its kind; else it is a newer version's, or a framework's."""
     return type(record) is not Other
 
 
 def check_records(records: Sequence[Any]) -> None:
-    """Whether they can be read again.
+    """Checks that records can be read again.
 
     Raises:
-        ValueError, TypeError: one is not what its kind must be.
+        ValueError, TypeError: one does not have the shape of its kind.
     """
     for record in records:
         if type(record) is not dict or type(kind := record.get("t")) is not str:
@@ -429,11 +428,11 @@ def check_records(records: Sequence[Any]) -> None:
 
 
 def read_records(records: Sequence[Any]) -> tuple[tuple[dict[str, Plain], ...], tuple[Record, ...]]:
-    """The records of a payload, as they are and typed: with the fields of their kinds. The typed
+    """Returns the records of a payload, plain and typed: with the fields of their kinds. The typed
     ones share arguments and errors with the plain ones.
 
     Raises:
-        ValueError, TypeError: one is not what its kind must be.
+        ValueError, TypeError: one does not have the shape of its kind.
     """
     typed: list[Record] = []
     for record in records:  # each read of a log comes by: nothing is called that need not be
@@ -456,7 +455,7 @@ def read_records(records: Sequence[Any]) -> tuple[tuple[dict[str, Plain], ...], 
     return tuple(records), tuple(typed)
 
 
-_NO_RECORD = "a record is a map, and says what it is"
+_NO_RECORD = "a record must be a map with its kind under 't'"
 
 
 def _check_end(read: Record) -> None:
@@ -465,8 +464,8 @@ def _check_end(read: Record) -> None:
 
 
 def _of_others(record: dict[str, Any]) -> Record:
-    """One of which something may be another version's: what is not as in this one is as if it were
-    not there."""
+    """Returns a record parts of which another version may have written: a field that does not have
+    this version's shape is treated as missing."""
     shape = _BESIDE.get(record["t"])
     try:
         read = convert(record, shape or Other)

@@ -1,8 +1,9 @@
-"""What retention leaves in the place of a payload: nothing, or the payload with the whole state.
+"""The format of what retention leaves in the place of a payload: nothing, or the payload with the
+whole state.
 
-A header names the digest of its payload: it stays what it was, and so does the chain. What was
-removed, and what the states that stayed hash to, says a commit on the branch `@retention`. Layout
-in docs/format.md ("What retention leaves").
+A header names the digest of its payload: it stays what it was, and so does the chain. A commit on
+the branch `@retention` says what was removed, and which digests the kept states have. Layout in
+docs/format.md ("What retention leaves").
 """
 
 from __future__ import annotations
@@ -27,23 +28,24 @@ _BODY_AT = len(_BASE) + _SEAL_SIZE + _LENGTH.size
 
 
 def write_base(payload: bytes, state: Plain) -> bytes:
-    """What is stored of a commit whose state stays: the same in each copy of the log. O(state)."""
+    """Returns the stored form of a commit whose state is kept: the same bytes in each copy of the
+    log. O(state)."""
     salt = sha256(payload).digest()[: envelope.SALT_SIZE]  # a payload has random ones in it
     body = _LENGTH.pack(len(payload)) + payload + envelope.seal(codec.encode(state), salt)
     return _BASE + sha256(body).digest()[:_SEAL_SIZE] + body
 
 
 def payload_of(data: bytes, target: str) -> bytes:
-    """The payload of a commit whose state was kept.
+    """Returns the payload of a commit whose state was kept.
 
     Raises:
-        Corrupt: these bytes are damaged, or nothing that retention leaves.
+        Corrupt: these bytes are damaged, or are not what retention leaves.
     """
     return _parts(data, target)[0]
 
 
 def state_of(data: bytes, target: str) -> Plain:
-    """The state that was kept, decoded anew: the caller may change it. Errors as `payload_of`."""
+    """Returns the kept state, newly decoded: the caller may change it. Errors as `payload_of`."""
     packed = _parts(data, target)[1]
     try:
         return codec.decode(envelope.open_envelope(packed, target))
@@ -56,7 +58,7 @@ def state_of(data: bytes, target: str) -> Plain:
 
 
 def _parts(data: bytes, target: str) -> tuple[bytes, bytes]:
-    """The payload, and the state in its envelope."""
+    """Returns the payload, and the state in its envelope."""
     seal, body = data[len(_BASE) : len(_BASE) + _SEAL_SIZE], data[len(_BASE) + _SEAL_SIZE :]
     size = _LENGTH.unpack_from(body)[0] if len(body) >= _LENGTH.size else -1
     end = _BODY_AT + size

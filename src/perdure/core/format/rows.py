@@ -1,7 +1,7 @@
-"""What the rows beside a log must look like: of runs, and of messages to them.
+"""Checks of the rows beside a log: of runs, and of messages to them.
 
-They are read for all runs of a store at once: one row of a wrong type would keep everybody from all
-of them. So they are checked on the way in, like records (I11), on every backend alike.
+These rows are read for all runs of a store at once: one row of a wrong type would keep everybody
+from all of them. So they are checked on the way in, like records (I11), on every backend alike.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _SEQ_MAX = 2**62
 
 
 def check_row(row: RunInfo) -> None:
-    """Refuse a run's row that readers would choke on, or that not every backend can keep.
+    """Refuses a run's row that readers would choke on, or that not every backend can keep.
 
     Raises:
         Unstorable: naming the field.
@@ -68,7 +68,7 @@ def check_row(row: RunInfo) -> None:
 
 
 def check_message(message: Message) -> None:
-    """Refuse a message that readers would choke on, or that not every backend can keep.
+    """Refuses a message that readers would choke on, or that not every backend can keep.
 
     Raises:
         Unstorable: naming the field.
@@ -88,10 +88,10 @@ def check_message(message: Message) -> None:
         value = message.value
         try:
             if type(value) is not dict:
-                raise TypeError("an order is a map")
+                raise TypeError("an order must be a map")
             order = msgspec.convert({**value, "t": "run-started", "run": message.run}, Started)
             if not all(type(value.get(n, "")) is str for n in ("version", "queue", "parent")):
-                raise TypeError("version, queue and parent are texts")
+                raise TypeError("version, queue and parent must be texts")
         except (ValueError, TypeError) as error:
             raise Unstorable(f"{what} cannot be sent: {error}", hint=_HINT) from error
         if not order.function or not order.key or value.get("queue", "default") == "":
@@ -103,7 +103,7 @@ _HINT = "nothing was written; an argument of this call is of a wrong type"
 
 def _wrong(what: str, name: str, value: object) -> Unstorable:
     return Unstorable(
-        f"a {what} cannot be written: nobody could read its {name} again: {shown(value)}",
+        f"a {what} cannot be written: its {name} could not be read again: {shown(value)}",
         hint=_HINT,
     )
 

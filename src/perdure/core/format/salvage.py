@@ -1,4 +1,4 @@
-"""What can be had of a commit that cannot be read: a commit that is damaged stands in nobody's way.
+"""Salvage of a commit that cannot be read, so that one damaged commit does not block the log.
 
 A header that its type refuses may still name its parents and its payload's digest; a payload of
 which a record is refused still has its delta. What is taken here was hashed like anything else;
@@ -30,10 +30,10 @@ _BROKEN = (codec.UndecodableError, OpError, ValueError, TypeError, LookupError, 
 def salvage(
     agent: str, incarnation: int, seq: int, header: bytes, payload: bytes, problem: str
 ) -> Commit:
-    """A commit that `chain.read_commit` refuses, as far as it can be had.
+    """Returns the readable parts of a commit that `chain.read_commit` refuses.
 
-    Its `damaged` says what is wrong with it; `foldable` whether its parent and its delta are what
-    was written all the same. What cannot be had is empty: parents, delta, records.
+    Its `damaged` says what is wrong with it; `foldable` is True if its parent and its delta are
+    still as they were written. Parts that cannot be read are empty: parents, delta, records.
     """
     blank = Commit(
         agent,
@@ -84,7 +84,8 @@ def _fields(header: bytes) -> list[Any] | None:
 
 
 def _with_header(blank: Commit, fields: list[Any], seq: int) -> tuple[Commit, bool]:
-    """What its header says; and whether that is enough to fold it onto its parent."""
+    """Returns the commit with the readable fields of its header, and whether they suffice to fold
+    it onto its parent."""
     at, branch, parents, schema = fields[8], fields[5], fields[6], fields[7]
     known: dict[str, Any] = {}
     if _is_number(at, 0, MICROS_MAX):
@@ -107,7 +108,7 @@ def _with_header(blank: Commit, fields: list[Any], seq: int) -> tuple[Commit, bo
 
 
 def _cause(said: Any) -> Cause:
-    """Its kind, and of its words those that are words."""
+    """Returns its kind, and those of its words that are texts."""
     try:
         return chain.read_cause(said)
     except (msgspec.ValidationError, *_BROKEN):
@@ -120,7 +121,7 @@ def _cause(said: Any) -> Cause:
 
 
 def _records(records: Any) -> tuple[tuple[dict[str, Any], ...], tuple[Record, ...]]:
-    """All of them, or none: what is left out might be what makes sense of another."""
+    """Returns all records, or none: a record that is left out might explain another."""
     try:
         return read_records(records)
     except _BROKEN:

@@ -53,7 +53,8 @@ class TypedPlan(Struct):
 
 
 class Appended(TypedPlan, kw_only=True):
-    """New items of a live list. `holders`: the objects that it is in, with their classes."""
+    """A planned append to a live list. `holders`: the objects that the list is in, with their
+    classes."""
 
     holders: list[tuple[Face, Any]]
     items: list[Any]
@@ -68,7 +69,7 @@ class Appended(TypedPlan, kw_only=True):
 
 
 def appended(node: Node, typed: Any, plain: Plain, op: Append, root: str) -> Appended | None:
-    """The plan of one append, if it is that simple.
+    """Returns the plan of one append; None where the general plan is needed.
 
     Args:
         node, typed, plain, root: as for `Schema.plan`.

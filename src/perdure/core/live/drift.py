@@ -1,4 +1,4 @@
-"""What differs between the live typed object and the plain truth: changed outside `edit`."""
+"""Differences between the live typed object and the plain truth: changes made outside `edit`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from perdure.missing import MISSING
 CHANGED = "changed in memory only"
 NOT_LOGGED = "in memory only"
 GONE = "missing in memory"
-REORDERED = "its keys are others, or in another order, in memory only"
+REORDERED = "its keys differ, or their order does, in memory only"
 STRAY = "not in the schema: a rehydration would not bring it back"
 EPHEMERAL = "ephemeral: a rehydration would bring back its default"
 PRIVATE = "a private attribute: a rehydration would bring back its default"
@@ -56,7 +56,7 @@ def drift_of(node: Node, typed: Any, plain: Plain) -> list[Drift]:
 def compare(
     node: Node, typed: Any, plain: Plain, at: Path = (), *, deep: bool = True, root: str = "state"
 ) -> Iterator[Drift]:
-    """Every difference, path by path. `deep`: also what storing would leave out."""
+    """Yields every difference, path by path. `deep`: also what storing would leave out."""
 
     def drift(path: Path, memory: Any, log: Any, reason: str) -> Drift:
         return Drift(format_path(path, root), memory, log, reason)
@@ -129,7 +129,7 @@ def _dict(
 def _object(
     node: ObjectNode, typed: Any, plain: dict[Any, Any], at: Path, deep: bool
 ) -> Iterator[tuple[str, Any, Any, str]]:
-    """(name, in memory, in log, why), where an empty why means: look further down."""
+    """Yields (name, in memory, in log, why). An empty why means: look further down."""
     face = node.face
     for name, field in face.fields.items():
         memory = face.get(typed, name)

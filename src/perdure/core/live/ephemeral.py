@@ -11,10 +11,10 @@ from perdure.missing import MISSING
 
 
 def carry_over(node: Node, old: Any, new: Any) -> None:
-    """Give a typed value the Ephemeral fields of the one that it replaces.
+    """Gives a typed value the Ephemeral fields of the value that it replaces.
 
-    From object to object of the same class, by fields and keys of dicts. Not through lists: which
-    item is which, nothing says.
+    It goes from object to object of the same class, through fields and keys of dicts, but not
+    through lists: nothing says which item is which.
     """
     if old is MISSING or type(old) in SCALARS:
         return

@@ -1,6 +1,6 @@
-"""What planning stands on: the live object, ops and plain tree, and how they are compared and kept.
+"""The base of planning: the live object, ops and plain tree, and how they are compared and kept.
 
-The live object is only looked at. Ops and plain tree may change, and `undo` says how to go back.
+The live object is only read. Ops and plain tree may change; `undo` notes how to take that back.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Ground:
         self.turned: list[Unstorable] = []  # see `TypedPlan`
 
     def value(self, node: Node, plain: Plain, path: Path) -> tuple[Any, Plain]:
-        """The typed value, and the plain one in normal form: `plain` itself where it is so."""
+        """Returns the typed value and its plain form: `plain` itself if that is in normal form."""
         if isinstance(node, AnyNode):
             value = isolate(plain)
             self.own(value)
@@ -73,7 +73,7 @@ class Ground:
 
     def restless(self, path: Path) -> Unstorable:
         return Unstorable(
-            "validating it once more changes it once more",
+            "validating it a second time changes it again",
             target=self.text(path),
             hint="make the validator, or hook of the class, leave its own result as it is",
         )
@@ -83,7 +83,7 @@ class Ground:
             self.built[id(value)] = value
 
     def forget(self, value: Any) -> None:
-        """What is replaced need not be legal any more."""
+        """Drops the shadow of a replaced value: it need not be valid any more."""
         shadow = self.shadows.pop(id(value), None)
         if shadow is not None:
             for kid in shadow.kids.values():
@@ -105,7 +105,7 @@ class Ground:
         parent[key] = value
 
     def write(self, shadow: Shadow, name: Any, index: int, value: Plain) -> None:
-        """Bring ops and plain tree in step with what validation made of a field."""
+        """Brings ops and plain tree in step with the value that validation made of a field."""
         op = self.ops[index] if index >= 0 else None
         if isinstance(op, Set) and op.path[-1] == name:
             self.fix_attribute(op, value)
@@ -116,7 +116,7 @@ class Ground:
             self.set_last((*base, name), value)
 
     def set_last(self, final: Path, value: Plain) -> None:
-        """One more op behind all others, in their coordinates, and the plain tree with it."""
+        """Adds one op behind all others, in their coordinates, and applies it to the plain tree."""
         extra = Set(final, value)
         self.ops.append(extra)
         inverse = ops_module.invert(self.plain, extra)
@@ -125,11 +125,11 @@ class Ground:
         self.inverses.append(inverse)
         self._put_plain(final, value)
 
-    # What several ops change. Each goes on from what the one before it left in the log, so only
-    # what is there in the end is validated: from what validation makes of it, no op goes on.
+    # Changes by several ops. Each op continues from what the one before it left in the log, so only
+    # the final value is validated: no op builds on what validation makes of it.
 
     def brought(self, node: Node, plain: Plain, path: Path, index: int) -> tuple[Any, Plain]:
-        """As `value`, for what op number `index` puts at a path."""
+        """Like `value`, for a value that op number `index` puts at a path."""
         try:
             value, fixed = self.value(node, plain, path)
         except SchemaError:
@@ -149,14 +149,14 @@ class Ground:
         return value, plain
 
     def goes_on(self, path: Path, index: int) -> bool:
-        """Whether an op behind number `index` changes, replaces or removes what is there then."""
+        """True if an op after number `index` changes, replaces or removes the value at the path."""
         if index + 1 == self.count:
             return False
         final = self.paths.final(path, index)
         return final is None or self._last_at(final) > index
 
     def settle(self, node: Node, final: Path) -> Any:
-        """The typed value of what is at a place in the end: the ops inside are in it."""
+        """Returns the typed value at a place after all ops: those inside of it included."""
         plain = look_up(self.plain, final)
         value, fixed = self.value(node, plain, final)
         if fixed is not plain:
@@ -165,7 +165,8 @@ class Ground:
         return value
 
     def _last_at(self, final: Path) -> int:
-        """The last op that goes into what is at a place in the end, or edits the scalar there."""
+        """Returns the number of the last op that goes into the value at a final place, or edits the
+        scalar there."""
         found = self._ops_at(final)
         return found[-1] if found else -1
 
@@ -181,7 +182,7 @@ class Ground:
         return self._reached.get(final, [])
 
     def passing(self) -> Any:
-        """What stands where ops go into a value that later ones take away."""
+        """Returns a stand-in for a value that ops change and later ops take away."""
         value = object()
         self.own(value)
         self.settled.add(id(value))
@@ -190,8 +191,8 @@ class Ground:
     # Drift
 
     def check_rebuilt(self, node: Node, value: Any, final: Path, index: int) -> None:
-        """What a member of a union is before op number `index`, if it is built anew behind it, must
-        be what the log says: a change of it in memory only would be gone.
+        """Checks that a union's member, which is rebuilt after op number `index`, was what the log
+        says before it: a change of it in memory only would be lost.
 
         Args:
             final: where it is in the end.
@@ -214,8 +215,8 @@ class Ground:
                 raise self.drifted(final)
 
     def check_turned(self, node: Node, old: Any, given: Plain, new: Any, final: Path) -> None:
-        """Note where what is built anew is not what a draft shows there: it is of another class;
-        or an item is, or was converted, which the draft has as one of either kind of container.
+        """Notes a rebuilt value that differs from what a draft shows there: it is of another class;
+        or an item is, or was converted.
 
         Args:
             given: the plain value, as the ops left it.
@@ -242,7 +243,8 @@ class Ground:
             raise self.drifted(path) from error
 
     def expect(self, shadow: Shadow, node: Node, key: Any, inverse: Op) -> None:
-        """The live value must be what the log says, or somebody changed it outside `edit`."""
+        """Raises Drifted unless the live value is what the log says: otherwise it was changed
+        outside `edit`."""
         value = self.get(shadow, key, inverse.path)
         if isinstance(inverse, Delete):
             fixed = True
@@ -272,7 +274,7 @@ class Ground:
             raise self.drifted(path)
 
     def final(self, value: Any) -> Any:
-        """A live container as it will be; itself where nothing in it changes."""
+        """Returns a live container as it will be; the container itself if nothing in it changes."""
         shadow = self.shadows.get(id(value))
         if shadow is None or not shadow.dirty:
             return value
@@ -302,8 +304,8 @@ class Ground:
         return format_path(path, self.name)
 
     def normalise(self, shadow: ObjectShadow, name: str, new: Any) -> bool:
-        """A validator gave a field another value than it was set to: log that one. Returns False
-        where it is the same in the log."""
+        """Logs the value that a validator gave a field in place of the one it was set to. Returns
+        False where both are the same in the log."""
         final = self.paths.final(shadow.path, shadow.at)
         child = shadow.node.child(name)
         if final is None or child is None:
@@ -333,7 +335,7 @@ def put_back(target: Any, key: Any, value: Any) -> None:
 
 
 def replace_content(target: Plain, value: Plain) -> None:
-    """Give a plain root other content in place, so that whoever holds it sees it."""
+    """Gives a plain root other content in place, so that everyone who holds it sees the change."""
     if type(target) is dict and type(value) is dict:
         kept = dict(value)
         target.clear()

@@ -1,4 +1,5 @@
-"""Shadows: what a live container will be once a plan is applied, without touching it until then.
+"""Shadows: live containers as they will be once a plan is applied, without touching them until
+then.
 
 A shadow keeps the changes beside the container: it costs what changed, not what is there.
 """
@@ -20,7 +21,7 @@ class Shadow:
 
     Attributes:
         value: the live container.
-        path, at: where it was when op number `at` was planned.
+        path, at: its place when op number `at` was planned.
         kids: shadows of containers in it, by the identity of the live container.
     """
 
@@ -41,22 +42,23 @@ class Shadow:
         return self.changed_itself or any(kid.dirty for kid in self.kids.values())
 
     def get(self, key: Any) -> Any:
-        """The typed value at a key as it will be, its own changes aside; MISSING without one."""
+        """Returns the typed value at a key as it will be, without changes inside of it; MISSING
+        without one."""
         raise NotImplementedError
 
     def put(self, key: Any, value: Any, op: int) -> None:
         raise NotImplementedError
 
     def size(self) -> int | None:
-        """How many items it will have, for limits."""
+        """Returns the number of items that it will have, for limits."""
         return None
 
     def preview(self) -> Any:
-        """A shallow copy with the changes."""
+        """Returns a shallow copy with the changes."""
         raise NotImplementedError
 
     def apply(self) -> None:
-        """Bring the live container in step."""
+        """Applies the changes to the live container."""
         raise NotImplementedError
 
 
@@ -235,7 +237,7 @@ class SetShadow(Shadow):
         return bool(self.log)
 
     def put(self, key: Any, value: Any, op: int) -> None:
-        """Add a member (`value` is True) or take it out."""
+        """Adds a member (`value` is True) or removes it."""
         self.overlay[key] = value
         self.log.append((key, value))
 
@@ -262,7 +264,8 @@ class SetShadow(Shadow):
 
 
 def shadow_of(value: Any, node: Node) -> Shadow | None:
-    """A shadow of a live container of this node; None where it is none, or another's."""
+    """Returns a shadow of a live container of this node; None if it is not one, or is another
+    node's."""
     kind = type(value)
     if isinstance(node, ObjectNode):
         return ObjectShadow(value, node) if type(value) is node.face.type else None

@@ -1,6 +1,6 @@
-"""Keeps a live typed object in step with ops: checks them, prepares the change, applies it.
+"""Keeps a live typed object in step with ops: checks them, plans the change, applies it.
 
-Planning leaves the live object alone; applying cannot fail. Both cost what changed (I9).
+Planning does not change the live object; applying cannot fail. Both cost what changed (I9).
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ _BEGIN = itemgetter(0)
 
 
 class _UnseenError(Exception):
-    """The op is at a place that the type does not know, or that is settled already."""
+    """The op is at a place that the type does not know, or that is already settled."""
 
 
 class _OpaqueError(Exception):
-    """The type has no parts where the op goes in: it is built anew from this depth on."""
+    """The type has no parts where the op goes in: the value is rebuilt from this depth on."""
 
     def __init__(self, depth: int) -> None:
         self.depth = depth
@@ -55,10 +55,10 @@ class Planner(Ground):
     """Makes one plan. `ops` and `inverses` are changed where validation normalises values."""
 
     def run(self) -> TypedPlan:
-        """Plan everything.
+        """Plans all ops.
 
         Raises:
-            SchemaError, Drifted: see `Schema.plan`. Ops and plain tree are put back.
+            SchemaError, Drifted: see `Schema.plan`. Ops and plain tree are restored.
         """
         try:
             for index in range(self.count):
@@ -116,7 +116,7 @@ class Planner(Ground):
                 self._change_set(shadow, index, op)
 
     def _resolve(self, path: Path, index: int) -> Shadow:
-        """The shadow of the container at a path, as it is before op number `index`."""
+        """Returns the shadow of the container at a path, as it is before op number `index`."""
         shadow = self._shadow(self.typed, self.node, None, (), index)
         for depth, key in enumerate(path):
             node = shadow.node.child(key)
@@ -153,8 +153,8 @@ class Planner(Ground):
         return shadow
 
     def _stays(self, node: UnionNode, value: Any, path: Path, index: int) -> bool:
-        """Whether all ops leave a container of the member of a union that it is of. Only then is it
-        changed in place: a fresh look at the log chooses the member by all that is in the value."""
+        """True if the container is of the same member of the union after all ops. Only then is it
+        changed in place: a reader of the log chooses the member by the whole value."""
         if type(value) in SCALARS:
             return True
         final = self.paths.final(path, index - 1)
@@ -163,7 +163,7 @@ class Planner(Ground):
         return node.stays(value, look_up(self.plain, final), final, self.name)
 
     def _rebuild(self, path: Path, index: int) -> None:
-        """Build what stands at a path from the final plain tree."""
+        """Rebuilds the value at a path from the final plain tree."""
         final = self.paths.final(path, index)
         if not path:
             if final is not None:
@@ -190,7 +190,7 @@ class Planner(Ground):
         shadow.put(path[-1], value, index)
 
     def _replace_root(self, op: Set | None) -> None:
-        """Another root: the op's, or with None what all ops leave."""
+        """Replaces the root with the op's value, or, if op is None, with the result of all ops."""
         old, plain = self.typed, self.plain if op is None else op.value
         self.typed, fixed = self.value(self.node, plain, ())
         if op is None:
@@ -325,19 +325,20 @@ class Planner(Ground):
                 self._check_object(shadow)
 
     def _check_judged(self, shadow: Shadow) -> None:
-        """What a validator of the whole container, or of an item, refuses, nobody could read."""
+        """Refuses a container that a validator of it, or of an item, would not accept from the
+        log."""
         if not self._reads_back(shadow):
             raise SchemaError(
-                "its validator makes another value of it",
+                "its validator changes it to another value",
                 target=self.text(shadow.path),
                 hint="assign a whole new value, which becomes what the validator makes of it",
             )
 
     def _reads_back(self, shadow: Shadow) -> bool:
-        """Whether who reads the log makes of it what is there.
+        """Returns True if a reader of the log gets the same value.
 
         Raises:
-            SchemaError: he cannot make anything of it.
+            SchemaError: the value cannot be read.
         """
         final = self.paths.final(shadow.path, shadow.at)
         if final is None:
@@ -346,7 +347,7 @@ class Planner(Ground):
         return self.value(shadow.node, plain, shadow.path)[1] is plain
 
     def _check_list(self, shadow: ListShadow) -> None:
-        """Its length, and the last item in front of all changes, must be as the log says."""
+        """Checks a list's length, and the last item before all changes, against the log."""
         final = self.paths.final(shadow.path, shadow.at)
         if final is None or not shadow.changed_itself:
             return
@@ -358,8 +359,8 @@ class Planner(Ground):
             self.same(item, shadow.value[last], plain[last], (*shadow.path, last))
 
     def _as_read(self, shadow: ObjectShadow, clone: Any) -> Any:
-        """What whoever reads the log will make of an object: its class's hooks run then, too, and
-        what they refuse nobody could read."""
+        """Returns the object that a reader of the log gets: its class's hooks run then, too. Raises
+        SchemaError where they refuse it, because nobody could read it."""
         final = self.paths.final(shadow.path, shadow.at)
         if final is None:
             return clone
@@ -369,7 +370,7 @@ class Planner(Ground):
             raise SchemaError(error.problem, target=error.target) from error.__cause__
 
     def _check_object(self, shadow: ObjectShadow) -> None:
-        """Run the class's own validation where something that it looks at has changed."""
+        """Runs the class's own validation if something that it looks at has changed."""
         face, node = shadow.node.face, shadow.node
         if not shadow.changes and not face.looks_inside:
             return
@@ -414,7 +415,8 @@ class Planner(Ground):
             self._check_rests(shadow, clone, fixed)
 
     def _check_rests(self, shadow: ObjectShadow, clone: Any, names: list[str]) -> None:
-        """What validation made of fields is validated again by whoever reads it: it must stay."""
+        """Checks that the values that validation made of fields stay the same when a reader
+        validates them again."""
         face, node = shadow.node.face, shadow.node
 
         def taken() -> list[Plain]:

@@ -1,4 +1,4 @@
-"""Invariants: functions of the user's that every commit must satisfy."""
+"""Invariants: functions of the user that every commit must satisfy."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ _PART = re.compile(r"\.?([^.\[\]]+)|\[(-?\d+)\]|\[(['\"])(.*?)\3\]")
 
 
 def parse_path(text: str) -> Path:
-    """``"messages[3].role"`` as ``("messages", 3, "role")``.
+    """Returns ``("messages", 3, "role")`` for ``"messages[3].role"``.
 
     Raises:
-        ValueError: it is no such path.
+        ValueError: it is not such a path.
     """
     path: list[Any] = []
     at = 0
@@ -41,13 +41,13 @@ def parse_path(text: str) -> Path:
 
 
 def invariant(*paths: str) -> Callable[[F], F]:
-    """Limit an invariant to commits that touch one of these paths, or something inside or above.
+    """Limits an invariant to commits that touch one of these paths, or something inside or above.
 
     ``@perdure.invariant("status", "messages")``. Without it an invariant runs at every commit.
     """
     if any(map(callable, paths)):
         raise TypeError(
-            "@perdure.invariant takes the paths that it is about, as @perdure.invariant('status'); "
+            "@perdure.invariant takes the paths that it checks, as @perdure.invariant('status'); "
             "an invariant of the whole state is a plain function"
         )
     parsed = tuple(parse_path(one) for one in paths)
@@ -60,18 +60,19 @@ def invariant(*paths: str) -> Callable[[F], F]:
 
 
 def transitions(path: str, allowed: Mapping[Any, Collection[Any]]) -> Callable[[Any, Any], None]:
-    """An invariant that makes a field a status machine: it only goes along the listed edges.
+    """Returns an invariant that makes a field a status machine: it only moves along the listed
+    edges.
 
     Args:
         path: e.g. ``"status"`` or ``"invoice.status"``.
-        allowed: from each value to those it may become. Staying is always fine, and so is any
-            value at creation; a value that is no key leads nowhere. It may not be taken out of its
-            dict; what it is part of may go as a whole.
+        allowed: from each value to those it may become. Staying is always allowed, and so is any
+            value at creation; a value that is not a key is final. The field may not be removed from
+            its dict; what it is part of may be removed as a whole.
     """
     parsed = parse_path(path)
     edges = {
         _bare(old): _values(news, f"allowed[{shown(old)}]")
-        for old, news in mapping(allowed, "allowed is {old: [new, …]}").items()
+        for old, news in mapping(allowed, "allowed must be {old: [new, …]}").items()
     }
 
     def legal_transition(before: Any, after: Any) -> None:
@@ -81,9 +82,9 @@ def transitions(path: str, allowed: Mapping[Any, Collection[Any]]) -> Callable[[
         if old is MISSING:
             return
         if new is MISSING:
-            # What it was part of may go, and it with that; else it would come back as anything.
+            # Its parent may be removed, and it with that; otherwise it could come back as anything.
             if isinstance(_get(after, parsed[:-1]), Mapping):
-                raise ValueError(f"{path} is {old!r} and may not be taken away")
+                raise ValueError(f"{path} is {old!r} and may not be removed")
             return
         if old != new and new not in edges.get(old, ()):
             legal = sorted(map(repr, edges.get(old, ())))
@@ -97,13 +98,18 @@ def transitions(path: str, allowed: Mapping[Any, Collection[Any]]) -> Callable[[
 
 
 def _values(news: Collection[Any], of: str) -> set[Any]:
-    """Raises TypeError where they are none, or one text, whose letters nobody means."""
+    """Returns the values as a set. Raises TypeError if they are not iterable, or a single text,
+    which would be taken letter by letter."""
     if is_a(news, str):
-        raise TypeError(f"{of} is a list of values, not {shown(news)}; of one, [{shown(news)}]")
+        raise TypeError(
+            f"{of} must be a list of values, not {shown(news)}; for one, write [{shown(news)}]"
+        )
     try:
         return {_bare(new) for new in iterable(news, of)}
     except TypeError as error:
-        raise TypeError(f"{of} is a list of values, e.g. ['sent'], not {shown(news)}") from error
+        raise TypeError(
+            f"{of} must be a list of values, e.g. ['sent'], not {shown(news)}"
+        ) from error
 
 
 def _bare(value: Any) -> Any:
@@ -111,7 +117,7 @@ def _bare(value: Any) -> Any:
 
 
 def _get(value: Any, path: Path) -> Any:
-    """What is at a path; MISSING where there is nothing."""
+    """Returns the value at a path; MISSING if there is none."""
     try:
         for key in path:
             by_key = isinstance(value, Mapping | Sequence) or not isinstance(key, str)
@@ -122,7 +128,7 @@ def _get(value: Any, path: Path) -> Any:
 
 
 class Invariant:
-    """One function of the user's, with how it wants to be called."""
+    """One function of the user, and the arguments that it takes."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
         check_function(function, "an invariant")
@@ -147,7 +153,7 @@ class Invariant:
 
     def check(self, before: Any, after: Any) -> None:
         """Raises SchemaError where the function returns False or raises; UnknownZone where this
-        machine cannot tell."""
+        machine cannot decide it."""
         try:
             result = self.function(before, after) if self.with_before else self.function(after)
         except (UnknownZone, MemoryError):

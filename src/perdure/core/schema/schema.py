@@ -1,4 +1,4 @@
-"""State schemas: what type a state has, in which version, and which rules it keeps."""
+"""State schemas: the type of a state, its version, and its rules."""
 
 from __future__ import annotations
 
@@ -61,11 +61,11 @@ class Schema(Generic[T]):
         version: major and minor, or the major alone. A new minor version only adds fields that
             have defaults; anything else is a new major version and needs a migration.
         migrations: ``{1: fn}`` turns plain states of major version 1 into those of 2.
-        invariants: functions ``(after)`` or ``(before, after)`` that return False or raise where a
-            commit must not be made; see `invariant` and `transitions`.
+        invariants: functions ``(after)`` or ``(before, after)`` that return False or raise to
+            refuse a commit; see `invariant` and `transitions`.
 
     Raises:
-        TypeError, ValueError: an argument that cannot be; nothing is written under such a schema.
+        TypeError, ValueError: an argument is invalid; nothing is written under such a schema.
     """
 
     @overload
@@ -109,7 +109,8 @@ class Schema(Generic[T]):
 
     @staticmethod
     def of(spec: Any) -> Schema[Any]:
-        """The schema that a caller means: one as it is, a type's, or for None that of a dict."""
+        """Returns the schema that a caller means: a schema as it is, a type's, or that of a dict
+        for None."""
         if isinstance(spec, Schema):
             return spec
         return Schema(dict, id="dict") if spec is None else Schema(spec)
@@ -119,7 +120,8 @@ class Schema(Generic[T]):
 
     @property
     def registry(self) -> Registry:
-        """The nodes of the type. Made when first used, so that forward references are known."""
+        """The nodes of the type. Made when first used, so that forward references can be
+        resolved."""
         if self._made is None:
             self._made = Registry(self.type)
         return self._made
@@ -131,13 +133,14 @@ class Schema(Generic[T]):
     def take(
         self, value: Any, path: Path = (), annotation: Any = ROOT, *, aliases_refused: bool
     ) -> Plain:
-        """A user's value as a fresh plain tree, in the form in which it will come back (I12).
+        """Returns a user's value as a fresh plain tree, in the form in which it will come back
+        (I12).
 
         Args:
             value: typed or plain; a dict passes where an object belongs.
             path: where it will stand.
             annotation: the type of that place (or its node); by default looked up by the path.
-            aliases_refused: whether a container that stands in it twice is refused.
+            aliases_refused: True refuses a container that stands in it twice.
 
         Raises:
             SchemaError: it does not fit the type. Unstorable: it would not come back as it is.
@@ -149,7 +152,7 @@ class Schema(Generic[T]):
         return take_at(node, value, path, {} if aliases_refused else None)
 
     def node_at(self, path: Path) -> Node:
-        """The node of a path, as far as the types alone decide it.
+        """Returns the node of a path, as far as the types alone determine it.
 
         Raises:
             SchemaError: the type has no such place.
@@ -164,7 +167,7 @@ class Schema(Generic[T]):
         return node
 
     def build(self, plain: Plain, *, tolerate_unknown: bool = True) -> T:
-        """The whole typed value, validated; it shares nothing with `plain`.
+        """Returns the whole typed value, validated; it shares nothing with `plain`.
 
         Args:
             tolerate_unknown: ignore fields that the class does not know (a newer minor version
@@ -184,8 +187,9 @@ class Schema(Generic[T]):
         return built
 
     def build_stored(self, plain: Plain, agent: str, seq: int) -> T:
-        """As `build`, of a state that is in the log. Where the type does not take it any more, the
-        error names the commit: that is healthy, and the way out is in the program."""
+        """Returns the typed value of a state that is in the log; see `build`. Where the type no
+        longer accepts it, the error names the commit: the log is healthy, and the remedy is in the
+        program."""
         try:
             return self.build(plain)
         except SchemaError as error:
@@ -194,7 +198,7 @@ class Schema(Generic[T]):
                 target=f"agent {agent!r}, commit {seq}, {error.target or 'state'}",
                 hint=error.hint
                 or (
-                    f"it was stored so under an earlier {self.id!r}: let the type take it, "
+                    f"it was stored this way under an earlier {self.id!r}: let the type accept it, "
                     "migrate it by the next major version of its schema, or `save` a whole value; "
                     f"`{shell.perdure('state', agent, at=seq)}`, or a handle with "
                     f"perdure.Schema(dict, id={self.id!r}), gives it as plain data"
@@ -202,7 +206,7 @@ class Schema(Generic[T]):
             ) from error
 
     def migrate(self, plain: Plain, stored: tuple[int, int]) -> Plain:
-        """The state as this program's major version has it; `plain` is left as it is.
+        """Returns the state in the form of this program's major version; `plain` is not changed.
 
         Raises:
             SchemaError: a newer program wrote it, a migration is missing, or one failed.
@@ -237,7 +241,7 @@ class Schema(Generic[T]):
     def plan(
         self, typed: T, plain: Plain, ops: list[Op], inverses: list[Op], *, root_name: str = "state"
     ) -> TypedPlan:
-        """Check what ops touch, and prepare the same change of the live typed object.
+        """Checks what ops touch, and prepares the same change of the live typed object.
 
         Where validation normalises a value, `ops`, `inverses` and `plain` are brought in step; a
         field that a validator of the class computes gets an op of its own at the end.
@@ -258,7 +262,7 @@ class Schema(Generic[T]):
         return Planner(self.root, typed, plain, ops, inverses, root_name).run()
 
     def check_invariants(self, before: Any, after: Any, touched: Sequence[Path]) -> None:
-        """Run the invariants that concern the touched paths.
+        """Runs the invariants that concern the touched paths.
 
         Args:
             before: the state that was; None at creation, MISSING where it does not fit the type:
@@ -273,11 +277,11 @@ class Schema(Generic[T]):
                 one.check(None if before is MISSING else before, after)
 
     def drift(self, typed: T, plain: Plain) -> list[Drift]:
-        """Everything in which the live object differs from the plain truth. Costs O(state)."""
+        """Returns every difference between the live object and the plain truth. Costs O(state)."""
         return drift_of(self.root, typed, plain)
 
     def check_touched(self, typed: T, plain: Plain, paths: Sequence[Path]) -> None:
-        """Compare the live object with a plain tree at some paths only.
+        """Compares the live object with a plain tree, at some paths only.
 
         Raises:
             Drifted: it was changed outside `edit` there.
@@ -299,13 +303,14 @@ class Schema(Generic[T]):
                 )
 
     def merge_unknown(self, old_plain: Plain, new_plain: Plain) -> Plain:
-        """`new_plain`, with the keys of `old_plain` that the classes at their places do not know.
+        """Returns `new_plain`, with the keys of `old_plain` that the classes at their places do not
+        know.
 
         For whole values that this program saves over what a newer one wrote; see `keep_unknown`.
         The fields of objects come in the order in which they are stored.
 
         Raises:
-            SchemaError: it cannot be told which item of a list is which.
+            SchemaError: items of a list cannot be matched.
         """
         merged = keep_unknown(self.root, old_plain, new_plain)
         return in_stored_order(self.root, old_plain, merged)
@@ -319,8 +324,8 @@ def take_at(
     root: str = "state",
     copies: Copies | None = None,
 ) -> Plain:
-    """See `Schema.take`. `seen`: containers met so far, where meeting one twice is refused.
-    `copies`: of a draft, which may be met in the value."""
+    """See `Schema.take`. `seen`: containers met so far; meeting one twice is refused. `copies`: of
+    a draft, which may be met in the value."""
     walker = Walker(seen, root)
     if copies is not None:
         walker.given = copies.given
@@ -338,7 +343,7 @@ def take_at(
 
 
 def _checked(node: Node, value: Any, plain: Plain, path: Path, walker: Walker) -> Plain:
-    """What was made of a value, in the form in which it comes back."""
+    """Returns a value's plain form, checked to come back the same."""
     root = walker.root
     previous, classes = plain, walker.classes
     for attempt in range(2):
@@ -361,7 +366,7 @@ def _checked(node: Node, value: Any, plain: Plain, path: Path, walker: Walker) -
         previous, classes = plain, again.classes
     difference = _first_difference(previous, plain, path)
     raise Unstorable(
-        "it would not come back as it is: validating it once more changes it once more",
+        "it would not come back as it is: validating it a second time changes it again",
         target=format_path(difference, root),
         hint="make the validator leave its own result as it is",
     )

@@ -1,4 +1,4 @@
-"""What a schema is made of, checked when it is made: its id and version go into every header.
+"""Checks of a schema's parts when it is made: its id and version go into every header.
 
 A header that says something else than its readers expect makes a log that nobody can open.
 """
@@ -13,50 +13,50 @@ from perdure.core.arguments.names import check_name, shown
 
 VERSION_MAX = 2**31 - 1
 TYPING = frozenset({"typing", "types", "typing_extensions"})
-"""Where the classes are of which `int | None`, `NewType` and other annotations are made."""
+"""The modules whose classes represent `int | None`, `NewType` and other annotations."""
 
 
 def check_type(type_: Any) -> None:
-    """Refuse what describes no state: a name, or a value.
+    """Refuses what describes no state: a name, or a value.
 
     Raises:
-        TypeError: it is no type.
+        TypeError: it is not a type.
     """
     if isinstance(type_, type) or type(type_).__module__ in TYPING or get_origin(type_):
         return
     if isinstance(type_, str):
         raise TypeError(
-            f"a schema is a type, not its name {shown(type_)}; "
+            f"a schema must be a type, not its name {shown(type_)}; "
             "perdure.Schema(Type, id=…) gives a type another name"
         )
     raise TypeError(
-        f"a schema is a type, not a value of one: {shown(type_)}; "
+        f"a schema must be a type, not a value: {shown(type_)}; "
         f"{type(type_).__name__} is the type, and initial= takes the value"
     )
 
 
 def check_id(schema_id: object) -> str:
-    """A schema's id, as the log can keep it.
+    """Returns a schema's id in the form that the log keeps.
 
     Raises:
-        TypeError: it is no str. ValueError: it is empty, or no text.
+        TypeError: it is not a str. ValueError: it is empty, or not valid text.
     """
     given: Any = schema_id
     return check_name(given, "a schema (the id of a schema, id=)")
 
 
 def whole_version(version: object) -> tuple[int, int]:
-    """Major and minor of a version that may leave the minor out.
+    """Returns major and minor of a version that may leave the minor out.
 
     Raises:
-        TypeError: it is made of something else than ints. ValueError: there are not one or two of
+        TypeError: it is not made of ints. ValueError: there are not one or two of
             them, or one is negative or too large.
     """
     said = version if type(version) is tuple else (version, 0)
     if any(type(number) is not int for number in said):
-        raise TypeError(f"the version of a schema is {_WRITTEN}, not {shown(version)}")
+        raise TypeError(f"the version of a schema must be {_WRITTEN}, not {shown(version)}")
     if len(said) != 2 or not all(0 <= number <= VERSION_MAX for number in said):
-        raise ValueError(f"the version of a schema is {_WRITTEN}, not {shown(version)}")
+        raise ValueError(f"the version of a schema must be {_WRITTEN}, not {shown(version)}")
     return said
 
 
@@ -66,16 +66,16 @@ _WRITTEN = f"(major, minor), or the major alone, each from 0 to {VERSION_MAX}"
 def check_migrations(
     migrations: Mapping[int, Callable[[dict[str, Any]], dict[str, Any]]],
 ) -> dict[int, Callable[[dict[str, Any]], dict[str, Any]]]:
-    """The migrations by the major version from which each leads on.
+    """Returns the migrations by the major version that each starts from.
 
     Raises:
-        TypeError: they are written otherwise.
+        TypeError: they have another form.
     """
-    made = mapping(migrations, "migrations are {major: function}")
+    made = mapping(migrations, "migrations must be {major: function}")
     for major, function in made.items():
         if type(major) is not int or not callable(function):
             raise TypeError(
-                "migrations are {major: function}, from that major version to the next one, "
+                "migrations must be {major: function}, from that major version to the next one, "
                 f"not {{{shown(major)}: {shown(function)}}}"
             )
     return made

@@ -1,10 +1,10 @@
-"""What identifies a value: a digest of all that is in it, equal in every process for equal values.
+"""Digests that identify values: equal in every process for equal values.
 
 Calls are told apart by the digests of their arguments, which may be anything: a list of models, a
-set of enums, a class. So a value is walked by the kinds of what is met, and not by a schema. What
-says nothing of itself, a client say, stands in the digest by its class alone, and makes it one of
-an *unknown* value: such a digest differs where the values are known to differ, and proves nothing
-where it is equal.
+set of enums, a class. So a value is walked by the kinds of its parts, not by a schema. An object
+that does not describe itself, a client for example, stands in the digest by its class alone, and
+makes it the digest of an *unknown* value: two such digests differ only if the values differ, but
+equal ones prove nothing.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from perdure.missing import MISSING
 from perdure.system.user_errors import check_own
 
 KEY = "__perdure_key__"
-"""What an object is known by where it declares that: a value, a property or a method."""
+"""The name of an object's declared key: a value, a property or a method."""
 
 TYPED = "2:"
 """Begins the digest of a value with types that plain values do not have."""
@@ -56,10 +56,11 @@ DEPTH_MAX = 100
 
 
 def digest(value: Any, unknown: list[Any] | None = None) -> str:
-    """A short digest of a value: 16 hex digits of a plain one, else such behind TYPED or UNKNOWN.
+    """Returns a short digest of a value: 16 hex digits for a plain one, else such behind TYPED or
+    UNKNOWN.
 
     Args:
-        unknown: gets the objects in it that say nothing of themselves.
+        unknown: receives the objects in it that do not describe themselves.
     """
     if type(value) in AS_IT_IS:
         return shorten(value)
@@ -81,21 +82,21 @@ def digest(value: Any, unknown: list[Any] | None = None) -> str:
 
 
 def shorten(plain: Plain) -> str:
-    """The first bytes of the hash of a plain value's canonical form, in hex."""
+    """Returns the first bytes of the hash of a plain value's canonical form, in hex."""
     return sha256(codec.canonical(plain)).digest()[:DIGEST_SIZE].hex()
 
 
 def is_known(found: str) -> bool:
-    """Whether equal digests of this form are those of equal values. Older versions wrote an empty
-    one where a value could not be stored."""
+    """True if equal digests of this form mean equal values. Older versions wrote an empty one where
+    a value could not be stored."""
     return found[:1] not in ("", UNKNOWN)
 
 
 def declared_key(value: Any) -> Any:
-    """What an object says that it is known by; MISSING: it does not."""
+    """Returns the key that an object declares for itself; MISSING if it declares none."""
     if isinstance(value, type):
         return MISSING  # what a class says is said of its instances
-    # Looked for without `__getattr__`: a proxy that has every attribute would make a call for it.
+    # Not looked up by `__getattr__`: a proxy that has every attribute would make a call for it.
     if not any(KEY in one.__dict__ for one in type(value).__mro__):
         try:
             if KEY not in object.__getattribute__(value, "__dict__"):
@@ -107,8 +108,8 @@ def declared_key(value: Any) -> Any:
 
 
 def is_none_yet(key: Any) -> bool:
-    """Whether a key is what many have that have none yet, as a row before it is saved: None, NaN,
-    or nothing else together."""
+    """True if a key is one that unsaved objects share, as a row has before it is saved: None, NaN,
+    or only these."""
     if isinstance(key, tuple | list):
         return bool(key) and all(is_none_yet(part) for part in key)
     if isinstance(key, Decimal):
@@ -117,12 +118,13 @@ def is_none_yet(key: Any) -> bool:
 
 
 def class_label(cls: type) -> str:
-    """A class's name as identities have it: without its module, for code moves between files."""
+    """Returns a class's name as identities have it: without its module, because code moves between
+    files."""
     return cls.__qualname__.rsplit("<locals>.", 1)[-1]
 
 
 class _Walk:
-    """Turns one value into plain lists, each of which begins with what it stands for: so no two
+    """A walk that turns one value into plain lists, each of which begins with its kind: so no two
     values that differ give the same. Scalars stand for themselves."""
 
     def __init__(self) -> None:
@@ -159,7 +161,7 @@ class _Walk:
             return self._object(parts, value, depth)
         if isinstance(value, type) or get_origin(value) is not None:
             path = _class_path(value)
-            # One that a function makes is another one at each call: its name is not all of it.
+            # A class made in a function is another one at each call: its name does not identify it.
             return ["type", path] if "<locals>" not in path else self._unknown(value)
         if isinstance(value, Callable):  # type: ignore[arg-type]
             said = self._callable(value, depth)
@@ -230,7 +232,7 @@ class _Walk:
         return self._unknown(value)
 
     def _more(self, value: Any, depth: int) -> Plain:
-        """The attributes of an instance of a subclass of a plain kind."""
+        """Returns the attributes of an instance of a subclass of a plain kind."""
         found = _attribute(value, "__dict__")
         if found is MISSING:
             return []
@@ -252,7 +254,7 @@ _CONTAINERS: Mapping[type, str] = {
 
 
 def _moment(value: dt.datetime | dt.time) -> Plain:
-    """A date with a time, or a time: as it is, where its zone is one that can be stored."""
+    """Returns a datetime or a time as it is, if its zone can be stored."""
     try:
         check_zone(value, (), "")
     except Unstorable:
@@ -266,11 +268,7 @@ def _moment(value: dt.datetime | dt.time) -> Plain:
 
 
 class _Parts(msgspec.Struct):
-    """What of a class's instances identifies them.
-
-    Attributes:
-        optional: what counts only where it is known: fields that the class does not compare.
-    """
+    """The parts of a class's instances that identify them."""
 
     names: tuple[str, ...]
     optional: frozenset[str] = frozenset()
@@ -279,7 +277,7 @@ class _Parts(msgspec.Struct):
 
 @functools.lru_cache(1024)
 def _parts_of(cls: type) -> _Parts | None:
-    """None for a class without declared fields."""
+    """Returns None for a class without declared fields."""
     optional: frozenset[str] = frozenset()
     if hasattr(cls, "__pydantic_fields__"):
         fields = cls.__pydantic_fields__
@@ -313,7 +311,7 @@ def _attribute(value: Any, name: str) -> Any:
 
 @functools.lru_cache(256)
 def _leaf_schema(cls: type) -> Schema[Any] | None:
-    """The schema of a class that a library can take apart; None where none can."""
+    """Returns the schema of a class that a library can take apart; None where none can."""
     try:
         return _made_schema(cls)
     except Exception as error:
@@ -328,7 +326,7 @@ def _made_schema(cls: type) -> Schema[Any]:
 
 
 def _buffer(value: Any) -> list[Plain] | None:
-    """Of an array, what its bytes are and a hash of them: there may be many."""
+    """Returns the format, shape and hash of an array's bytes: there may be many."""
     try:
         view = memoryview(value)
     except Exception as error:  # it is no array, or one of objects
@@ -342,14 +340,16 @@ def _buffer(value: Any) -> list[Plain] | None:
 
 
 def _class_path(cls: Any) -> str:
-    """Of a class or a generic alias as a value. Nothing else tells those of two modules apart."""
+    """Returns the path of a class or a generic alias as a value. Nothing else distinguishes those
+    of two modules."""
     if isinstance(cls, type) and get_origin(cls) is None:
         return f"{_module_name(cls.__module__)}.{cls.__qualname__}"
     return repr(cls).replace("__main__.", _module_name("__main__") + ".")
 
 
 def _function_path(function: Any) -> str | None:
-    """Of a function that its name identifies; None of a closure, a lambda, or no function."""
+    """Returns the path of a function that its name identifies; None for a closure, a lambda, or
+    anything else."""
     name = getattr(function, "__qualname__", None)
     if not isinstance(name, str) or "<" in name or not is_function(function):
         return None
@@ -363,13 +363,13 @@ def _function_path(function: Any) -> str | None:
 
 
 def _may_hold_more(function: Any) -> bool:
-    """Whether it closes over variables, or is made of another function, whose name it may have."""
+    """True if it closes over variables, or wraps another function, whose name it may have."""
     return bool(getattr(function, "__closure__", None)) or hasattr(function, "__wrapped__")
 
 
 def _found_at(module: str, name: str) -> Any:
-    """What its name leads to: one made by a decorator in a factory has the name of what it wraps,
-    and so has the next one, which holds something else."""
+    """Returns the object that a module's name leads to. A wrapper made by a decorator has the name
+    of what it wraps, and so does the next one, which holds something else."""
     found: Any = sys.modules.get(module)
     for part in name.split("."):
         found = getattr(found, part, None)
@@ -377,7 +377,7 @@ def _found_at(module: str, name: str) -> Any:
 
 
 def is_function(value: Any) -> bool:
-    """Whether it is a function, of Python or C, and no object of a class with `__call__`."""
+    """True if it is a function, of Python or C, and not an object of a class with `__call__`."""
     if isinstance(value, FunctionType | types.BuiltinFunctionType):
         return True
     return callable(value) and not isinstance(value, type) and not _called_by_python(type(value))
@@ -388,7 +388,8 @@ def _called_by_python(cls: type) -> bool:
 
 
 def _module_name(name: str) -> str:
-    """A script that is run, and the same file imported by a worker, are one module."""
+    """Returns a module's name. A script that is run, and the same file imported by a worker, are
+    one module."""
     if name != "__main__":
         return name
     main = sys.modules.get("__main__")

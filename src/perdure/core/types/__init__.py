@@ -1,1 +1,1 @@
-"""The types of a state as a tree of nodes: values taken apart, put together, and compared."""
+"""The types of a state as a tree of nodes: values taken apart, built, and compared."""

@@ -1,4 +1,4 @@
-"""Reading annotations: what is wrapped around a type, and the marks and limits that it carries."""
+"""Annotations, read: the wrappers around a type, and the marks and limits that it carries."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _WRAPPERS = (Required, NotRequired, Final)
 
 
 class Bare(Struct):
-    """An annotation with its wrappers taken off."""
+    """An annotation with its wrappers removed."""
 
     type: Any
     metadata: list[Any] = field(default_factory=list)
@@ -51,7 +51,7 @@ class Bare(Struct):
 
 
 def unwrap(annotation: Any) -> Bare:
-    """Take off Annotated, NewType, Required, Final, type aliases and type variables."""
+    """Removes Annotated, NewType, Required, Final, type aliases and type variables."""
     metadata: list[Any] = []
     while True:
         origin = get_origin(annotation)
@@ -91,10 +91,12 @@ def _meant(alias: Any) -> Any:
 
 
 def of_key(annotation: Any) -> tuple[Any, bool | None]:
-    """A TypedDict's annotation without Required, NotRequired and ReadOnly, which stand for no type.
+    """Returns a TypedDict's annotation without Required, NotRequired and ReadOnly, which are not
+    types.
 
     Returns:
-        What is left, and whether the key must be there as these say; None where they say nothing.
+        The annotation, and whether these say that the key must be there; None where they
+        say nothing.
     """
     origin = get_origin(annotation)
     if origin is Annotated:
@@ -110,7 +112,7 @@ def of_key(annotation: Any) -> tuple[Any, bool | None]:
 
 
 def substitute(annotation: Any, names: Mapping[Any, Any]) -> Any:
-    """An annotation with its type variables replaced."""
+    """Returns an annotation with its type variables replaced."""
     if not names:
         return annotation
     if isinstance(annotation, TypeVar):
@@ -144,8 +146,8 @@ def is_literal(annotation: Any) -> bool:
 
 
 class Limits(Struct, frozen=True):
-    """How many items a container may have. `judged`: functions of the user's look at the whole of
-    it, or of an item."""
+    """The number of items that a container may have. `judged`: functions of the user check the
+    whole of it, or an item."""
 
     least: int = 0
     most: int | None = None
@@ -160,7 +162,8 @@ class Limits(Struct, frozen=True):
 
 
 def limits(metadata: Iterable[Any]) -> Limits:
-    """The limits that annotated_types, pydantic and msgspec write as min_length and max_length."""
+    """Returns the limits that annotated_types, pydantic and msgspec write as min_length and
+    max_length."""
     least, most = 0, None
     for mark in metadata:
         nested = getattr(mark, "metadata", None)  # pydantic's FieldInfo keeps its marks there
@@ -173,14 +176,14 @@ def limits(metadata: Iterable[Any]) -> Limits:
 
 
 def is_judged(annotation: Any) -> bool:
-    """Whether functions of the user's run over the whole of a value of this annotation."""
+    """True if functions of the user check a whole value of this annotation."""
     bare = unwrap(annotation)
     members = get_args(bare.type) if is_union(bare.type) else ()
     return has_validators(bare.metadata) or any(map(is_judged, members))
 
 
 def has_validators(metadata: Iterable[Any]) -> bool:
-    """Whether functions of the user's run when a value of this annotation is validated."""
+    """True if functions of the user run when a value of this annotation is validated."""
     return any(
         type(mark).__module__.startswith("pydantic.functional_validators") for mark in metadata
     )

@@ -1,4 +1,5 @@
-"""The classes that a state is made of: one face for each family, so that the rest need not care.
+"""The classes that a state is made of: one face for each family, so that other code treats all
+alike.
 
 Families are pydantic models and dataclasses, standard dataclasses, msgspec Structs, TypedDicts.
 Pydantic is recognised by what it leaves on its classes, so nothing here imports it.
@@ -31,11 +32,11 @@ class Field(Struct):
     """One field of a class.
 
     Attributes:
-        live: kept in memory only (Ephemeral, or excluded from serialization).
+        live: True if kept in memory only (Ephemeral, or excluded from serialization).
         default: makes the default; None where the field is required.
-        default_is_fixed: whether it is the same each time, so that it can be compared with.
-        late: the constructor does not take it (`init=False`): it is set on the instance. Where
-            nothing is stored, it is what the class itself makes of it.
+        default_is_fixed: True if it is the same each time, so that values can be compared with it.
+        late: True if the constructor does not take it (`init=False`): it is set on the instance.
+            Where nothing is stored, the class itself computes it.
     """
 
     name: str
@@ -94,7 +95,7 @@ class Face:
 
     @cached
     def late(self) -> tuple[str, ...]:
-        """The fields that are set on an instance that was made without them."""
+        """The fields that are set on an instance after it was made without them."""
         return tuple(name for name, field in self.fields.items() if field.late)
 
     @property
@@ -111,21 +112,21 @@ class Face:
             raise SchemaError(
                 f"an annotation of {self.name} names something unknown: {error}",
                 target=self.name,
-                hint="define the class where its module can see it (not inside a function)",
+                hint="define the class at module level, not inside a function",
             ) from error
         return {name: substitute(hint, self.names) for name, hint in hints.items()}
 
     @cached
     def looks_inside(self) -> bool:
-        """Whether the class validates more than the one field that is set."""
+        """True if the class validates more than the one field that is set."""
         return self.checks_whole or any(field.validated for field in self.fields.values())
 
     def derives(self, value: Any) -> bool:
-        """Whether it is of the class, or of one that derives from it."""
+        """True if it is of the class, or of one that derives from it."""
         return not self.is_dict and isinstance(value, self.cls)
 
     def get(self, value: Any, name: str) -> Any:
-        """A field's value, or MISSING. Never calls `__getattr__` of the user."""
+        """Returns a field's value, or MISSING. Never calls the user's `__getattr__`."""
         try:
             return object.__getattribute__(value, name)
         except AttributeError:
@@ -136,15 +137,15 @@ class Face:
         self.forget_caches(value)
 
     def drop(self, value: Any, name: str) -> None:
-        """Take a field away that is no field of the class."""
+        """Removes an attribute that is not a field of the class."""
         value.__dict__.pop(name, None)
 
     def extras(self, value: Any) -> dict[str, Any]:
-        """What an instance has beside its fields, and keeps when it is stored."""
+        """Returns what an instance has beside its fields, and keeps when it is stored."""
         return {}
 
     def strays(self, value: Any) -> dict[str, Any]:
-        """What an instance has beside its fields and would lose when it is stored."""
+        """Returns what an instance has beside its fields and would lose when it is stored."""
         if self._slots_beside:
             slots = {name: self.get(value, name) for name in self._slots_beside}
             found = {name: item for name, item in slots.items() if item is not MISSING}
@@ -157,7 +158,7 @@ class Face:
 
     @cached
     def _slots_beside(self) -> tuple[str, ...]:
-        """Slots of the class that no field is kept in."""
+        """Slots of the class that hold no field."""
         return tuple(name for name in slots_of(self.cls) if not self.knows(name))
 
     def knows(self, name: str) -> bool:
@@ -165,25 +166,25 @@ class Face:
 
     @cached
     def _declared(self) -> frozenset[str]:
-        """What the class itself says that an instance has."""
+        """The attributes that the class itself declares for an instance."""
         return self.derived.union(self.fields, self.live)
 
     def private(self, value: Any) -> dict[str, Any]:
-        """Private attributes that differ from their defaults."""
+        """Returns private attributes that differ from their defaults."""
         return {}
 
     def _cached(self, name: str) -> bool:
         return isinstance(inspect.getattr_static(self.cls, name, None), functools.cached_property)
 
     def forget_caches(self, value: Any) -> None:
-        """Drop what cached properties computed from the fields as they were."""
+        """Drops cached properties, which were computed from the old fields."""
         kept = getattr(value, "__dict__", None)
         if kept and not kept.keys() <= self._declared:
             for name in [name for name in kept.keys() - self._declared if self._cached(name)]:
                 del kept[name]
 
     def clone(self, value: Any) -> Any:
-        """A shallow copy, made without running code of the user."""
+        """Returns a shallow copy, made without running the user's code."""
         fresh = object.__new__(self.cls)
         for name in (*self.fields, *self.live, *self.derived):
             item = self.get(value, name)
@@ -192,7 +193,7 @@ class Face:
         return fresh
 
     def check(self, clone: Any, changed: list[str]) -> Any:
-        """Run the class's own validation on a clone; returns it, perhaps changed.
+        """Runs the class's own validation on a clone; returns it, perhaps changed.
 
         Raises:
             Exception: whatever the validation raises.
@@ -368,7 +369,8 @@ class PydanticFace(Face):
             pydantic.dataclasses.rebuild_dataclass(self.cls)
 
     def _field(self, name: str, info: Any, validated: set[str]) -> Field:
-        # A validator that asks for other fields cannot be asked alone: the class is, as a whole.
+        # A validator that looks at other fields cannot run alone: the class is validated as a
+        # whole.
         metadata = [mark for mark in info.metadata if not asks_around(mark)]
         annotation = of_itself(self.cls, info.annotation)
         if info.discriminator is not None:
@@ -457,22 +459,22 @@ class PydanticFace(Face):
 
 
 def is_pydantic(cls: Any) -> bool:
-    """Whether pydantic made the class, asked without importing pydantic."""
+    """True if pydantic made the class. Pydantic is not imported for this."""
     return isinstance(cls, type) and hasattr(cls, "__pydantic_fields__")
 
 
 def face_of(annotation: Any) -> Face | None:
-    """The face of an annotation that names a class with fields; None where it names none.
+    """Returns the face of an annotation that names a class with fields; None for any other.
 
     Raises:
-        SchemaError: instances of that class cannot be stored whole.
+        SchemaError: instances of that class cannot be stored completely.
     """
     face = _face_of(annotation)
     if face is not None and not face.is_dict and not isinstance(face, StructFace):
         base = content_of(face.cls)
         if base is not None:
             raise SchemaError(
-                f"a {face.name} is a {base.__name__} too, whose content no field shows",
+                f"a {face.name} is also a {base.__name__}, whose content no field shows",
                 target=face.name,
                 hint=f"declare a field for the {base.__name__}",
             )

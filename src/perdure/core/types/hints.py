@@ -1,4 +1,4 @@
-"""Annotations as types, one by one: one that names something unknown does not hide the others."""
+"""Annotations resolved one by one: one that names something unknown does not hide the others."""
 
 from __future__ import annotations
 
@@ -18,8 +18,9 @@ _EPHEMERAL = re.compile(r"(\w+\.)*Ephemeral\[")
 
 
 def hints_of(target: Any) -> dict[str, Any]:
-    """The annotations of a function or class, with their metadata; those that cannot be resolved,
-    names that only type checkers import say, are left out. That they are Ephemeral still shows."""
+    """Returns the annotations of a function or class, with their metadata. Those that cannot be
+    resolved, e.g. because they name what only type checkers import, are left out; that they are
+    Ephemeral still shows."""
     try:
         target = inspect.unwrap(target)
         return get_type_hints(target, include_extras=True)

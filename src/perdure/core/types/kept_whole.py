@@ -1,10 +1,10 @@
-"""Compares what was given with what will come back: an instance is kept whole, or refused.
+"""Compares a given value with the one that will come back: an instance is kept whole, or refused.
 
 Taking a value apart and building it again may lose things that no plain form shows: that a tuple
 stood where a list is declared, a bare text where an Enum is, an attribute that no field declares.
-Libraries convert such values, too. What a class made is whole, so nothing in an instance may come
-back otherwise. Plain data around instances is input: the library of its type may convert it, as in
-`model_validate`, and the state shows at once what it made of it.
+Libraries convert such values, too. An instance was made by its class, so nothing in it may come
+back differently. Plain data around instances is input: the library of its type may convert it, as
+in `model_validate`, and the state shows the result at once.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ _CONTAINERS = (list, tuple, set, frozenset, dict)
 
 
 def comes_back(node: Node, given: Any, built: Any, at: Path, root: str) -> bool:
-    """Whether a value comes back exactly as it was given. False: only plain data of it was
+    """True if a value comes back exactly as it was given. False if only plain data of it was
     converted, or an int became the float that is declared.
 
     Args:
         built: what was built from the plain form of `given`.
 
     Raises:
-        Unstorable: something in an instance would come back otherwise; names its path.
+        Unstorable: something in an instance would come back differently; names its path.
     """
     comparison = _Comparison(root)
     try:
@@ -46,12 +46,13 @@ def comes_back(node: Node, given: Any, built: Any, at: Path, root: str) -> bool:
 
 
 def check_shown(node: Node, shown: Any, built: Any, at: Path, root: str) -> None:
-    """Refuse a value that a draft showed and that would come back as another, plain data, too."""
+    """Refuses a value, plain data included, that a draft showed and that would come back as
+    another."""
     _Comparison(root).compare(node, shown, built, at, True)
 
 
 def check_member(node: Node, given: Any, plain: Any, at: Path, root: str) -> None:
-    """Refuse a new dict key or set member that would come back as another; see `comes_back`."""
+    """Refuses a new dict key or set member that would come back as another; see `comes_back`."""
     if not node.as_is:
         comes_back(node, given, node.build(plain, (*at, given), root), (*at, given), root)
 
@@ -62,7 +63,8 @@ class _Comparison:
         self.exact = True
 
     def compare(self, node: Node, given: Any, built: Any, at: Path, inside: bool) -> None:
-        """`inside`: of an instance, where nothing is converted."""
+        """Compares the given value with the built one. `inside`: of an instance, where nothing is
+        converted."""
         kind = type(given)
         if kind in SCALARS:
             if type(built) is not kind or not (given is built or same(given, built)):
@@ -111,7 +113,7 @@ class _Comparison:
             self._converted(given, built, at, inside)
             return
         free = isinstance(node, AnyNode)
-        # What another thread adds meanwhile was not taken, and is in nothing that was built.
+        # What another thread adds meanwhile was not taken, and is not in what was built.
         for index, (one, other) in enumerate(zip(given, built, strict=False)):
             if one is other and free:
                 continue
@@ -189,7 +191,8 @@ class _Comparison:
                 )
 
     def _other(self, node: Node, given: Any, built: Any, at: Path) -> None:
-        """An instance of no class with fields: an Enum's member, a NamedTuple, a Path."""
+        """Compares an instance of a class without fields: an Enum's member, a NamedTuple, a
+        Path."""
         if given is built:
             return
         if isinstance(given, Enum) and type(built) is type(given.value) and given == built:
@@ -208,7 +211,7 @@ class _Comparison:
 
 
 def _is_declared(node: Node, kind: type) -> bool:
-    """Whether a type that has no fields is declared at a place, by itself or as one of several."""
+    """True if a type without fields is declared at a place, alone or as one of several."""
     if isinstance(node, UnionNode):
         return any(_is_declared(one, kind) for one in node.options)
     return isinstance(node, LeafNode) and _names(node.annotation, kind)

@@ -1,7 +1,8 @@
-"""The order of a TypedDict's keys, which pydantic does not keep: it builds one as declared.
+"""The order of a TypedDict's keys, which pydantic does not keep: it builds one in the declared
+order.
 
-The order of a dict's keys is data (docs/decisions/0001). Without this a handle that committed had
-another one than all others, and a state that was saved as it had been read was a change.
+The order of a dict's keys is data (docs/decisions/0001). Without this, a handle that committed had
+another order than all others, and saving a state as it was read was a change.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from perdure.missing import MISSING
 
 
 class OrderKeeping(PydanticEngine):
-    """Pydantic's, for types with a TypedDict somewhere in them."""
+    """Pydantic's engine, for types with a TypedDict in them."""
 
     def validate(self, place: Place, value: Any, at: Path, root: str) -> Any:
         typed = super().validate(place, value, at, root)
@@ -27,7 +28,7 @@ class OrderKeeping(PydanticEngine):
 
 
 def restore(node: Node, typed: Any, value: Any) -> None:
-    """Put the keys of TypedDicts that were just built in the order of what they were built of."""
+    """Puts the keys of newly built TypedDicts in the order of the values they were built from."""
     if typed is value or type(value) not in _CONTAINERS:
         return
     node = node.pick_typed(typed)

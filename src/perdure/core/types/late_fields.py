@@ -1,8 +1,8 @@
 """Fields of dataclasses that the constructor does not take (`init=False`), or takes and drops.
 
-They are stored like other fields, and set on an instance that was made without them. Some of them
-are what `__post_init__` makes of the others, some hold what came since: an edit makes the first
-kind anew, and must not set the second kind back.
+They are stored like other fields, and set on an instance that was made without them.
+`__post_init__` computes some of them from the others; some hold later values. An edit recomputes
+the first kind, and must not reset the second.
 """
 
 from __future__ import annotations
@@ -15,25 +15,26 @@ from perdure.system.user_errors import check_own
 
 
 def init_only(cls: Any) -> dict[str, Any]:
-    """What the constructor of a dataclass takes and no field keeps."""
+    """Returns the arguments that the constructor of a dataclass takes and no field keeps."""
     fields = getattr(cls, "__dataclass_fields__", {})
     kind = getattr(dataclasses, "_FIELD_INITVAR", None)
     return {name: one for name, one in fields.items() if one._field_type is kind}
 
 
 def made_in_parts(cls: Any) -> bool:
-    """Whether a dataclass has what validators of libraries do not restore: fields that its
+    """True if a dataclass has parts that validators of libraries do not restore: fields that its
     constructor does not take, or arguments that no field keeps."""
     own = dataclasses.fields(cls)
     return bool(init_only(cls)) or any(not one.init for one in own)
 
 
 def kept(face: Any, value: Any, clone: Any, changed: list[str]) -> dict[str, Any]:
-    """The late fields that keep what they have when the class's own validation runs on a clone.
+    """Returns the late fields that keep their values when the class's own validation runs on a
+    clone.
 
     Args:
         value: the instance before the edit; `clone`: with the changes.
-        changed: what the edit changes.
+        changed: the fields that the edit changes.
     """
     if not face.late or not face.checks_whole:
         return {}

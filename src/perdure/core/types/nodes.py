@@ -1,4 +1,4 @@
-"""The types of a state as a tree of nodes: each takes typed values apart and puts them together.
+"""The types of a state as a tree of nodes: each takes typed values apart and builds them again.
 
 A node is made once for each annotation. `plain` walks a typed value into a plain one; `build` lets
 the engine validate a plain value into a typed one; `child` and `pick` find the node further down.
@@ -34,7 +34,7 @@ class Copied(NamedTuple):
     Attributes:
         typed: the copy.
         node: its type.
-        plain: a copy of what was stored; MISSING where its types show all of that.
+        plain: a copy of the stored value; MISSING where the types show all of it.
     """
 
     typed: Any
@@ -46,10 +46,10 @@ class Walker(Taker):
     """One walk over a typed value.
 
     Attributes:
-        classes: which class was met where a union leaves a choice.
+        classes: the class met at each place where a union leaves a choice.
         given: copies that may be met, by their identity.
-        found: where one was; those inside of others first.
-        unsure: what was met does not show in the plain form, and is compared with what is built.
+        found: the places of those met; inner ones first.
+        unsure: True if something met is missing in the plain form, and has to be compared.
     """
 
     classes: dict[Path, Any] = field(default_factory=dict)
@@ -77,7 +77,7 @@ class Walker(Taker):
 
 
 def isolate(value: Plain) -> Plain:
-    """A deep copy that shares no mutable container, not even one inside a tuple."""
+    """Returns a deep copy that shares no mutable container, not even one inside a tuple."""
     kind = type(value)
     if kind is dict:
         return {key: item if type(item) is str else isolate(item) for key, item in value.items()}
@@ -104,7 +104,7 @@ class Node:
         self.prepared: Any = None
 
     def plain(self, value: Any, at: Path, walker: Walker) -> Plain:
-        """A typed (or raw) value as a fresh plain one; checks kinds, not constraints.
+        """Returns a typed (or raw) value as a fresh plain one; checks kinds, not constraints.
 
         Raises:
             Unstorable, SharedValue: see `values.take`.
@@ -112,7 +112,7 @@ class Node:
         raise NotImplementedError
 
     def build(self, plain: Plain, at: Path = (), root: str = "state") -> Any:
-        """The typed value of a plain one; shares nothing with it.
+        """Returns the typed value of a plain one; shares nothing with it.
 
         Raises:
             SchemaError: it does not fit; names each path.
@@ -122,13 +122,13 @@ class Node:
         return self.engine.validate(self, self.prepare(plain), at, root)
 
     def build_stable(self, plain: Plain, at: Path, root: str) -> Any:
-        """`build` of a value that is `stable`: it needs no copy."""
+        """Returns the typed value of a plain one that is `stable`: it needs no copy."""
         if self.engine.piecewise:
             return self.assemble(plain, at, root)
         return self.engine.validate(self, plain, at, root)
 
     def assemble(self, plain: Plain, at: Path, root: str) -> Any:
-        """`build` from the parts up, for types that no library validates as a whole."""
+        """Builds the typed value from its parts, for types that no library validates whole."""
         return self.engine.validate(self, isolate(plain), at, root)
 
     def unfit(self, plain: Plain, wanted: str, at: Path, root: str) -> SchemaError:
@@ -141,37 +141,37 @@ class Node:
             raise SchemaError(problem, target=format_path(at, root))
 
     def prepare(self, plain: Plain) -> Any:
-        """What the engine is given: a copy without unknown fields, under the names it wants."""
+        """Returns the engine's input: a copy without unknown fields, under the names it wants."""
         return isolate(plain)
 
     def stable(self, plain: Plain) -> bool:
-        """Whether building this value surely succeeds and gives one of this very plain form, that
-        shares nothing with it. A quick look: False only means that one must find out."""
+        """True if building this value surely succeeds and gives one of the same plain form that
+        shares nothing with it. A quick check: False only means that it has to be tried."""
         return False
 
     def all_stable(self, items: Sequence[Plain]) -> bool:
-        """Whether each of them is `stable`."""
+        """True if each of them is `stable`."""
         return all(map(self.stable, items))
 
     def child(self, key: Any) -> Node | None:
-        """The node of an item; None where the type has no such place."""
+        """Returns the node of an item; None where the type has no such place."""
         return None
 
     def pick(self, plain: Plain) -> Node:
-        """The node that this plain value has: a union's member, else this one."""
+        """Returns the node of this plain value: a union's member, else this one."""
         return self
 
     def pick_typed(self, value: Any) -> Node:
-        """The same for a typed value."""
+        """Returns the node of this typed value."""
         return self
 
     def takes(self, kind: type) -> bool:
-        """Whether a plain value of this kind may stand here; a guess on the generous side."""
+        """True if a plain value of this kind may stand here. May be True where it may not."""
         return True
 
 
 class AnyNode(Node):
-    """Plain kinds only: an object here would not come back as what it is."""
+    """Plain kinds only: an instance here would not come back as what it is."""
 
     as_is = True
 
@@ -186,7 +186,7 @@ class AnyNode(Node):
 
 
 class LeafNode(Node):
-    """A value without parts of its own, as far as we are concerned."""
+    """A value whose parts have no nodes."""
 
     def __init__(self, annotation: Any, engine: Engine, config: Any, kinds: Any) -> None:
         super().__init__(annotation, engine, config)
@@ -231,7 +231,7 @@ class LeafNode(Node):
         return super().assemble(plain, at, root)
 
     def _dump(self, value: Any, at: Path, walker: Walker) -> Plain:
-        """By the library's own dump, which stands nowhere else, if it comes back equal (I12)."""
+        """Returns the library's own dump, if the value built from it is equal (I12)."""
 
         def dumped() -> tuple[Plain, bool]:
             plain = Walker(root=walker.root).take(self.engine.dump(self, value), at)
@@ -265,14 +265,14 @@ _CHANGES_VALUES = (
 
 
 def _exact_kinds(annotation: Any, config: Mapping[str, Any] | None) -> frozenset[Any]:
-    """The plain kinds that a bare type takes as they are: no constraint or validator on it."""
+    """Returns the plain kinds that a bare type accepts unchanged: one without any constraint."""
     if config and (not config.get("allow_inf_nan", True) or _changes(config)):
         return frozenset()
     return frozenset({annotation} if annotation in _EXACT else ())
 
 
 def _exact_texts(annotation: Any, config: Mapping[str, Any] | None) -> frozenset[str]:
-    """The texts that a Literal of such takes."""
+    """Returns the texts that a Literal of texts accepts."""
     literal = get_origin(annotation) is Literal and not (config and _changes(config))
     if not literal or any(type(one) is not str for one in get_args(annotation)):
         return frozenset()
@@ -280,7 +280,7 @@ def _exact_texts(annotation: Any, config: Mapping[str, Any] | None) -> frozenset
 
 
 def _changes(config: Mapping[str, Any]) -> bool:
-    """Whether a class changes or refuses some values of bare types."""
+    """True if a class's config changes or refuses some values of bare types."""
     return any(config.get(name) for name in _CHANGES_VALUES)
 
 
@@ -288,7 +288,7 @@ _LEAF_HINT = "store what it is made of, or mark the field perdure.Ephemeral"
 
 
 def _fixed_zone(value: Any) -> Any:
-    """Pydantic's own UTC-offset zone, which storage does not know, as datetime.timezone."""
+    """Replaces pydantic's own UTC-offset zone by datetime.timezone, which storage knows."""
     zone = value.tzinfo
     if zone is not None and type(zone).__module__.startswith("pydantic_core"):
         return value.replace(tzinfo=dt.timezone(zone.utcoffset(None)))
@@ -374,7 +374,7 @@ class DictNode(Node):
         return walker.key(self.key.plain(key, (*at, key), walker), at, key)
 
     def stored_key(self, key: Any, at: Path, walker: Walker) -> Any:
-        """The plain key for one that a user gives, in the form in which it will come back.
+        """Returns the plain key for a user's key, in the form in which it will come back.
 
         Raises:
             SchemaError: it does not fit the type of the keys.

@@ -1,4 +1,4 @@
-"""Nodes of classes, and what a stored object says that its class does not."""
+"""Nodes of classes, and the parts of a stored object that its class does not show."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class ObjectNode(Node):
 
     @cached
     def _calm(self) -> Mapping[str, Node] | None:
-        """The nodes of all fields, if the class takes them as they are and does nothing else."""
+        """The nodes of all fields, if the class accepts them unchanged and does nothing else."""
         face = self.face
         renamed = face.renames and not self.engine.by_name
         if face.tag or face.keeps_extra or face.opaque_input or face.checks_whole or renamed:
@@ -64,7 +64,7 @@ class ObjectNode(Node):
         return True
 
     def all_stable(self, items: Sequence[Plain]) -> bool:
-        """Field by field, in loops that run in C: a state that is loaded may have many items."""
+        """Checks field by field, in loops that run in C: a loaded state may have many items."""
         calm = self._calm
         if calm is None or not {dict}.issuperset(map(type, items)):
             return False
@@ -100,7 +100,7 @@ class ObjectNode(Node):
         return None
 
     def knows(self, key: Any) -> bool:
-        """Whether the class has a stored place of this name."""
+        """True if the class has a stored place of this name."""
         face = self.face
         return (
             key in face.fields
@@ -151,7 +151,7 @@ class ObjectNode(Node):
         return node
 
     def _raw(self, value: dict[Any, Any], at: Path, walker: Walker) -> Plain:
-        """A dict where an instance belongs; validation comes later."""
+        """Takes a dict where an instance belongs; validation comes later."""
         face = self.face
         walker.enter(value, at)
         taken: dict[str, Any] = dict([face.tag]) if face.tag else {}
@@ -224,7 +224,7 @@ class ObjectNode(Node):
             raise self.engine.explain(error, at, root) from error
 
     def default(self, name: str) -> Any:
-        """A field's default, typed; MISSING where it has none."""
+        """Returns a field's default, typed; MISSING where it has none."""
         found = self.face.fields.get(name) or self.face.live.get(name)
         return MISSING if found is None or found.default is None else found.default()
 
@@ -233,10 +233,11 @@ class ObjectNode(Node):
 
 
 def reconcile(node: Node, stored: Plain, taken: Plain) -> Plain:
-    """`taken` (what a typed value gives), with what `stored` says that types do not.
+    """Returns `taken` (the plain form of a typed value) with the parts of `stored` that the types
+    do not show.
 
-    Kept are keys that the class does not know, and a field that is missing in `stored` stays so
-    while it has its default.
+    Keys that the class does not know are kept, and a field that is missing in `stored` stays
+    missing while it has its default.
     """
     node = node.pick(taken)
     if isinstance(node, AnyNode) or type(stored) is not type(taken):
@@ -272,7 +273,7 @@ def alike(node: Node, a: Plain, b: Plain) -> bool:
 
 
 def same_order(node: Node, a: Plain, b: Plain) -> bool:
-    """Whether the keys of all dicts in two values that are the same come in the same order.
+    """True if all dicts in two equal values have their keys in the same order.
 
     The order of a dict's keys is data (docs/decisions/0001); that of an object's fields is not.
     """
@@ -294,10 +295,10 @@ def same_order(node: Node, a: Plain, b: Plain) -> bool:
 
 
 def in_stored_order(node: Node, stored: Plain, new: Plain) -> Plain:
-    """`new`, with the fields of each object in the order of the stored one at its place.
+    """Returns `new`, with the fields of each object in the order of the stored one at its place.
 
-    Else saving an object would move fields that a class declares elsewhere by now, with all that
-    is in them.
+    Otherwise saving an object would move fields that the class now declares in another order, with
+    all their content.
     """
     node = node.pick(new)
     if isinstance(node, AnyNode | LeafNode) or type(stored) is not type(new) or new is stored:
@@ -329,7 +330,7 @@ def _is_object(node: Node) -> bool:
 
 
 def is_default(node: Node, name: Any, plain: Plain) -> bool:
-    """Whether a plain value is what a field has where nothing is stored."""
+    """True if a plain value is what a field has where nothing is stored."""
     if not isinstance(node, ObjectNode):
         return False
     default = node.default(name)

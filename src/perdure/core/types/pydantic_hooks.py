@@ -1,8 +1,8 @@
-"""Which of pydantic's classes run code over several fields as an instance is made.
+"""Detects pydantic classes that run code over several fields as an instance is made.
 
 Pydantic does not run it where a field is assigned: `model_post_init`, an `__init__` of its own,
-`__post_init__` of a dataclass, and validators that are told of the fields before theirs. Whoever
-reads the log makes an instance, so an edit has to ask such a class for the whole.
+`__post_init__` of a dataclass, and validators that are told of the fields before theirs. A reader
+of the log makes an instance, so an edit has to validate such a class as a whole.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 
 
 def looks_around(cls: Any, validators: Iterable[Any]) -> bool:
-    """See the module.
+    """True if the class runs such code.
 
     Args:
         validators: pydantic's decorators of the class's fields.
@@ -32,21 +32,21 @@ def looks_around(cls: Any, validators: Iterable[Any]) -> bool:
 
 
 def asks_around(mark: Any) -> bool:
-    """Whether a mark of an annotation is a validator that is told of other fields."""
+    """True if a mark of an annotation is a validator that is given other fields."""
     function = getattr(mark, "func", None)
     return function is not None and takes_info(function, wraps=type(mark).__name__[:4] == "Wrap")
 
 
 def _is_users(hook: Any) -> bool:
-    """Whether it is more than what pydantic makes of private attributes."""
+    """True if a hook does more than what pydantic generates for private attributes."""
     name = getattr(hook, "__name__", "init_private_attributes")
     own = getattr(hook, "__qualname__", "") == "BaseModel.model_post_init"
     return name != "init_private_attributes" and not own
 
 
 def takes_info(function: Any, *, wraps: bool) -> bool:
-    """Whether a validator is told of the fields before its own: behind the value, and what it
-    `wraps`, if it does."""
+    """True if a validator is given the fields before its own: after the value, and after the
+    validator that it `wraps`, if it does."""
     try:
         parameters = inspect.signature(function).parameters.values()
     except (TypeError, ValueError):

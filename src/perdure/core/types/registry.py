@@ -67,7 +67,7 @@ _VAGUE = (
     abc.ItemsView,
     *_LAZY,
 )
-"""What says too little of a value to know it again."""
+"""Types that are too vague to recognise a value again."""
 _JUDGED_BY_THE_CLOCK = {"FutureDate", "FutureDatetime"}
 _JUDGED_BY_THE_DISK = {
     "file": "FilePath",
@@ -91,11 +91,11 @@ class Registry:
 
     @cached
     def faces(self) -> Mapping[type, Face]:
-        """Of all classes, by the class of which their instances are."""
+        """The faces of all classes, by the class of their instances."""
         return {face.cls: face for face in self._faces.values()}
 
     def node(self, annotation: Any, config: Mapping[str, Any] | None) -> Node:
-        """The node of an annotation, in a class with this pydantic config."""
+        """Returns the node of an annotation, in a class with this pydantic config."""
         if not is_alias(annotation) and not is_alias(get_origin(annotation)):
             return self._node(annotation, config)
         if annotation in self._open:
@@ -146,7 +146,7 @@ class Registry:
             isinstance(engine, PydanticEngine) and _is_judged_by_pydantic(origin, config)
         ):
             raise SchemaError(
-                f"{origin.__name__} says too little: it may be a list, a dict or a set",
+                f"{origin.__name__} is ambiguous: it may be a list, a dict or a set",
                 target=str(origin.__name__),
                 hint="declare Sequence, Mapping or Set, or list, dict or set",
             )
@@ -222,8 +222,8 @@ def _is_judged_by_pydantic(vague: Any, config: Mapping[str, Any] | None) -> bool
 
 
 def _refuse_outside(kind: Any, bare: Bare) -> None:
-    """I6: what is judged by a clock, or by files, was right when it was committed, and could not be
-    read any more once these went on."""
+    """I6: refuses types that are judged by a clock, or by files: a value that was right when it was
+    committed could not be read later."""
     name = getattr(kind, "__name__", "")
     judged = str(getattr(kind, "__module__", "")).startswith("pydantic")
     by = "clock" if judged and name in _JUDGED_BY_THE_CLOCK else ""
@@ -232,18 +232,18 @@ def _refuse_outside(kind: Any, bare: Bare) -> None:
             by, name = "disk", _JUDGED_BY_THE_DISK.get(mark.path_type, "a path")
     if by:
         raise SchemaError(
-            f"{name} is judged by the {by} at each reading: what was right when it was committed "
-            "could not be read later",
+            f"{name} is judged by the {by} at each reading: a value that was right when it was "
+            "committed could not be read later",
             target=name,
             hint="declare datetime, date or Path, and judge a value where it is set",
         )
 
 
 def parts(annotation: Any, seen: dict[Any, Any], faces: dict[Any, Face]) -> Iterator[Bare]:
-    """An annotation and everything in it, fields of classes too, without its wrappers.
+    """Yields an annotation and everything in it, fields of classes too, without its wrappers.
 
     Args:
-        faces: gets those of the classes.
+        faces: receives the faces of the classes.
     """
     if is_alias(annotation) or is_alias(get_origin(annotation)):
         if annotation in seen:
@@ -271,7 +271,7 @@ def parts(annotation: Any, seen: dict[Any, Any], faces: dict[Any, Face]) -> Iter
 
 
 def is_of_pydantic(bare: Bare) -> bool:
-    """Whether only pydantic can validate it."""
+    """True if only pydantic can validate it."""
     if any(type(mark).__module__.startswith("pydantic") for mark in bare.metadata):
         return True
     origin = get_origin(bare.type) or bare.type
@@ -306,7 +306,7 @@ def is_struct(bare: Bare) -> bool:
 
 
 def has_late_fields(bare: Bare) -> bool:
-    """Whether it is a standard dataclass that no library makes as it was; see `Field.late`."""
+    """True if it is a standard dataclass that no library restores as it was; see `Field.late`."""
     origin = get_origin(bare.type) or bare.type
     if not isinstance(origin, type) or is_pydantic(origin) or not is_dataclass(origin):
         return False
@@ -314,12 +314,14 @@ def has_late_fields(bare: Bare) -> bool:
 
 
 def keeps_either(bare: Bare) -> bool:
-    """Whether values of several kinds stand there as they are; msgspec makes one kind of them."""
+    """True if values of several kinds are kept as they are there; msgspec turns them into one
+    kind."""
     return get_origin(bare.type) in _EITHER or bare.type in _EITHER
 
 
 def engine_for(annotation: Any, faces: dict[Any, Face]) -> Engine:
-    """Pydantic's for what mentions pydantic, msgspec's for the rest. `faces`: as of `parts`."""
+    """Returns pydantic's engine for types that mention pydantic, msgspec's for the rest. `faces`:
+    as of `parts`."""
     found = list(parts(annotation, {}, faces))
     engine: Engine
     if any(map(is_of_pydantic, found)):

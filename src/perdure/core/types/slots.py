@@ -1,4 +1,4 @@
-"""Where the instances of a class keep things that no field names: slots, and bases written in C."""
+"""The places where instances keep things that no field names: slots, and bases written in C."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ _BUILTIN_NEW = type(object.__new__)
 
 
 def slots_of(cls: Any) -> Iterator[str]:
-    """The attributes that have a slot, as instances know them."""
+    """Yields the attributes that have a slot, by the names that instances know."""
     for one in getattr(cls, "__mro__", ()):
         slots = vars(one).get("__slots__", ())
         for name in (slots,) if isinstance(slots, str) else slots:
@@ -20,8 +20,8 @@ def slots_of(cls: Any) -> Iterator[str]:
 
 
 def content_of(cls: Any) -> type | None:
-    """The base whose instances have a content of their own, which no field shows: of a list, a
-    dict or an exception, say. None where all that there is are attributes."""
+    """Returns the base whose instances have content that no field shows: of a list, a dict or an
+    exception, say. None where instances have only attributes."""
     for one in cls.__mro__:
         new = vars(one).get("__new__")
         made_in_c = isinstance(new, _BUILTIN_NEW) and getattr(new, "__self__", None) is one

@@ -7,7 +7,7 @@ from typing import Any
 
 
 def thawed(cls: Any, config: Mapping[str, Any]) -> Any:
-    """The class's validator, but one that lets frozen fields be assigned."""
+    """Returns the class's validator, changed to let frozen fields be assigned."""
     frozen = config.get("frozen") or any(info.frozen for info in cls.__pydantic_fields__.values())
     if not frozen:
         return cls.__pydantic_validator__

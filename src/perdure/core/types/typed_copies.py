@@ -1,8 +1,8 @@
-"""Typed copies that a draft has given out: each is known again where it is put, as what it was.
+"""Typed copies that a draft has given out: each is recognised when it is put back.
 
-Whoever takes an object out of a draft, or copies it there, holds an instance of this program's
-class, which shows nothing of what a newer program stored in the object. The draft remembers that,
-by the copy's identity: also that there was nothing, for then it gets nothing where it is put.
+Who takes an object out of a draft, or copies it there, holds an instance of this program's class,
+which does not show what a newer program stored in the object. The draft remembers that by the
+copy's identity; also that there was nothing, so that the object gets nothing at its new place.
 """
 
 from __future__ import annotations
@@ -17,23 +17,24 @@ from perdure.missing import MISSING
 
 
 class Copies(Struct):
-    """What one draft has given out, and what of that it has taken back.
+    """The copies that one draft has given out, and those that it has taken back.
 
     Attributes:
-        given: by the identity of each object, list and dict in a copy.
-        taken: the plain containers that were made of such; see `Known`.
+        given: the objects, lists and dicts in copies, by identity.
+        taken: the plain containers made from such copies; see `Known`.
     """
 
     given: dict[int, Copied] = field(default_factory=dict)
     taken: Known = field(default_factory=dict)
 
     def note(self, node: Node, typed: object, plain: Plain) -> None:
-        """Remember a copy that was just built from `plain`."""
+        """Remembers a copy that was just built from `plain`."""
         if self._note(node, typed, plain, newer=False):
             self._note(node, typed, copy(plain), newer=True)  # `plain` may change from now on
 
     def _note(self, node: Node, typed: object, plain: Plain, *, newer: bool) -> bool:
-        """Returns whether a newer program stored something in it, or in what is in it."""
+        """Remembers a copy and its parts. Returns True if a newer program stored something in
+        it."""
         kind = type(plain)
         node = node.pick_typed(typed)
         found = False
@@ -70,15 +71,15 @@ class Copies(Struct):
     def settle(
         self, node: Node, plain: Plain, at: Path, found: dict[Path, Copied], root: str
     ) -> None:
-        """Give what was met in a value back what a newer program stored in it.
+        """Gives the parts of a value that are copies back what a newer program stored in them.
 
         Args:
             node: of the value's place, which is `at`.
-            plain: what was made of the value, just now; changed in place.
+            plain: the value's plain form, just made; changed in place.
             found: the copies that were met in it, the inner ones first.
 
         Raises:
-            SchemaError: of what was put into a copy, it cannot be told what it was.
+            SchemaError: the origin of something that was put into a copy is ambiguous.
         """
         nodes: dict[int, Node] = {}
         for path, copied in found.items():
@@ -91,8 +92,8 @@ class Copies(Struct):
             self.taken[id(holder)] = holder, copied.plain
 
     def over(self, node: Node, old: Plain, new: Plain, at: Path, root: str) -> Plain:
-        """What was taken, where something else stands: a whole value is the same object as that,
-        and keeps what a newer program stored in it; see `keep_unknown`."""
+        """Returns a taken value for a place where another one stands: a whole value is the same
+        object as that one, and keeps what a newer program stored in it; see `keep_unknown`."""
         return keep_unknown(node, old, new, at, root=root, known=self.taken)
 
     def _keep(self, node: Node, plain: Plain, at: Path, copied: Copied, root: str) -> None:
@@ -105,10 +106,11 @@ class Copies(Struct):
 
 
 def _node_at(node: Node, plain: Plain, path: Path, picked: dict[int, Node]) -> Node | None:
-    """The node of a place in a plain value; None where its type shows none.
+    """Returns the node of a place in a plain value; None where its type has none.
 
     Args:
-        picked: that of each container on the way, by its identity; to find it may mean to build it.
+        picked: the nodes of containers on the way, by their identity; finding one may mean building
+            the value.
     """
     for key in path:
         mark = id(plain)
@@ -122,7 +124,7 @@ def _node_at(node: Node, plain: Plain, path: Path, picked: dict[int, Node]) -> N
 
 
 def _alike(node: Node, other: Node) -> bool:
-    """Whether both stand for the same class, so that both know the same fields."""
+    """True if both stand for the same class, and so know the same fields."""
     if isinstance(node, ObjectNode) and isinstance(other, ObjectNode):
         return node.face.cls is other.face.cls
     return type(node) is type(other)

@@ -1,7 +1,7 @@
-"""Unions: which member a value is of, typed or plain, and what stands where that cannot be said.
+"""Unions: the member that a typed or plain value is of, and a stand-in where that is ambiguous.
 
-A typed value of a class says it. A list of a field that declares two kinds of list does not: it is
-read and edited as a list whose items are of either kind, and judged as a whole by the union.
+An instance names its member. A list in a field that declares two kinds of list does not: it is read
+and edited as a list whose items are of either kind, and the union judges it as a whole.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _CONTAINERS = frozenset({list, dict, set, frozenset, tuple})
 
 
 class UnionNode(Node):
-    """One of several types. `registry`: makes nodes of what is put together of members."""
+    """One of several types. `registry`: makes the nodes of combined members."""
 
     def __init__(
         self, annotation: Any, engine: Engine, config: Any, options: list[Node], registry: Any
@@ -51,14 +51,14 @@ class UnionNode(Node):
         return options
 
     def takers(self, kind: type) -> Sequence[Node]:
-        """The members that may have a plain value of this kind."""
+        """Returns the members that may have a plain value of this kind."""
         found = self._takers.get(kind)
         if found is None:
             found = self._takers[kind] = [one for one in self.options if one.takes(kind)]
         return found
 
     def owners(self, kind: type) -> Sequence[Node]:
-        """The members that may have a typed value of this kind."""
+        """Returns the members that may have a typed value of this kind."""
         found = self._owners.get(kind)
         if found is None:
             found = self._owners[kind] = self._find_owners(kind)
@@ -81,14 +81,14 @@ class UnionNode(Node):
         return containers if containers and kind in _CONTAINERS else found
 
     def member(self, value: Any) -> Node | None:
-        """The member that a typed value surely is of; None where it may be of several."""
+        """Returns the member that a typed value surely is of; None where it may be of several."""
         owners = self.owners(type(value))
         if len(owners) == 1:
             return owners[0]
         return self._told(value) if owners and type(value) is dict else None
 
     def stays(self, value: Any, plain: Plain, at: Path, root: str) -> bool:
-        """Whether a live value is surely of the member that its new plain value is built as, so
+        """True if a live value is surely of the member that its new plain value is built as, so
         that it may be changed in place.
 
         Raises:
@@ -107,12 +107,12 @@ class UnionNode(Node):
 
     @cached
     def _named(self) -> bool:
-        """Whether a member is a NamedTuple, which pydantic makes of lists and dicts, too."""
+        """True if a member is a NamedTuple, which pydantic also makes from lists and dicts."""
         return any(isinstance(one, TupleNode) and one.cls is not tuple for one in self.options)
 
     @cached
     def _words(self) -> Sequence[tuple[str, Mapping[str, Node]]]:
-        """Fields of which the value alone says which class it is, whatever else there is."""
+        """Fields whose value alone determines the class, whatever the other fields hold."""
         takers = self.takers(dict)
         classes = [one for one in takers if isinstance(one, ObjectNode)]
         metadata = unwrap(self.annotation).metadata
@@ -127,7 +127,7 @@ class UnionNode(Node):
         ]
 
     def _told(self, value: Mapping[Any, Any]) -> Node | None:
-        """The member that a word in a dict names; None without one."""
+        """Returns the member that a value's tag or literal names; None without one."""
         for name, words in self._words:
             word = value.get(name)
             if type(word) is str and word in words:
@@ -188,7 +188,8 @@ class UnionNode(Node):
         return self.guess(plain) if option is self else option
 
     def guess(self, plain: Plain) -> Node:
-        """The member that a plain value most likely has, by kind, tag, literals and fields."""
+        """Returns the member that a plain value most likely has, by kind, tag, literals and
+        fields."""
         return self._guess_among(self.takers(type(plain)), plain)
 
     def _guess_among(self, fitting: Sequence[Node], plain: Plain) -> Node:
@@ -206,7 +207,7 @@ class UnionNode(Node):
         return found if found not in dicts or len(dicts) == 1 else self._together(dict, dicts)
 
     def _together(self, kind: type, members: Sequence[Node]) -> Node:
-        """A container whose items are of any of the members'."""
+        """Returns a container whose items are of any of the members' items."""
         made = self._either.get(kind)
         if made is None:
             made = self._either[kind] = _put_together(self, kind, members, self._registry)
@@ -244,7 +245,7 @@ def _wants_object(node: Node) -> bool:
 
 
 def _chooses(mark: Any) -> bool:
-    """Whether a mark on a union chooses by a function of the user's."""
+    """True if a mark on a union chooses by a function of the user."""
     return callable(getattr(mark, "discriminator", None))
 
 
@@ -257,7 +258,8 @@ def _builds(node: Node, plain: Plain) -> bool:
 
 
 def _words_at(classes: Sequence[ObjectNode], name: str) -> Mapping[str, Node] | None:
-    """The texts that a field must have in each of the classes, if no two take the same."""
+    """Returns the texts that a field must have in each of the classes, if no two accept the
+    same."""
     words: dict[str, Node] = {}
     for one in classes:
         tag, field = one.face.tag, one.fields.get(name)
@@ -273,15 +275,12 @@ def _words_at(classes: Sequence[ObjectNode], name: str) -> Mapping[str, Node] | 
     return words
 
 
-# -- members put together --------------------------------------------------------------------------
+# -- combined members -----------------------------------------------------------------------------
 
 
 class Whole(Node):
-    """What the union says of a value counts; only while a draft is in between, what the items say.
-
-    Attributes:
-        union: of which the members are.
-    """
+    """Several members as one. The union decides what a value is; in a draft, the items decide for
+    themselves."""
 
     union: UnionNode
 
@@ -353,7 +352,7 @@ IMPOSSIBLE = -(10**6)
 
 
 def score(node: Node, plain: dict[Any, Any]) -> int:
-    """How well a dict fits a member of a union; IMPOSSIBLE where it cannot."""
+    """Returns a score of how well a dict fits a member of a union; IMPOSSIBLE where it cannot."""
     if not isinstance(node, ObjectNode):
         return 0
     face = node.face

@@ -1,11 +1,12 @@
-"""What a newer program stored in objects and this one does not know, kept through whole values.
+"""Fields that a newer program stored in objects and this one does not know, kept through whole
+values.
 
 A newer minor version may give a class fields that this program's class has not. A whole value of
-this program comes without them, so each of its objects must first be known for the one that was
+this program comes without them, so each of its objects must first be matched with the one that was
 there. Objects are the same where their place is: a field, a dict's key. An item of a list is the
 same where it is equal in all that this program knows, else by its place between such neighbours.
-What remains is refused: a newer program's data is neither dropped nor attached by guess.
-Of what came out of an edit's draft it is known what it was; see `typed_copies`.
+The rest is refused: a newer program's data is neither dropped nor attached by guess. Objects that
+came out of an edit's draft are known; see `typed_copies`.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from perdure.errors import SchemaError
 
 
 def unknown(node: Node, plain: Plain, at: Path = ()) -> Iterator[Path]:
-    """The places in a plain value that its classes do not know."""
+    """Yields the places in a plain value that its classes do not know."""
     node = node.pick(plain)
     if isinstance(node, AnyNode):
         return
@@ -40,7 +41,8 @@ def unknown(node: Node, plain: Plain, at: Path = ()) -> Iterator[Path]:
 
 
 def _known(node: Node, plain: Plain) -> bytes:
-    """What this program knows of a plain value, to be compared; also where it has its defaults."""
+    """Returns the part of a plain value that this program knows, for comparing; defaults are filled
+    in."""
     return canonical(node.plain(node.build(plain), (), Walker()))
 
 
@@ -58,15 +60,15 @@ def keep_unknown(
     root: str = "state",
     known: Known | None = None,
 ) -> Plain:
-    """`new`, with what `old` has and the classes at their places do not know.
+    """Returns `new`, with the parts of `old` that the classes at their places do not know.
 
     Args:
-        old: what is stored at a place.
+        old: the value stored at a place.
         new: a whole value of this program for the same place; not changed.
-        known: what in `new` is not the one that stands at its place, whatever it is like.
+        known: parts of `new` that are known not to be the ones at their places, however alike.
 
     Raises:
-        SchemaError: it cannot be told which item of a list is which; names the list.
+        SchemaError: items of a list cannot be matched; names the list.
     """
     if next(unknown(node, old, at), None) is None:
         return new
@@ -74,7 +76,7 @@ def keep_unknown(
 
 
 def keep(node: Node, old: Plain, new: Plain, at: Path, root: str, known: Known) -> Plain:
-    """`keep_unknown`, where there is something to keep."""
+    """Does the work of `keep_unknown`, where there is something to keep."""
     if old is new or id(new) in known:
         return new
     kept = _kept(node, old, new, at, root, known)
@@ -136,7 +138,7 @@ def _keep_in_items(
 def _pairs(
     item: Node, old: Sequence[Plain], new: Sequence[Plain], at: Path, root: str, known: Known
 ) -> list[tuple[int, int]]:
-    """Which item of the new list was which of the old one: (index, index before)."""
+    """Returns the matching of new and old items: (index, index before)."""
     fields = [[str(path[-1]) for path in unknown(item, one)] for one in old]
     equal: dict[bytes, tuple[list[int], list[int]]] = {}
     there = {id(one): index for index, one in enumerate(old)}
@@ -170,7 +172,7 @@ Stretch = tuple[Sequence[int], Sequence[int]]
 
 
 def _gaps(pairs: Sequence[tuple[int, int]], count: int, count_before: int) -> Iterator[Stretch]:
-    """Between each two items with a partner, and at the ends."""
+    """Yields the stretches between two matched items, and at the ends."""
     ends = [(-1, -1), *pairs, (count, count_before)]
     for (low, low_before), (high, high_before) in itertools.pairwise(ends):
         yield range(low + 1, high), range(low_before + 1, high_before)
@@ -179,7 +181,8 @@ def _gaps(pairs: Sequence[tuple[int, int]], count: int, count_before: int) -> It
 def _rest(
     pairs: Sequence[tuple[int, int]], new: Sequence[Plain], old: Sequence[Plain]
 ) -> Iterator[Stretch]:
-    """All together: where items were moved about, nothing lies between any."""
+    """Yields all unmatched items together: where items were moved about, they lie between no
+    neighbours."""
     nows, befores = {now for now, _ in pairs}, {before for _, before in pairs}
     yield (
         [index for index in range(len(new)) if index not in nows],

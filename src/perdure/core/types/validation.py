@@ -46,7 +46,8 @@ PLAIN_BUILTINS = (bytes, dt.datetime, dt.date, dt.time, dt.timedelta, Decimal, U
 
 
 class Place(Protocol):
-    """What is validated: an annotation, with room for what the library prepares for it."""
+    """The subject of a validation: an annotation, with room for what the library prepares for
+    it."""
 
     annotation: Any
     config: Mapping[str, Any] | None
@@ -54,13 +55,13 @@ class Place(Protocol):
 
 
 class Engine:
-    """Validates plain values into typed ones, and takes types of its own apart."""
+    """Validates plain values into typed ones, and takes types of its library apart."""
 
     by_name = False  # whether fields go by their names; else by what the class renames them to
     piecewise = False  # whether types are mixed that the library cannot validate as a whole
 
     def validate(self, place: Place, value: Any, at: Path, root: str) -> Any:
-        """A typed value.
+        """Returns a typed value.
 
         Raises:
             SchemaError: it does not fit; names each path.
@@ -68,14 +69,14 @@ class Engine:
         raise NotImplementedError
 
     def dump(self, place: Place, value: Any) -> Any:
-        """The value in terms of plain kinds. Raises whatever the library raises."""
+        """Returns the value in terms of plain kinds. Raises whatever the library raises."""
         raise NotImplementedError
 
     def explain(self, error: Exception, at: Path, root: str) -> PerdureError:
-        """The SchemaError for what a class's own validation raised.
+        """Returns the SchemaError for an error of a class's own validation.
 
         Raises:
-            UnknownZone, MemoryError, RecursionError: it says nothing about the value.
+            UnknownZone, MemoryError, RecursionError: the error says nothing about the value.
         """
         if isinstance(error, UnknownZone | MemoryError):
             raise error
@@ -85,7 +86,7 @@ class Engine:
 
 class MsgspecEngine(Engine):
     def supports(self, annotation: Any) -> bool:
-        """Whether msgspec can validate it as a whole. Most unions of classes it cannot."""
+        """True if msgspec can validate it as a whole. It cannot validate most unions of classes."""
         try:
             with _taking_apart:
                 msgspec.msgpack.Decoder(annotation, dec_hook=_from_text)
@@ -118,7 +119,8 @@ class MsgspecEngine(Engine):
 
 
 def text_types() -> tuple[type[Any], ...]:
-    """Those of them that are loaded: nobody has a value of the others. Loading costs 15 ms."""
+    """Returns those of them that are loaded: nobody has a value of the others. Loading costs 15
+    ms."""
     loaded = ((sys.modules.get(module), names) for module, names in _BY_TEXT.items())
     return tuple(getattr(module, name) for module, names in loaded if module for name in names)
 
@@ -138,11 +140,11 @@ def _from_text(kind: type[Any], value: Any) -> Any:
 def _to_text(value: Any) -> Any:
     if isinstance(value, text_types()):
         return str(value)
-    raise NotImplementedError(f"no plain form of a {type(value).__name__}")
+    raise NotImplementedError(f"no plain form for a {type(value).__name__}")
 
 
 def _stays(given: Any, made: Any) -> bool:
-    """Whether what is plain in a value stayed what it was: a strict class converts nothing."""
+    """True if the plain parts of a value stayed what they were: a strict class converts nothing."""
     if isinstance(given, dict) and isinstance(made, dict):
         return all(_stays(one, made.get(key, one)) for key, one in given.items())
     if isinstance(given, list | tuple) and isinstance(made, list | tuple):
@@ -183,7 +185,7 @@ class PydanticEngine(Engine):
     def validate(self, place: Place, value: Any, at: Path, root: str) -> Any:
         adapter = place.prepared or self._adapter(place)
         try:
-            # Stored are field names, whatever aliases the class reads from others.
+            # Field names are stored, whatever aliases the class reads from others.
             return adapter.validator.validate_python(value, by_name=True, by_alias=False)
         except self._core.ValidationError as error:
             with suppress(self._core.ValidationError):

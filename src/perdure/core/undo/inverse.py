@@ -1,4 +1,5 @@
-"""The inverse of commits: what is put back where, in which order, and what stands in its way."""
+"""The inverse of commits: the ops that restore what was there, in their order, and the later
+changes that block them."""
 
 from __future__ import annotations
 
@@ -18,11 +19,11 @@ from perdure.model import Commit
 def invert(
     chosen: Sequence[Commit], path: Sequence[Commit], state_at: Callable[[int], Plain]
 ) -> tuple[list[Op], list[tuple[int, str]]]:
-    """The ops that take `chosen` back; or none, and (seq, path) of the later changes that stand in
-    the way.
+    """Returns the ops that take `chosen` back; or none, and (seq, path) of the later changes that
+    block them.
 
-    A dict's keys come back in their order. Those that come back are the last where changes that
-    stay stand between `chosen`, or have been made in that dict since.
+    A dict's keys come back in their order. Restored keys are the last ones if changes that stay lie
+    between `chosen`, or were made in that dict since.
 
     Args:
         chosen, path: newest first; the path goes back to the last of `chosen`.
@@ -30,8 +31,8 @@ def invert(
     """
     found = standing(chosen, path)
     if any(commit.cause.kind in ("undo", "redo") for commit in chosen):
-        # What put keys in order is not taken back: they are put in order anew, where nobody has
-        # been since, and elsewhere not in any case.
+        # What put keys in order is not taken back: they are put in order again, where nothing has
+        # changed since, and elsewhere not in any case.
         delta, _ = _invert(found, state_at, in_order=False)
         if delta:
             return delta, []
@@ -41,7 +42,8 @@ def invert(
 def _invert(
     found: Standing, state_at: Callable[[int], Plain], *, in_order: bool
 ) -> tuple[list[Op], list[tuple[int, str]]]:
-    """As `invert`. in_order: what an undo or redo did to put keys in order, too."""
+    """Does the work of `invert`. in_order: also takes back what an undo or redo did to put keys in
+    order."""
     seqs = {commit.seq for commit in found.chosen}
     oldest, newest = found.chosen[-1], found.chosen[0]
     base = state_at(oldest.parent)
@@ -83,8 +85,8 @@ def _invert(
 
 
 def _order_from(base: Plain, delta: Sequence[Op]) -> int:
-    """From which op on a delta does nothing but take out keys of dicts and set them as they were,
-    which puts them behind others."""
+    """Returns the number of the op from which on a delta only removes keys of dicts and sets them
+    again unchanged, which puts them behind others."""
     set_at: dict[Path, int] = {}
     again: dict[int, int] = {}
     starts = [len(delta)]
@@ -113,8 +115,8 @@ def _order_from(base: Plain, delta: Sequence[Op]) -> int:
 
 
 def _undisturbed(order: Sequence[Op], done: Sequence[Op], later: Sequence[Op]) -> list[Op]:
-    """Those ops whose dict, as it was before what is undone was done, is as that left it: its keys
-    can be put in their order without a touch of what came later."""
+    """Returns the ops whose dict is as it was left before the undone changes: its keys can be
+    reordered without touching later changes."""
     paths, touched = Paths(done), Touched(later)
     found: dict[Path, bool] = {}
     for path in {op.path[:-1] for op in order}:
@@ -125,7 +127,7 @@ def _undisturbed(order: Sequence[Op], done: Sequence[Op], later: Sequence[Op]) -
 
 
 def _loses_its_turn(state: Plain, op: Op) -> bool:
-    """Whether the inverse of an op puts a key of a dict behind others that it was in front of."""
+    """True if the inverse of an op puts a dict's key behind others that it stood before."""
     if type(op) is not Delete or not op.path:
         return False
     parent = look_up(state, op.path[:-1])

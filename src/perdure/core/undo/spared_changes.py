@@ -1,5 +1,5 @@
-"""Whether later changes spare what an inverse restores, looked up by path: of a group of thousands
-of edits none is compared with all others."""
+"""The places that an inverse restores, and whether later changes spare them, looked up by path: in
+a group of thousands of edits none is compared with all others."""
 
 from __future__ import annotations
 
@@ -15,15 +15,14 @@ _WHOLE = object()
 
 
 class _Node:
-    """What comes back at a place that does not come back whole.
+    """A place that does not come back whole, and the parts of it that do.
 
     Attributes:
-        keys, items: what does at the places in it: by their keys where it is a dict; where it is a
-            list by their indexes now, None for those that stay as they are, as do all behind.
-        end: of a list or text the first index behind all stretches of it that come back; -1: none
-            does.
-        bare: whether nothing is left of one that ends there. What is put in there later stands
-            before or behind it: nobody knows.
+        keys, items: its restored parts: by their keys in a dict; in a list by their indexes now,
+            None for those that stay as they are, as do all behind.
+        end: in a list or text the first index behind all restored stretches; -1 if there is none.
+        bare: True if nothing is left of a stretch that ends there. Whether a later insertion there
+            stands before or behind it is unknown.
     """
 
     __slots__ = ("bare", "end", "items", "keys")
@@ -35,7 +34,7 @@ class _Node:
         self.bare = False
 
     def get(self, key: Any) -> Any:
-        """A node, `_WHOLE`, or None."""
+        """Returns a node, `_WHOLE`, or None."""
         if isinstance(key, int) and 0 <= key < len(self.items):
             return self.items[key]
         return self.keys.get(key)
@@ -48,7 +47,8 @@ class _Node:
             self.keys[key] = found
 
     def stretch(self, low: int, high: int, come: int, items: bool) -> None:
-        """What was between two indexes came back as so many others, which are to come back now."""
+        """Notes that the items between two indexes were restored as `come` others, which are now to
+        be restored in turn."""
         if low < self.end:
             self.bare = self.bare and high <= self.end
             self.end = max(self.end, high) + come - (high - low)
@@ -63,7 +63,7 @@ class _Node:
         self.items += [None] * (length - len(self.items))
 
     def touched_by(self, later: Reach) -> bool:
-        """Whether a change of what is here, not inside of it, touches something."""
+        """True if a change of this place, not inside of it, touches something restored."""
         if later.start is None or self.keys:
             return True
         if later.start < self.end or (later.start == self.end and later.inserts and self.bare):
@@ -72,13 +72,13 @@ class _Node:
 
 
 class Restored:
-    """The places that an inverse restores, as they are behind all ops that it takes back."""
+    """The places that an inverse restores, as they are after all ops that it takes back."""
 
     def __init__(self) -> None:
         self._root: Any = None
 
     def add(self, state: Plain, op: Op) -> None:
-        """One more op that is taken back, along with those before it. state: behind it."""
+        """Adds one more op that is taken back, after those before it. state: after the op."""
         if isinstance(op, Append | Splice | TextSplice | Move):
             node = self._node(state, op.path)
             if node is not None:
@@ -91,7 +91,7 @@ class Restored:
                 node.put(look_up(state, op.path[:-1]), op.path[-1], _WHOLE)
 
     def _node(self, state: Plain, path: Path) -> _Node | None:
-        """The node of a place; None where that comes back whole."""
+        """Returns the node of a place; None where that comes back whole."""
         if self._root is None:
             self._root = _Node()
         node = self._root
@@ -106,7 +106,7 @@ class Restored:
         return None if node is _WHOLE else node
 
     def touched_by(self, op: Op) -> bool:
-        """Whether a later op, which stays, touches any of them."""
+        """True if a later op, which stays, touches any of them."""
         node = self._root
         for key in op.path:
             if node is None or node is _WHOLE:
@@ -118,7 +118,8 @@ class Restored:
 
 
 def _stretch(state: Plain, op: Append | Splice | TextSplice | Move) -> tuple[int, int, int]:
-    """Where what an op changed in a list or text began and ended, and how much is there now."""
+    """Returns the start and end of an op's change in a list or text, and the number of items there
+    now."""
     match op:
         case Append():
             come = len(op.values)
@@ -134,7 +135,7 @@ def _stretch(state: Plain, op: Append | Splice | TextSplice | Move) -> tuple[int
 
 
 class Touched:
-    """What later ops touch."""
+    """The places that later ops touch."""
 
     def __init__(self, later: Iterable[Op]) -> None:
         self._above: set[Path] = set()
@@ -151,7 +152,7 @@ class Touched:
         self._stretches = {path: _merged(found) for path, found in stretches.items()}
 
     def at(self, path: Path) -> bool:
-        """Whether they touch what is at a path, or anything in it."""
+        """True if they touch the value at a path, or anything in it."""
         if path in self._above:
             return True
         for depth, key in enumerate(path):
@@ -164,7 +165,7 @@ class Touched:
 
 
 def _merged(stretches: list[tuple[int, float]]) -> list[tuple[int, float]]:
-    """In order, none of them in another."""
+    """Returns the stretches in order, without those that lie within another."""
     found: list[tuple[int, float]] = []
     for start, stop in sorted(stretches):
         if not found or stop > found[-1][1]:
@@ -178,6 +179,6 @@ def _within(stretches: list[tuple[int, float]], index: int) -> bool:
 
 
 def later_reach(op: Op) -> Reach:
-    """What a later op touches. Where an Append went is not in the op: it is a suffix of all
+    """Returns what a later op touches. An Append does not say where it went: it is a suffix of all
     that was there before it, so it is taken to start beyond every index."""
     return reach(op, length=1 << 62)

@@ -1,9 +1,9 @@
-"""Which commits edits stand by that were undone and redone, and which others came to nothing.
+"""The commits that stand for edits that were undone and redone, and the commits that cancel out.
 
-An undo, and what it took away, came to nothing together. So did a redo and its undo, and what that
-had taken away stands as it was; but where another of the wanted edits was made between the two, the
-redo is what it stands by: it was put on top of that one. What came to nothing is in nobody's way,
-for an undo or redo is refused at once where anything that stands is in its own.
+An undo and the edits it took back cancel out. So do a redo and its undo, and the edits that the
+undo had taken back stand as they were; but where another wanted edit was made between the two, the
+redo stands for it: it was put on top of that one. Commits that cancel out block nothing, because an
+undo or redo is refused at once where anything that stands is in its own way.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from perdure.model import Commit
 
 
 class Standing(Struct, frozen=True):
-    """What stands of a path.
+    """The commits of a path that stand.
 
     Attributes:
-        chosen: what the wanted ones stand by, newest first: taken back in this order, they take the
-            wanted ones back.
+        chosen: the commits that stand for the wanted ones, newest first: taking them back in this
+            order takes the wanted ones back.
         path: back to the last of `chosen`, newest first.
-        nothing: the seqs of those that came to nothing, each with others on the path or before it.
-        across: those of them that did so with one of `chosen` in between.
+        nothing: the seqs of those that cancel out, each with others on the path or before it.
+        across: those of them that have one of `chosen` in between.
     """
 
     chosen: list[Commit]
@@ -36,7 +36,8 @@ class Standing(Struct, frozen=True):
 
 
 def standing(wanted: Iterable[Commit], path: Sequence[Commit]) -> Standing:
-    """What the wanted commits stand by, all of which are on the path, newest first."""
+    """Returns the commits that stand for the wanted ones, all of which are on the path, newest
+    first."""
     line = _Line({commit.seq: commit for commit in path}, {commit.seq for commit in wanted})
     for commit in reversed(path):
         line.add(commit)
@@ -56,23 +57,23 @@ def standing(wanted: Iterable[Commit], path: Sequence[Commit]) -> Standing:
 
 
 class _Ended(Struct, frozen=True):
-    """Commits that came to nothing together. `since`: the first; 0: it is in front of the path."""
+    """Commits that cancel out together. `since`: the first; 0: it is before the path."""
 
     since: int
     seqs: set[int]
 
 
 class _Line(Struct):
-    """A path as far as it has been gone along, oldest first.
+    """The part of a path read so far, oldest first.
 
     Attributes:
         commits: all of the path.
         wanted: seqs.
-        by: of an edit that was redone, the commit that it stands by.
-        took: of an undo, the edits that it took away, and what each of them stood by.
-        ended: by the last of them, what came to nothing.
-        own: what the wanted ones stand by, oldest first.
-        inside: of a list or text, the commits that stand and changed something in it, oldest first.
+        by: for an edit that was redone, the commit that stands for it.
+        took: for an undo, the edits that it took back, and the commit that stood for each.
+        ended: commits that cancel out, by the last of them.
+        own: the commits that stand for the wanted ones, oldest first.
+        inside: for a list or text, the standing commits that changed something in it, oldest first.
     """
 
     commits: dict[int, Commit]
@@ -99,8 +100,8 @@ class _Line(Struct):
         for one in taken:
             self._take(one)
         since = min(taken) if len(taken) == len(set(stood.values())) else 0
-        # A group is undone as a whole: none of the wanted stands here, and no place of theirs is
-        # compared with what is in front of this.
+        # A group is undone as a whole: none of the wanted ones stands here, and none of their
+        # places is compared with what comes before this.
         if own or not self._moves(since, seq, {*taken, seq}):
             self.ended[seq] = _Ended(since, {*taken, seq})
         else:
@@ -123,14 +124,14 @@ class _Line(Struct):
             self._put(one, own)
 
     def _put(self, seq: int, own: bool = False) -> None:
-        """A commit stands."""
+        """Notes that a commit stands."""
         for seqs in self._lists(seq, own):
             at = bisect_left(seqs, seq)
             if seqs[at : at + 1] != [seq]:
                 seqs.insert(at, seq)
 
     def _take(self, seq: int) -> None:
-        """A commit stands no more."""
+        """Notes that a commit no longer stands."""
         for seqs in self._lists(seq, True):
             at = bisect_left(seqs, seq)
             if seqs[at : at + 1] == [seq]:
@@ -144,8 +145,8 @@ class _Line(Struct):
                 yield self.inside.setdefault(path, [])
 
     def _moves(self, since: int, last: int, seqs: set[int]) -> bool:
-        """Whether commits that would come to nothing moved items of a list, or text, that one which
-        stands was made in between them: its places are not those of the commits around them."""
+        """True if commits that would cancel out moved items of a list, or text, that a standing
+        commit changed between them: its places are not those of the commits around them."""
         for path in {path for seq in seqs for path, moved in _lists(self.commits[seq]) if moved}:
             inside = self.inside.get(path, [])
             if not seqs.issuperset(inside[bisect_right(inside, since) : bisect_left(inside, last)]):
@@ -154,14 +155,14 @@ class _Line(Struct):
 
 
 def displace(commits: Iterable[Commit], others: Iterable[Commit]) -> bool:
-    """Whether commits gave items of a list, or text, another place in which others changed some."""
+    """True if commits moved items of a list, or text, in which others changed some."""
     moved = {path for commit in commits for path, moved in _lists(commit) if moved}
     return bool(moved) and not moved.isdisjoint(path for one in others for path, _ in _lists(one))
 
 
 def _lists(commit: Commit) -> Iterator[tuple[Path, bool]]:
-    """The lists and texts that a commit changed something in, and whether that moved items of it.
-    Of those in one another the outermost: where the others are is a matter of its items."""
+    """Yields the lists and texts that a commit changed something in, and whether that moved their
+    items. Of nested ones only the outermost: the places of the others depend on its items."""
     for op in commit.delta:
         outer = next((depth for depth, key in enumerate(op.path) if type(key) is int), None)
         match op:

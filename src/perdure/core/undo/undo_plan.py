@@ -1,4 +1,5 @@
-"""Undo and redo, planned on commits alone: which can be taken back, and which not (migrations)."""
+"""Undo and redo, planned on commits alone: which commits can be taken back, and which not
+(migrations)."""
 
 from __future__ import annotations
 
@@ -24,18 +25,18 @@ do not depend on how long the history is."""
 
 
 class Plan(Struct, frozen=True):
-    """What to do, or why not.
+    """The ops to commit, or why there are none.
 
     Attributes:
         ops: the delta to commit now.
         seqs: the commits that it takes back or restores, oldest first.
         blocked_by: (seq, path) of later changes of the same places; then `ops` is empty.
-        elder: the oldest of them, where it is of another major version of the schema than the state
-            that it would be taken back from: what it holds is in a form that no migration went
-            over. None: all are of that version.
-        lacks: a commit that would have to be known for that, and that retention removed; 0: none.
-        record: for the commit that does it, so that who plans behind it passes over what changed
-            nothing together; None: there is no room to say so.
+        elder: the oldest of them, if it is of another major version of the schema than the state
+            that it would be taken back from: no migration has converted what it holds. None: all
+            are of that version.
+        lacks: a commit that is needed for this but that retention removed; 0: none.
+        record: for the new commit, so that later plans skip the commits that cancel out; None:
+            there is no room for it.
     """
 
     ops: list[Op]
@@ -50,14 +51,15 @@ class Path(Protocol):
     """The commits that a state is made of."""
 
     def newest(self) -> Iterator[Commit]:
-        """Those on the path to the head, newest first."""
+        """Yields the commits on the path to the head, newest first."""
 
     def since(self, seq: int, count: int | None = None) -> Iterator[Commit]:
-        """Those on the path to a commit of it, that one first; count: how many are wanted."""
+        """Yields the commits on the path to one of its commits, that one first. count: how many are
+        wanted."""
 
 
 class _Search(Struct):
-    """What to take back next, looked for along a path, newest first.
+    """A search for the commits to take back next, along a path, newest first.
 
     Attributes:
         gone: the commits that a later one took back.
@@ -67,7 +69,7 @@ class _Search(Struct):
     chosen: list[Commit]
 
     def takes(self, commit: Commit) -> bool:
-        """Note a commit; whether it is one to take back."""
+        """Notes a commit; returns True if it is one to take back."""
         raise NotImplementedError
 
     @property
@@ -76,7 +78,7 @@ class _Search(Struct):
 
 
 class _Undoing(_Search):
-    """The latest commit with a delta, or the group of that one, to its end."""
+    """A search for the latest commit with a delta, or its whole group."""
 
     def takes(self, commit: Commit) -> bool:
         kind = commit.cause.kind
@@ -97,7 +99,7 @@ class _Undoing(_Search):
 
 
 class _Redoing(_Search):
-    """The latest undo."""
+    """A search for the latest undo."""
 
     def takes(self, commit: Commit) -> bool:
         if commit.cause.kind == "redo":
@@ -113,13 +115,14 @@ class _Redoing(_Search):
 
 
 def plan_undo(path: Path, state_at: Callable[[int], Plain], major: int) -> Plan | None:
-    """Take back the latest commit, or group of commits, with a delta that is not taken back yet.
+    """Plans to take back the latest commit, or group of commits, with a delta that is not taken
+    back yet.
 
     Args:
         path: read only as far as needed, for a group to its end.
         state_at: a fresh copy of the state at a seq of that path (0: None).
-        major: of the schema that the state is of from which they are to be taken back: the head's,
-            or the one that a migration which is due makes it.
+        major: the major version of the state that they are taken back from: the head's, or the one
+            that a due migration makes it.
 
     Returns:
         None where nothing is left to undo.
@@ -128,7 +131,8 @@ def plan_undo(path: Path, state_at: Callable[[int], Plain], major: int) -> Plan 
 
 
 def plan_redo(path: Path, state_at: Callable[[int], Plain], major: int) -> Plan | None:
-    """Take back the latest undo that was not redone yet; None where there is none."""
+    """Plans to take back the latest undo that was not redone yet. Returns None where there is
+    none."""
     return _plan(path, _Redoing(set(), []), state_at, major)
 
 
@@ -136,7 +140,7 @@ def _plan(path: Path, search: _Search, state_at: Callable[[int], Plain], major: 
     read: list[Commit] = []
     commits = path.newest()
     while not search.done and (commit := next(commits, None)) is not None:
-        # What a group has been found of stands on states that all of the path is needed for.
+        # A partly found group stands on states for which the whole path is needed.
         passed = _passed(path, commit, search) if not search.chosen else None
         if passed is None:
             read.append(commit)
@@ -151,7 +155,7 @@ def _plan(path: Path, search: _Search, state_at: Callable[[int], Plain], major: 
     oldest = search.chosen[-1]
     if oldest.schema_version[0] != major:
         return Plan([], seqs, [], elder=oldest)
-    # A member of a group, as its header tells, or what stands in front of one.
+    # A member of a group, as its header says, or what precedes one.
     read = read[: [commit.seq for commit in read].index(oldest.seq) + 1]
     gone = [commit for commit in (*search.chosen, *read) if commit.trimmed]
     if gone:
@@ -166,9 +170,9 @@ def _plan(path: Path, search: _Search, state_at: Callable[[int], Plain], major: 
 
 
 def _behind(path: Path, seq: int, search: _Search) -> int:
-    """Where an undo or redo that passes over all in front of a commit goes on: there, or behind
-    what that one passes over, so that of many that were made and undone in turn, or undone and
-    redone, none is read. An undo that may still be redone is passed over by no redo."""
+    """Returns the seq at which an undo or redo that skips everything before a commit continues:
+    there, or behind what that commit skips. So of many changes made and undone in turn, or undone
+    and redone, none is read. A redo skips no undo that may still be redone."""
     try:
         commit = next(path.since(seq, 1), None)
     except (NotFound, Corrupt, UnsupportedFormat):
@@ -182,9 +186,9 @@ def _behind(path: Path, seq: int, search: _Search) -> int:
 def _passed(
     path: Path, commit: Commit, search: _Search
 ) -> tuple[int, list[Commit], _Search] | None:
-    """What is to be read instead of a commit and those that it passes over: the commit behind them,
-    and those between that are left. None: it is to be read itself, and what is behind it, as
-    something to take back is among them.
+    """Returns what is to be read instead of a commit and those that it skips: the commit behind
+    them, and the remaining ones between. None: the commit itself is to be read, and what is behind
+    it, because something to take back is among them.
 
     A commit that was taken back passes over nothing: what it had taken back counts again.
     """
@@ -206,7 +210,8 @@ def _passed(
 
 
 def _record(commit: Commit, search: _Search) -> Passed | None:
-    """A commit that was taken back passes over nothing: what it had taken back counts again."""
+    """Returns the record of the commits that a commit skips. One that was taken back skips nothing:
+    what it had taken back counts again."""
     record = next((one for one in commit.typed if isinstance(one, Passed)), None)
     if record is None or commit.seq in search.gone or not _goes_back(commit.seq, record):
         return None
@@ -214,7 +219,7 @@ def _record(commit: Commit, search: _Search) -> Passed | None:
 
 
 def _goes_back(seq: int, record: Passed) -> bool:
-    """Whether it names older and older commits, so that who goes by it comes to an end."""
+    """True if it names older and older commits, so that following it ends."""
     for first, last in record.rest:
         if not first <= last < seq:
             return False
@@ -223,13 +228,13 @@ def _goes_back(seq: int, record: Passed) -> bool:
 
 
 def _passing(chosen: Sequence[Commit], path: Sequence[Commit]) -> Passed | None:
-    """The record for the commit that takes back `chosen`, behind the newest of the path.
+    """Returns the record for the commit that takes back `chosen`, after the newest of the path.
 
-    It and they change nothing together; nor does an undo or redo between them, with what that took
-    back. Where the path has passed over something it goes on with another than the parent.
+    It and they cancel out; so do an undo or redo between them and what that took back. Where the
+    path skipped something, it continues with a commit other than the parent.
 
-    None as well where what is left changed items of a list that those had given another place: who
-    read it without them would take it for a change of other items.
+    Also None where a remaining commit changed items of a list that those had moved: read without
+    them, it would seem to change other items.
     """
     seqs = {commit.seq for commit in chosen}
     gone = _cancelled([commit for commit in path if commit.seq not in seqs]) | seqs
@@ -252,7 +257,7 @@ def _passing(chosen: Sequence[Commit], path: Sequence[Commit]) -> Passed | None:
 
 
 def _cancelled(path: Sequence[Commit]) -> set[int]:
-    """The commits that changed nothing together: each undo or redo with what it took back."""
+    """Returns the commits that cancel out: each undo or redo with what it took back."""
     seqs = {commit.seq for commit in path}
     found: set[int] = set()
     for commit in path:

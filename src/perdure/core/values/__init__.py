@@ -1,1 +1,1 @@
-"""Plain values: what a state is made of once its types are taken off; bytes and ops of them."""
+"""Plain values: what a state is made of once its types are taken off; their bytes and ops."""

@@ -1,4 +1,4 @@
-"""Plain values as bytes: msgpack, with extension types for what msgpack has not.
+"""Plain values as bytes: msgpack, with extension types for what msgpack lacks.
 
 The wire forms are specified in docs/format.md ("Values"). Dicts keep their insertion order, because
 programs iterate over them and a rehydrated state must iterate alike; `canonical` sorts, for hashes.
@@ -29,8 +29,8 @@ BIG_INT, WIDE_STR, DATETIME, DATE, TIME, TIMEDELTA, DECIMAL, UUID_, TUPLE, SET, 
 
 INT_MIN, INT_MAX = -(2**63), 2**64 - 1
 _FLAT: frozenset[type] = frozenset({str, int, float, bool, bytes, type(None)})
-"""What msgpack has. Its encoder refuses a number of more than 64 bits and a lone surrogate by an
-error; both are rare, so they are looked for only then."""
+"""Types that msgpack has. Its encoder raises an error for a number of more than 64 bits and for a
+lone surrogate; both are rare, so they are searched for only then."""
 
 _BUT_INTS = _FLAT - {int}
 _BUT_TEXTS = _BUT_INTS - {str}
@@ -45,15 +45,15 @@ NEWER = "it was written by a newer version: read it with a newer perdure"
 
 
 class UndecodableError(ValueError):
-    """The bytes are no value of this format."""
+    """The bytes are not a value of this format."""
 
 
 def encode(value: Plain, encoder: msgspec.msgpack.Encoder = _encoder) -> bytes:
-    """The bytes of a plain value; see `decode`.
+    """Returns the bytes of a plain value; see `decode`.
 
     Raises:
         TypeError: not a plain value (a bug of the caller: `values.take` comes first).
-        Unstorable: nested so deep that it cannot be gone through.
+        Unstorable: nested too deeply to be encoded.
     """
     try:
         try:
@@ -65,12 +65,12 @@ def encode(value: Plain, encoder: msgspec.msgpack.Encoder = _encoder) -> bytes:
             return stack_room.afresh(encode, value, encoder)
         except RecursionError as error:  # of ours none is: a log that somebody made up can be read
             stack_room.pass_on(error)
-            raise Unstorable("it is nested too deep", hint="flatten it") from error
+            raise Unstorable("it is nested too deeply", hint="flatten it") from error
 
 
 def canonical(value: Plain) -> bytes:
-    """The bytes of a plain value with dict keys and set members sorted: equal values give equal
-    bytes."""
+    """Returns the bytes of a plain value with dict keys and set members sorted: equal values give
+    equal bytes."""
     if type(value) in _FLAT:  # as most arguments of calls, each of which is digested
         try:
             return _sorting_encoder.encode(value)
@@ -90,12 +90,13 @@ def _encode_wired(value: Any, encoder: msgspec.msgpack.Encoder, wire: Callable[.
 
 
 def _wire(value: Any, encoder: msgspec.msgpack.Encoder, as_is: frozenset[type]) -> Any:
-    """The value with what msgpack has not replaced by extensions; itself where nothing is.
+    """Returns the value with extensions in place of what msgpack lacks; the value itself where
+    there are none.
 
-    On the path of every commit: most of it is flat, and looked through in C.
+    On the path of every commit: most values are flat, and are checked in C.
 
     Args:
-        as_is: types of which msgpack has every value, as far as the encoder has not refused one.
+        as_is: types whose values msgpack has, unless the encoder refused one.
     """
     kind = type(value)
     if kind in as_is:
@@ -166,7 +167,7 @@ def _wire_dict(
 
 
 def _wire_pairs(value: dict[Any, Any], encoder: msgspec.msgpack.Encoder) -> Any:
-    """A dict with keys that msgpack's maps have not: its items as pairs."""
+    """Returns a dict whose keys msgpack's maps cannot have as pairs of its items."""
     pairs = [[key, item] for key, item in value.items()]
     if encoder is _sorting_encoder:
         pairs.sort(key=lambda pair: canonical(pair[0]))
@@ -176,7 +177,7 @@ def _wire_pairs(value: dict[Any, Any], encoder: msgspec.msgpack.Encoder) -> Any:
 def _wire_each(
     pairs: list[list[Any]], encoder: msgspec.msgpack.Encoder, as_is: frozenset[type]
 ) -> list[list[Any]]:
-    """As `_wire`, with few calls for each level: nesting is bounded by the stack."""
+    """Applies `_wire` to pairs, with few calls for each level: nesting is bounded by the stack."""
     return [[_wire(key, encoder, as_is), _wire(item, encoder, as_is)] for key, item in pairs]
 
 
@@ -297,11 +298,12 @@ _decoder = msgspec.msgpack.Decoder(ext_hook=_read_ext)
 
 
 def decode(data: bytes) -> Plain:
-    """The plain value of bytes that `encode` made. Never imports or evaluates anything (I10).
+    """Returns the plain value of bytes that `encode` made. Never imports or evaluates anything
+    (I10).
 
     Raises:
         UndecodableError: the bytes are something else.
-        UnsupportedFormat: there is a value in it of a kind that only a newer version knows.
+        UnsupportedFormat: it holds a value of a kind that only a newer version knows.
     """
     try:
         return _decoder.decode(data)
@@ -325,7 +327,7 @@ _STRANGE = (
 
 
 def _decode_afresh(data: bytes) -> Plain:
-    """What somebody deep in calls asks for is not damaged for that."""
+    """Decodes on a fresh stack: bytes are not damaged because the caller is deep in calls."""
     try:
         return stack_room.afresh(decode, data)
     except RecursionError as error:

@@ -1,9 +1,9 @@
-"""The ops between two plain trees, for a value that somebody hands over whole.
+"""The ops between two plain trees, for a value that is given whole.
 
 Shortcuts first: the same object, a common prefix and suffix. Kept simple behind them: a changed
 stretch of a list is one splice; only if it has as many items as before are they compared singly.
-The order of a dict's keys is data (docs/decisions/0001): keys out of place are taken out and set
-anew, which puts them at the end.
+The order of a dict's keys is data (docs/decisions/0001): keys out of place are deleted and set
+again, which puts them at the end.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ TEXT_MIN = 64
 
 
 def diff(old: Plain, new: Plain, path: Path = ()) -> list[Op]:
-    """Ops that turn `old` into `new`. Their values are copies; neither tree is touched."""
+    """Returns ops that turn `old` into `new`. Their values are copies; neither tree is changed."""
     ops: list[Op] = []
     _diff(old, new, path, ops)
     return ops
@@ -59,7 +59,8 @@ def _diff_dicts(old: Plain, new: Plain, path: Path, ops: list[Op]) -> None:
 
 
 def _out_of_place(old: Plain, new: Plain, kept: set[Any]) -> set[Any]:
-    """The keys of both that cannot stay where they are: whatever is set anew comes behind them."""
+    """Returns the keys of both that cannot stay where they are: a key that is set again comes
+    last."""
     moved: set[Any] = set()
     order = iter(new)
     wanted = next(order, _END)
@@ -77,7 +78,7 @@ _END = object()
 
 
 def _alike(a: Plain, b: Plain) -> bool:
-    """Whether two values are the same, and the keys of their dicts in the same order."""
+    """True if two values are the same, with the keys of their dicts in the same order."""
     if a is b:
         return True
     kind = type(a)
@@ -141,7 +142,8 @@ def _diff_sets(old: Plain, new: Plain, path: Path, ops: list[Op]) -> None:
 
 
 def text_splice(old: str, new: str, path: Path) -> TextSplice | None:
-    """The splice between two long texts with much in common; None where setting it is better."""
+    """Returns the splice between two long texts with much in common; None where setting the text is
+    better."""
     if len(old) < TEXT_MIN or len(new) < TEXT_MIN:
         return None
     front = _common_prefix(old, new)
@@ -154,7 +156,8 @@ def text_splice(old: str, new: str, path: Path) -> TextSplice | None:
 
 
 def _common_prefix(a: str, b: str) -> int:
-    """By halving: slices compare at the speed of memory, characters in a loop do not."""
+    """Returns the length of the common prefix, found by halving: slices compare at the speed of
+    memory, characters in a loop do not."""
     low, high = 0, min(len(a), len(b))
     while low < high:
         middle = (low + high + 1) // 2

@@ -1,4 +1,4 @@
-"""Whether ops fit a state, asked before they are written: what the reader could not fold would be
+"""Checks that ops fit a state before they are written: a delta that readers cannot fold would be
 `Corrupt` for everybody, for good."""
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from perdure.core.values.plain_values import Path, Plain
 
 
 def check_fits(root: Plain, delta: Iterable[Op]) -> Plain:
-    """Fold a delta onto a copy of what it touches, and return that. The state stays as it is; of
+    """Folds a delta onto a copy of what it touches, and returns that. The state stays as it is; of
     each container on the way to a change one level is copied, and the rest is shared.
 
     Raises:
@@ -23,7 +23,7 @@ def check_fits(root: Plain, delta: Iterable[Op]) -> Plain:
 
 
 def _thawed(root: Plain, path: Path, made: list[Plain]) -> Plain:
-    """The root with copies of its own along a path; `made` keeps them, and so their ids."""
+    """Returns the root with copies of its own along a path; `made` keeps them, and so their ids."""
     own_ids = set(map(id, made))
     root = here = _copied(root, own_ids, made)
     for key in path:

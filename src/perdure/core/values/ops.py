@@ -1,4 +1,4 @@
-"""The ops of a delta: what changed, applied to a plain tree, inverted, and compared for overlap.
+"""The ops of a delta: changes that are applied to a plain tree, inverted, and compared for overlap.
 
 Folding applies them in order. It runs no code but this file, so a state is a function of the log
 alone (I6). Wire forms: docs/format.md ("Ops"). Lists and texts count items and code points from 0.
@@ -23,27 +23,27 @@ class OpError(ValueError):
 
 
 class Set(Struct):
-    """Put a value at a path: a dict key (new or not), a list index that exists, or the root."""
+    """Puts a value at a path: a dict key (new or not), a list index that exists, or the root."""
 
     path: Path
     value: Plain
 
 
 class Delete(Struct):
-    """Take a dict key away."""
+    """Deletes a dict key."""
 
     path: Path
 
 
 class Append(Struct):
-    """Add values at the end of the list at a path."""
+    """Adds values at the end of the list at a path."""
 
     path: Path
     values: list[Plain]
 
 
 class Splice(Struct):
-    """In the list at a path, replace `removed` items from `index` on by `values`."""
+    """In the list at a path, replaces `removed` items from `index` on with `values`."""
 
     path: Path
     index: int
@@ -52,7 +52,7 @@ class Splice(Struct):
 
 
 class TextSplice(Struct):
-    """In the str at a path, replace `removed` code points from `index` on by `text`."""
+    """In the str at a path, replaces `removed` code points from `index` on with `text`."""
 
     path: Path
     index: int
@@ -61,28 +61,28 @@ class TextSplice(Struct):
 
 
 class Increment(Struct):
-    """Add to the number at a path."""
+    """Adds to the number at a path."""
 
     path: Path
     by: Plain
 
 
 class SetAdd(Struct):
-    """Add members to the set at a path."""
+    """Adds members to the set at a path."""
 
     path: Path
     members: list[Plain]
 
 
 class SetRemove(Struct):
-    """Take members out of the set at a path."""
+    """Removes members from the set at a path."""
 
     path: Path
     members: list[Plain]
 
 
 class Move(Struct):
-    """In the list at a path, take the item at `source` out and insert it at `target`."""
+    """In the list at a path, takes the item at `source` out and inserts it at `target`."""
 
     path: Path
     source: int
@@ -108,7 +108,7 @@ _CODES = {kind: code for code, kind in enumerate(_KINDS)}
 
 
 def to_wire(op: Op) -> list[Any]:
-    """An op as ``[code, path, …its other fields]``.
+    """Returns an op as ``[code, path, …its other fields]``.
 
     Raises:
         OpError: `from_wire` would refuse it.
@@ -124,10 +124,10 @@ def to_wire(op: Op) -> list[Any]:
 
 
 def from_wire(wire: Any) -> Op:
-    """The op of a decoded wire form.
+    """Returns the op of a decoded wire form.
 
     Raises:
-        OpError: it is none. UnsupportedFormat: only a newer version knows its kind.
+        OpError: it is not an op. UnsupportedFormat: only a newer version knows its kind.
     """
     try:
         code, fields = wire[0], wire[2:]
@@ -148,14 +148,15 @@ _COUNTED = frozenset((_CODES[Splice], _CODES[TextSplice], _CODES[Move]))
 
 
 def _check_counts(fields: list[Any]) -> None:
-    """Python would count from the end below zero, and take True for 1."""
+    """Refuses negative counts, which Python would count from the end, and True, which it would take
+    for 1."""
     for number in fields[:2]:
         if type(number) is not int or number < 0:
             raise TypeError("an index or a number of items")
 
 
 def apply(root: Plain, op: Op) -> Plain:
-    """Apply one op to a tree in place; the new root is returned (another one only for Set at ()).
+    """Applies one op to a tree in place; returns the root (another one only for Set at ()).
 
     Raises:
         OpError: the op does not fit. The tree may not be trusted afterwards.
@@ -252,7 +253,7 @@ _DECIMALS = Context(prec=28, rounding=ROUND_HALF_EVEN)
 
 
 def add(number: Plain, by: Plain) -> Plain:
-    """The sum that an Increment makes. I6: never under the thread's own decimal context."""
+    """Returns the sum that an Increment makes. I6: never under the thread's own decimal context."""
     if type(number) is Decimal or type(by) is Decimal:
         return _DECIMALS.add(number, by)
     return number + by
@@ -266,16 +267,16 @@ def _put(root: Plain, path: Path, value: Plain) -> Plain:
 
 
 def fold(root: Plain, ops: Iterable[Op]) -> Plain:
-    """Apply ops in order, in place; returns the root."""
+    """Applies ops in order, in place; returns the root."""
     for op in ops:
         root = apply(root, op)
     return root
 
 
 def invert(root: Plain, op: Op) -> Op:
-    """The op that takes `op` back, computed on the tree as it is *before* `op`.
+    """Returns the op that takes `op` back, computed on the tree as it is *before* `op`.
 
-    Values are copied, so that the inverse stays right when the tree moves on.
+    Values are copied, so that the inverse stays right when the tree changes.
 
     Raises:
         OpError: the op does not fit.
@@ -325,7 +326,7 @@ def _invert(root: Plain, op: Op) -> Op:
 
 
 def own(op: Op) -> Op:
-    """The op with copied values, so that applying it does not tie the tree to the delta."""
+    """Returns the op with copied values, so that applying it does not tie the tree to the delta."""
     match op:
         case Set():
             return Set(op.path, copy(op.value))
@@ -337,10 +338,11 @@ def own(op: Op) -> Op:
 
 
 class Reach(Struct, frozen=True):
-    """What an op touches: the value at `path`, or of the list (or text) there items from `start`.
+    """The part of a tree that an op touches: the value at `path`, or the items of its list (or
+    text) from `start`.
 
     `stop` is the first index past what it touched; None where everything behind moved. `inserts`:
-    whether something new stands at `start`.
+    True if something new stands at `start`.
     """
 
     path: Path
@@ -350,7 +352,7 @@ class Reach(Struct, frozen=True):
 
 
 def reach(op: Op, length: int | None = None) -> Reach:
-    """What an op touches. `length`: of the list at its path before it, for an Append."""
+    """Returns what an op touches. `length`: of the list at its path before it, for an Append."""
     match op:
         case Append():
             return Reach(op.path, length if length is not None else 0, None)

@@ -49,7 +49,7 @@ DEPTH_MAX = 100
 
 
 def format_path(path: Path, root: str = "state") -> str:
-    """``("messages", 3, "when")`` as ``state.messages[3].when``."""
+    """Returns ``state.messages[3].when`` for ``("messages", 3, "when")``."""
     text = root
     for key in path:
         text += f".{key}" if isinstance(key, str) and key.isidentifier() else f"[{_shown(key)}]"
@@ -66,7 +66,7 @@ def _shown(key: Any) -> str:
 def take(
     value: Any, at: Path = (), *, seen: dict[int, Path] | None = None, root: str = "state"
 ) -> Plain:
-    """Copy an untyped value into a fresh plain tree.
+    """Copies an untyped value into a fresh plain tree.
 
     Args:
         value: anything; only plain kinds of exactly these types pass.
@@ -121,7 +121,7 @@ class Taker(Struct):
         return taken
 
     def other(self, value: Any, at: Path) -> Plain:
-        """What to do with a value of no plain kind; typed schemas know more kinds."""
+        """Handles a value of no plain kind: refuses it. Typed schemas know more kinds."""
         raise Unstorable(
             f"a {type(value).__module__}.{type(value).__qualname__} cannot be stored",
             target=format_path(at, self.root),
@@ -131,7 +131,8 @@ class Taker(Struct):
         )
 
     def enter(self, container: Any, at: Path, *, frozen: bool = False) -> None:
-        """Begin a container, refusing one that is open or, if asked and it can change, was seen."""
+        """Begins a container; refuses one that is open, or that was seen, if `seen` is given and it
+        can change."""
         mark = id(container)
         if mark in self.open:
             raise SharedValue(
@@ -142,7 +143,7 @@ class Taker(Struct):
         if self.seen is not None and not frozen:
             if mark in self.seen:
                 raise SharedValue(
-                    f"the same object stands at {format_path(self.seen[mark], self.root)} too",
+                    f"the same object also stands at {format_path(self.seen[mark], self.root)}",
                     target=format_path(at, self.root),
                     hint="a state is a tree; store a copy (copy.deepcopy) or an id",
                 )
@@ -163,7 +164,7 @@ class Taker(Struct):
         del self.open[id(container)]
 
     def key(self, key: Any, at: Path, given: Any = MISSING) -> Any:
-        """As `member`, of a dict key."""
+        """Returns a dict key, checked like a `member`."""
         if type(key) is str:
             return key
         if type(key) is bool or key is None:
@@ -175,11 +176,11 @@ class Taker(Struct):
         return self.member(key, at, given)
 
     def member(self, item: Any, at: Path, given: Any = MISSING) -> Any:
-        """A set member or a dict key: a scalar, or a tuple or frozenset of them.
+        """Returns a set member or a dict key: a scalar, or a tuple or frozenset of them.
 
         Args:
-            given: the typed value of which `item` is the plain form. It may have a hash where that
-                has none.
+            given: the typed value of which `item` is the plain form. It may be hashable where that
+                is not.
         """
         if type(item) not in SCALARS and _changeable(item):
             raise Unstorable(
@@ -193,7 +194,7 @@ class Taker(Struct):
             return self.other(item, (*at, item))
         if not _equals_itself(item):
             raise Unstorable(
-                "a set member or dict key that is not equal to itself, NaN",
+                "a set member or dict key that is not equal to itself: NaN",
                 target=format_path(at, self.root),
                 hint="once stored it could never be found again; use None or a text",
             )
@@ -201,7 +202,7 @@ class Taker(Struct):
 
 
 def _changeable(item: Any) -> bool:
-    """Whether there is a container in the plain form of a value that has no hash."""
+    """True if the plain form of a value holds a container that is not hashable."""
     if type(item) in (tuple, frozenset):
         return any(map(_changeable, item))
     return type(item) in (dict, list, set)
@@ -214,18 +215,18 @@ def _equals_itself(item: Any) -> bool:
 
 
 def changed(error: RuntimeError, at: Path, root: str) -> Exception:
-    """What to raise for a dict or set that grew or shrank while somebody went through it."""
+    """Returns the error for a dict or set that grew or shrank while it was read."""
     if type(error) is not RuntimeError:
         return error  # e.g. no stack is left
     return Unstorable(
-        "it changed while it was read, by another thread or by what is in it",
+        "it changed while it was read, by another thread or by an object in it",
         target=format_path(at, root),
         hint="nothing was taken; hand over a copy of it",
     )
 
 
 def check_zone(value: dt.datetime | dt.time, at: Path, root: str) -> None:
-    """Refuse a tzinfo that could not be rebuilt: only fixed offsets and ZoneInfo keys can."""
+    """Refuses a tzinfo that could not be rebuilt: only fixed offsets and ZoneInfo keys can."""
     zone = value.tzinfo
     if zone is None or type(zone) is dt.timezone:
         return
@@ -242,7 +243,7 @@ def check_zone(value: dt.datetime | dt.time, at: Path, root: str) -> None:
 
 
 def same(a: Plain, b: Plain) -> bool:
-    """Whether two plain values are equal *and* of the same types: 1, 1.0 and True all differ."""
+    """True if two plain values are equal *and* of the same types: 1, 1.0 and True all differ."""
     if a is b:
         return True
     kind = type(a)
@@ -275,8 +276,9 @@ def _same_dicts(a: dict[Any, Any], b: dict[Any, Any]) -> bool:
 
 
 def stored(container: dict[Any, Any] | set[Any], key: Any) -> Any:
-    """The key or member of a container that is equal to this one. It may be another: 1 is equal to
-    Decimal("1.0"), and a moment to the same one in another zone. Without one, what was given."""
+    """Returns the key or member of a container that equals this one. It may be another object: 1
+    equals Decimal("1.0"), and a moment equals the same one in another zone. Returns the given key
+    if there is none."""
     if type(key) is str:
         return key
     probe = _Probe(key)
@@ -284,7 +286,7 @@ def stored(container: dict[Any, Any] | set[Any], key: Any) -> Any:
 
 
 class _Probe:
-    """Equal to what a value is equal to; and knows then what that was."""
+    """A key that equals whatever a value equals, and remembers what that was."""
 
     __slots__ = ("_value", "met")
 
@@ -300,7 +302,7 @@ class _Probe:
 
 
 def shared_keys(a: dict[Any, Any], b: dict[Any, Any]) -> set[Any]:
-    """The keys of both, where 1 and 1.0 are two keys."""
+    """Returns the keys that both have, where 1 and 1.0 are two keys."""
     if all(type(key) is str for key in a) or all(type(key) is str for key in b):
         return a.keys() & b.keys()
     known = marks(a)
@@ -308,7 +310,8 @@ def shared_keys(a: dict[Any, Any], b: dict[Any, Any]) -> set[Any]:
 
 
 def marks(keys: Iterable[Any]) -> set[Any]:
-    """Of dict keys or set members, what tells 1, 1.0, True and (1.0,) apart, as `==` does not."""
+    """Returns marks of dict keys or set members that distinguish 1, 1.0, True and (1.0,), which
+    `==` does not."""
     return set(map(mark, keys))
 
 
@@ -328,7 +331,7 @@ _BY_REPR = frozenset({float, Decimal, dt.datetime, dt.time})
 
 
 def copy(value: Plain) -> Plain:
-    """A deep copy of a plain value; scalars, tuples and frozensets are shared."""
+    """Returns a deep copy of a plain value; scalars, tuples and frozensets are shared."""
     kind = type(value)
     if kind is list:
         return [copy(item) for item in value]
@@ -340,7 +343,7 @@ def copy(value: Plain) -> Plain:
 
 
 def look_up(root: Plain, path: Iterable[Any]) -> Plain:
-    """The value at a path.
+    """Returns the value at a path.
 
     Raises:
         LookupError, TypeError: there is none.

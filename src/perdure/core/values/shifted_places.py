@@ -1,4 +1,4 @@
-"""Where a place is after later ops, which insert, remove and move items in front of it."""
+"""The new place of a value after later ops, which insert, remove and move items before it."""
 
 from __future__ import annotations
 
@@ -17,17 +17,19 @@ class Paths:
 
     def __init__(self, ops: Sequence[Op]) -> None:
         self._ops = ops
-        # By path, the ops that may move or remove what is below it. Most places have none.
+        # The ops that may move or remove what is below a path. Most places have none.
         self._at: dict[Path, list[int]] = {}
         for index, op in enumerate(ops):
             if type(op) in _MOVING:
                 self._at.setdefault(op.path, []).append(index)
 
     def final(self, path: Path, at: int) -> Path | None:
-        """Where what is at `path` right after op number `at` is in the end; None once replaced."""
+        """Returns the final place of the value that is at `path` right after op number `at`; None
+        once replaced."""
         place: Path | None = path
         while place is not None:
-            # From where it is by now: an outer list that was spliced gave all below other paths.
+            # Searched from its current place: an outer list that was spliced gave everything below
+            # other paths.
             following = self._next(place, at)
             if following is None:
                 return place
@@ -35,7 +37,7 @@ class Paths:
         return None
 
     def _next(self, place: Path, at: int) -> int | None:
-        """The first op behind number `at` that concerns what is at a place then."""
+        """Returns the first op after number `at` that concerns the value at a place."""
         found: int | None = None
         for depth in range(len(place) + 1):
             indexes = self._at.get(place[:depth])
@@ -46,7 +48,7 @@ class Paths:
 
 
 def shift(path: Path, op: Op) -> Path | None:
-    """The path after one more op; None where that replaced or removed the value there."""
+    """Returns the path after one more op; None where that replaced or removed the value there."""
     depth = len(op.path)
     if path[:depth] != op.path:
         return path

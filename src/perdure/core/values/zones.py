@@ -1,7 +1,7 @@
-"""Time zones by their keys; and what stands for one that this machine's tz database does not have.
+"""Time zones by their keys; and a stand-in for a zone that this machine's tz database lacks.
 
-A value with such a zone is healthy: what is known of it is read, kept, and written back byte for
-byte. What the rules of the zone would be needed for raises `UnknownZone`, and nothing is guessed.
+A value with such a zone is healthy: its known parts are read, kept, and written back byte for byte.
+Whatever needs the rules of the zone raises `UnknownZone`; nothing is guessed.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ class MissingZone(dt.tzinfo):
     """A zone that is not in this machine's tz database, by its key. There is one for each key.
 
     Datetimes in one missing zone are compared and subtracted as those in one known zone are: by
-    their wall clocks. What needs an offset from UTC raises `UnknownZone`: other comparisons,
+    their wall clocks. Whatever needs an offset from UTC raises `UnknownZone`: other comparisons,
     `astimezone`, `timestamp`, `isoformat`, `str`. `repr` tells all that is known.
 
-    A datetime that was read, and a `copy.deepcopy` of it, can be a dict key and a set member. Of
-    one that was made from it, or came out of a pickle, the hash needs the offset.
+    A datetime that was read, and a `copy.deepcopy` of it, can be a dict key and a set member. The
+    hash of one that was made from it, or that was unpickled, needs the offset.
     """
 
     key: str
@@ -95,20 +95,21 @@ class MissingZone(dt.tzinfo):
 
 
 def _stand_in(key: str) -> dt.timedelta:
-    """What the hash of a moment is made with: any offset does, as long as it stays the same. One
-    of its own, or equal wall clocks of two zones had one hash, and would have to be compared."""
+    """Returns the offset that the hash of a moment is made with: any will do, as long as it stays
+    the same. Each zone has its own; otherwise equal wall clocks of two zones would have one hash,
+    and would have to be compared."""
     number = int.from_bytes(sha256(key.encode("utf-8", "surrogatepass")).digest()[:8], "big")
     return dt.timedelta(microseconds=number % 86_400_000_000)
 
 
 def _only_hashes(asking: FrameType) -> bool:
-    """Whether it can only be a hash that the offset is asked for. Python asks for it in the same
-    way for anything else, and keeps a hash once it has it."""
+    """True if the offset can only be wanted for a hash. Python asks for it in the same way for
+    anything else, and keeps a hash once it has it."""
     return asking.f_code is keep_hash.__code__ or asking.f_globals is vars(copy)
 
 
 def keep_hash(value: dt.datetime | dt.time) -> None:
-    """Have a value with a missing zone know its hash from now on."""
+    """Makes a value with a missing zone remember its hash."""
     hash(value)
 
 
@@ -127,18 +128,18 @@ _WHATEVER = {_at_the_earliest.__code__: _FURTHEST, _at_the_latest.__code__: -_FU
 
 
 def whatever_the_offset(call: Callable[..., R], *args: Any, **kwargs: Any) -> R:
-    """What a check that is no Python code says of moments in missing zones, if it passes them at
-    the earliest and at the latest moment that they may be: so it does at all between.
+    """Returns what a check written in C says of moments in missing zones, if they pass it at both
+    the earliest and the latest moment that they may be: then they pass at all between.
 
     Raises:
-        Exception: it does not; or what the call raises in any case.
+        Exception: they do not pass; or what the call raises in any case.
     """
     _at_the_earliest(call, *args, **kwargs)
     return _at_the_latest(call, *args, **kwargs)
 
 
 def named(key: str) -> dt.tzinfo:
-    """The zone of a key; a `MissingZone` if it cannot be had here and now."""
+    """Returns the zone of a key; a `MissingZone` if this machine lacks it."""
     found = _found.get(key)
     return found if found is not None else _look_for(key)
 
@@ -163,14 +164,14 @@ _NOT_TO_BE_HAD = (LookupError, ValueError, OSError, ImportError, EOFError, struc
 
 
 def forget() -> None:
-    """Look for each zone anew: the tz database has changed."""
+    """Forgets all zones, because the tz database has changed: each is looked up again."""
     _found.clear()
     for missing in list(_missing.values()):
         missing.tried = -LOOK_AGAIN_S
 
 
 def can_be_named(zone: dt.tzinfo) -> bool:
-    """Whether its key says which zone it is: not if it was read from a file of somebody's own."""
+    """True if its key identifies the zone: not if it was read from a user's own file."""
     if type(zone) is MissingZone:
         return True
     from zoneinfo import ZoneInfo
@@ -185,14 +186,14 @@ def can_be_named(zone: dt.tzinfo) -> bool:
 
 
 def wall_clock(value: dt.datetime | dt.time, sep: str = "T") -> str:
-    """ISO 8601, without an offset where that is not known."""
+    """Returns ISO 8601, without an offset where that is not known."""
     if type(value.tzinfo) is MissingZone:
         value = value.replace(tzinfo=None)
     return value.isoformat(sep) if isinstance(value, dt.datetime) else value.isoformat()
 
 
 def key_of(zone: dt.tzinfo) -> str | None:
-    """The key that a zone was found by; None: it has none."""
+    """Returns the key that a zone was found by; None if it has none."""
     if type(zone) is MissingZone:
         return zone.key
     from zoneinfo import ZoneInfo

@@ -37,7 +37,7 @@ from perdure.system import logs
 _log = logs.logger("perdure.engine")
 
 LOST_S = 5.0
-"""How often news of a run is looked for that was lost on its way."""
+"""The interval at which lost news of a run is looked for."""
 
 
 class AsyncDrive(Drive):

@@ -91,7 +91,7 @@ class Drive:
         self._args: tuple[Any, ...]
         self._kwargs: Mapping[str, Any]
         self.look = look or command.order.look(means.context.backend)
-        """What was there when this was made, and then when it took the lease."""
+        """The look from when this was made, and later from when it took the lease."""
         self.id = self.look.run = command.order.run_id(self.look)
         begun = self.find()
         self.working: WorkingCopy[Any] = self.working_type(

@@ -21,7 +21,8 @@ from perdure.system.locks import Lock
 from perdure.system.threads import Servants
 
 LEASE_TTL = timedelta(seconds=10)
-"""How long after its last heartbeat an executor counts as alive, where its lock does not tell."""
+"""The time after its last heartbeat for which an executor counts as alive, if its lock does not
+tell."""
 
 
 class Claim(Struct, eq=False):

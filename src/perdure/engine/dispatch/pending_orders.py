@@ -13,13 +13,13 @@ from perdure.model import Message
 from perdure.storage.capabilities import Backend
 
 PAGES = (64, 512, 4096)
-"""How many are read at a time: few, and more where none of those is for this worker."""
+"""The numbers of orders read at a time: few first, more if none of those is for this worker."""
 
 KNOWN_MAX = 32_768
-"""How many are known at most. Those behind are read when some of these have begun."""
+"""The most orders known at once. Later ones are read when some of these have begun."""
 
 LOOKING_MAX = 0.05
-"""What part of its time a worker may spend on looking, however much there is to look at."""
+"""The share of its time that a worker may spend on looking, however much there is to look at."""
 
 
 class Asked:

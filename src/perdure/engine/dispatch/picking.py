@@ -32,17 +32,18 @@ from perdure.system import logs
 T = TypeVar("T")
 
 UNKNOWN = "no worker knows function "
-"""How the problem of a run begins whose function nobody serves; by these words it is found when
-somebody does."""
+"""The beginning of the problem of a run whose function nobody serves; the run is found by these
+words when somebody does."""
 
 UNKNOWN_AFTER_S = 10.0
-"""How long nobody must have served a function: between two versions of a program nobody does."""
+"""The time for which nobody must have served a function: between two versions of a program nobody
+does."""
 
 PAGES = (64, 512, 4096, 32_768)
-"""How many rows are looked at: few, and more where none of those is for this worker."""
+"""The numbers of rows read at a time: few first, more if none of those is for this worker."""
 
 UNKNOWN_MAX = 20
-"""How many runs of unknown functions are noted at one look: each is a commit."""
+"""The most runs of unknown functions that are noted at one look: each is a commit."""
 
 _log = logs.logger("perdure.worker")
 
@@ -66,7 +67,7 @@ class Pick(Struct, frozen=True):
 
 
 Taken = Callable[[str, str, str], bool]
-"""Whether a run, or its agent's branch, is not to be picked now."""
+"""Returns True if a run, or its agent's branch, is not to be picked now."""
 
 """As `Far.claim`."""
 

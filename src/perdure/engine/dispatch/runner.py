@@ -34,9 +34,10 @@ if TYPE_CHECKING:
 
 STANDBY_S = 0.02
 MOVED_S = 0.001
-"""How long to wait before looking again where something moved while it was looked at."""
+"""The wait before looking again after something moved during a look."""
 
-"""How often a standby looks whether the owner has ended. The lock file's look-up costs 10 µs."""
+"""The interval at which a standby checks whether the owner has ended. The lock file's look-up costs
+10 µs."""
 
 
 class _Wait(Struct, frozen=True):

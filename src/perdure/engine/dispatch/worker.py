@@ -41,12 +41,12 @@ if TYPE_CHECKING:
     from perdure.store import Store
 
 DEATH_S = 0.05
-"""How often an idle worker looks whether another executor has died: a look-up of a lock file and
-of a row for each. It is what a takeover waits for."""
+"""The interval at which an idle worker checks whether another executor has died: a look-up of a
+lock file and of a row for each. A takeover waits this long."""
 
 OTHERS_MAX = 32
 TRIES = 5
-"""How often a run is tried whose end cannot be recorded, before a person is asked."""
+"""The number of tries to record a run's end before a person is asked."""
 
 TAKE_UP_S = 60.0
 _log = logs.logger("perdure.worker")

@@ -62,7 +62,7 @@ class Going:
         self._lenders: list[Callable[[str], bool]] = []
         self._waits: dict[Hashable, _Waiting] = {}
         self.has_waited = False
-        """Whether any of it ever waited here for a message, or for a time."""
+        """True if any of it ever waited here for a message, or for a time."""
         self.gives_way = False
         """Set where others are due for its place: then no time is waited for here."""
         self.calling = Counting()

@@ -67,8 +67,7 @@ R = TypeVar("R")
 THREADS_MAX = 32
 
 GRACE_S = 5.0
-"""How long an attempt that took too long has to end, once it is cancelled, before it is left to
-itself."""
+"""The time that a cancelled attempt, which took too long, has to end before it is abandoned."""
 
 
 class _Stopping(Stopping):

@@ -20,10 +20,10 @@ from time import monotonic
 from perdure.state.event_loop.polling import LOST_S, Ticker
 
 ROUNDS = 12
-"""How long is waited in a loop that does not show what it is to call next, as uvloop."""
+"""The number of rounds waited in a loop that does not show its next callbacks, like uvloop."""
 
 ROUNDS_MAX = 1000
-"""How long in others: a function may have something to do for ever."""
+"""The most rounds in other loops: a function may be busy for ever."""
 
 
 class Event:

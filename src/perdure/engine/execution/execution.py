@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 LOOK_S = 1.0
-"""How often a busy run looks by itself whether it is to end."""
+"""The interval at which a busy run checks by itself whether it is to end."""
 
 
 class Execution(Generic[T]):

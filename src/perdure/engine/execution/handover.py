@@ -47,7 +47,8 @@ OfWait = tuple[Record | None, Record | None]
 NO_WAIT: OfWait = (None, None)
 
 DEFERRED_S = 0.02
-"""How often a task that begins nothing any more looks whether the calls of others have ended."""
+"""The interval at which a task that begins nothing more checks whether the calls of others have
+ended."""
 
 
 class Lookers:

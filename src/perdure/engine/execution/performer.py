@@ -51,7 +51,7 @@ SETTLING = ("step", "outcome", "wait-ended")
 """Records after which a call gives what it gave."""
 
 GIVEN_UP_S = 0.005
-"""How often a thread looks whether the task that waits for it is cancelled."""
+"""The interval at which a thread checks whether the task that waits for it is cancelled."""
 
 
 class Performer:

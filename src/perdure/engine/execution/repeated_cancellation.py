@@ -13,7 +13,7 @@ from typing import Any
 from perdure.state.event_loop.delayed_cancel import Deaf
 
 NAME = "_deliver_cancellation"
-"""What it has its loop call."""
+"""The name of the callback that it schedules."""
 
 
 def in_vain(callback: Any) -> bool:

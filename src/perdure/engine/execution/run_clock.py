@@ -21,11 +21,11 @@ UNITS = 1 << 20
 loop's own clock began."""
 
 BEHIND = UNITS // 100
-"""How far it may be behind the loop's own clock, when somebody asks, without a word in the log."""
+"""The largest lag behind the loop's own clock, when somebody asks, without a record in the log."""
 
 ASKED_MAX = 10_000
-"""How often what is gone over may ask without that anything happens, until it is told the loop's
-own time: an older version, which did not record any, would have waited for that."""
+"""The number of questions during a replay, without any progress, after which the loop's own time is
+told: an older version, which recorded none, would have waited for that."""
 
 _NONE: Mapping[int, int] = {}
 

@@ -47,7 +47,7 @@ class Edits:
         self.span: Span | None = None
         """Of the block that is open, where it is known."""
         self.stands_on: WorkingCopy[Any] | None = None
-        """What the draft of a recorded one stands on, where the run has gone on from there."""
+        """The base of a recorded edit's draft, where the run has gone on from there."""
 
     def check_lost(self) -> None:
         """In what looks like an open edit.

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from perdure.engine.journal.deleted_runs import Trace
 
 LOOK_AGAIN_S = 30.0
-"""How often a run looks whether one has ended that another run started."""
+"""The interval at which a run checks whether a run that it started has ended."""
 
 _COMES_AS = {"signal": "signal", "child": "signal", "ask": "answer"}
 """By the kind of what is waited for: the kind of the message that brings it."""

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from perdure.engine.execution.execution import Execution
 
 LEAVE_S = 20.0
-"""How long tasks of a run that is left may await one thing, before they are cancelled once more."""
+"""The time that tasks of an abandoned run may await one thing before they are cancelled again."""
 
 ROUNDS_MAX = 1000
 """Of the loop, for what is due: something may be for ever, and who waits must look for messages."""
@@ -42,7 +42,7 @@ NUMBERS = 1 << 20
 as asyncio has it of all, do not stand in each other's way."""
 
 _roots: set[Coroutine[Any, Any, Any]] = set()
-"""What the tasks of functions run, while they are made."""
+"""The coroutines that the tasks of functions run, while they are made."""
 
 _numbered: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, Any] = weakref.WeakKeyDictionary()
 
@@ -74,7 +74,7 @@ class RunTasks:
     def __init__(self, execution: Execution[Any], *, numbered: bool) -> None:
         self._execution = execution
         self.numbered = numbered
-        """Whether tasks are scopes of their own: those of an asynchronous function. A synchronous
+        """True if tasks are scopes of their own: those of an asynchronous function. A synchronous
         one that runs a loop may run it again later, with tasks that were not seen being made."""
         self.scopes: dict[asyncio.Task[Any], Scope] = {}
         self.calling = Counting()
@@ -82,7 +82,7 @@ class RunTasks:
         self.waiting: set[asyncio.Task[Any]] = set()
         """Those that wait for a signal, an answer or a time."""
         self.told = False
-        """Whether the function itself has come to what interrupted the run."""
+        """True if the function itself has been told of the interruption."""
         self.ending = False
         """The function has ended, and what is left of its tasks is cancelled."""
         self.ends_program: BaseException | None = None

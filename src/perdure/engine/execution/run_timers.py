@@ -31,10 +31,10 @@ if TYPE_CHECKING:
 KIND = "timer:"
 
 WAITING_MAX = 1000
-"""How many records may wait for the run's next commit before one is made for them."""
+"""The number of records that may wait for the run's next commit before one is made for them."""
 
 LATE_S, HELD_S = 0.002, 0.05
-"""How often those that are late are looked at; the same, where outcomes come before them."""
+"""The intervals at which late ones are checked; the same, if outcomes come before them."""
 
 
 class Timed:

@@ -15,8 +15,7 @@ from perdure.system.locks import Lock
 Leaked = Callable[[str, int, Ref], bool]
 
 POLL_S = 0.5
-"""How often those who wait look by themselves: a wake-up may get lost, and a dead process sends
-none."""
+"""The polling interval of waiters: a wake-up may get lost, and a dead process sends none."""
 
 IN_PLACE_S = 1.0
 """A time that is up so soon is waited for in place: unloading and resuming takes as long."""
@@ -41,7 +40,7 @@ class Wakeups:
         self._lock = Lock()
         self._watches: dict[str | None, list[Watch]] = {}
         self._listens: dict[int, Callable[[], None]] = {}
-        """What ends it, by the process: a forked child has none of its parent's."""
+        """The functions that end listening, by process: a forked child has none of its parent's."""
 
     def watch(self, run: str | None, wake: Callable[[], None] | None = None) -> Watch:
         """Hear of news of one run, or with None of all; see `Watch`."""

@@ -109,7 +109,7 @@ _TYPES: Mapping[str, tuple[type, ...]] = {
     "object": (dict,),
     "null": (type(None),),
 }
-"""What JSON Schema's words stand for: plain values that JSON has no kind of its own for, too."""
+"""The types for JSON Schema's words: also plain values that JSON has no kind of its own for."""
 
 
 def check_answer(question: Question, answer: Plain) -> None:

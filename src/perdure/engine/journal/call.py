@@ -16,8 +16,8 @@ from perdure.engine.journal.values import Results, preview
 R = TypeVar("R", bound=Placed)
 
 CrashPolicy = Literal["retry", "probe", "ask", "fail"]
-"""What to do with a tool call in doubt: call again with the same key; ask the outside world;
-ask a person; raise InDoubt in the function."""
+"""The treatment of a tool call in doubt: call again with the same key; ask the outside world; ask a
+person; raise InDoubt in the function."""
 
 
 class Call(Struct):

@@ -38,21 +38,20 @@ from perdure.missing import MISSING
 from perdure.system.user_errors import check_own
 
 SELF = "self"
-"""What stands for the object whose method is called, as in most signatures."""
+"""The name of the argument for the object whose method is called, as in most signatures."""
 
 BOUND = "(bound)"
-"""What stands for the arguments that a `functools.partial` adds."""
+"""The name for the arguments that a `functools.partial` adds."""
 
 DECLARED = "(identity)"
-"""What stands for all arguments where the decorator's `identity=` says what tells calls apart."""
+"""The name for all arguments, if the decorator's `identity=` distinguishes calls."""
 
 KEY = "(key)"
-"""What stands for the key of a run that another one starts."""
+"""The name for the key of a run that another one starts."""
 
 QUESTION = "(question)"
 SCHEMA = "(schema)"
-"""What stands for the words of a question, or for its declared key, and for the type of its
-answer."""
+"""The name for the words of a question, or for its declared key, and for the type of its answer."""
 
 ADDED = (SELF, BOUND, DECLARED, KEY, QUESTION, SCHEMA)
 """Names in a call's digests that older versions did not write."""

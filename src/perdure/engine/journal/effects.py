@@ -30,9 +30,10 @@ class Arrive(Struct, frozen=True):
     args: Mapping[str, str]
     preview: Callable[[], str]
     keyed: bool = True
-    """Whether a new call needs its idempotency key."""
+    """True if a new call needs its idempotency key."""
     outside: bool = False
-    """Whether it does something outside of the run, which is not done twice without a decision."""
+    """True if it has an effect outside of the run, which must not be repeated without a
+    decision."""
     before: Callable[[], Mapping[str, str]] | None = None
     """Makes the digests that older versions wrote of its arguments, where those may differ."""
 
@@ -175,7 +176,7 @@ class CancelledInside(BaseException):
         super().__init__()
         self.original = original
         self.after_s = after_s
-        """How long it had been made."""
+        """The seconds since it was made."""
         self.several = several
         """It was more than once: which of them came through it says by what it raised."""
 

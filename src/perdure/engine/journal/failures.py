@@ -22,13 +22,13 @@ PARTS_MAX = 10_000
 """Bytes of the parts of a validation error; larger ones are not kept."""
 
 MEMBERS = ("errno", "strerror", "filename", "filename2", "name", "path")
-"""What built-in exceptions carry outside of their arguments and `__dict__`."""
+"""Attributes of built-in exceptions outside of their arguments and `__dict__`."""
 
 HELD_MAX = 1000
-"""How many errors one record holds: of groups, and those that others carry."""
+"""The most errors in one record: of groups, and those that others carry."""
 
 LEVELS_MAX = 20
-"""How deep they are in each other, at most."""
+"""The deepest nesting of errors."""
 
 ARGS = "args"
 """Stands among what is lost for arguments that are not plain: the words are there instead."""

@@ -204,7 +204,7 @@ class Leaving:
         self._run = run
         self._handled: BaseException | None = None
         self._heard: BaseException | None = None
-        """What came from outside last: where telling of it is ended, a `TornError` does."""
+        """The last exception from outside: if telling of it is ended, a `TornError`."""
 
     def begins(self) -> None:
         """The function is about to be called: its caller may be handling something himself."""

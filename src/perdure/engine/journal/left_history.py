@@ -21,8 +21,8 @@ from perdure.model import Commit, RunInfo
 from perdure.storage.log.reader import LogReader
 
 Again = Literal["ask", "reuse", "live"]
-"""What to do before a tool call that was made before already: ask a person; take the outcome that
-it had; make it again, under another idempotency key."""
+"""The treatment of a tool call that was made before: ask a person; take its outcome; make it again,
+under another idempotency key."""
 
 
 class Made(Struct):

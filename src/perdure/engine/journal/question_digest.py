@@ -19,7 +19,7 @@ from perdure.engine.journal.call_identity import QUESTION, SCHEMA
 from perdure.system.user_errors import check_own
 
 SHOWN = 200
-"""How much of a type is shown along with a question."""
+"""The length of a type's description that is shown along with a question."""
 
 
 def digests_of(question: str, schema: Plain) -> dict[str, str]:

@@ -17,8 +17,8 @@ from perdure.errors import NeedsAttention
 from perdure.system.locks import ReentrantLock
 
 STALL_S = 60.0
-"""How long nothing may move, while a call waits for others that are recorded before it, until the
-run is taken to do something else than it did. They may be doing something that is not recorded."""
+"""The time without any progress, while a call waits for others recorded before it, after which the
+run counts as doing something else than before. They may be doing something that is not recorded."""
 
 PROVEN_S = 1.0
 """The same, where all that the run does provably waits."""

@@ -20,7 +20,7 @@ class Leftover:
 
     def __init__(self) -> None:
         self.number = 0
-        """How many are left in all."""
+        """The number of all that are left."""
         self._all: list[Entry] = []
         self._by_scope: defaultdict[str, list[Entry]] = defaultdict(list)
         self._numbers: dict[str, int] = {}

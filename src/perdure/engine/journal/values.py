@@ -205,7 +205,7 @@ def _is_async(function: Callable[..., Any]) -> bool:
 
 
 is_async = per_function(_is_async)
-"""Whether calling a function gives something to await."""
+"""Returns True if calling a function gives something to await."""
 
 
 def refuse_generator(function: Callable[..., Any]) -> None:

@@ -38,7 +38,7 @@ class Seeing:
             self._viewed.show(SEQ_END)  # what an execution before left unseen
         self._lock = lock
         self.ahead: Collection[object] = () if self._viewed is None else self._viewed.ahead
-        """What is in the log, and not seen yet."""
+        """Commits that are in the log, but not seen yet."""
         self._run, self._torn, self._home = run, False, 0
 
     def tell_lookers(self, lookers: Sized) -> None:

@@ -39,7 +39,7 @@ _LOOKS = re.compile(
     r"(?:sk|pk|rk|xox[a-z]|gh[a-z]|glpat|github_pat|hf|pat|key)[-_]\w"
     r"|AKIA|ASIA|AIza|eyJ|ya29\.|-----BEGIN|Bearer |Basic |\w+://[^/\s]*:[^/\s]*@"
 )
-"""How well-known kinds of credentials begin."""
+"""The beginnings of well-known kinds of credentials."""
 
 VALUE_MAX = 256
 """Characters of a value of `configurable` that anybody would list checkpoints by."""

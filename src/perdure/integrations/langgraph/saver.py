@@ -95,7 +95,7 @@ class PerdureSaver(Lifetime, BaseCheckpointSaver[Any]):
     """
 
     _brings = False
-    """Whether what it stores was written elsewhere (see `Write.brought`)."""
+    """True if what it stores was written elsewhere (see `Write.brought`)."""
 
     def __init__(
         self,
@@ -496,4 +496,5 @@ class PerdureSaver(Lifetime, BaseCheckpointSaver[Any]):
 
 
 _STATE = frozenset({"id", "channel_values", "channel_versions", "versions_seen"})
-"""What of a checkpoint is not in its record: the state, and the id, which is in the key."""
+"""The parts of a checkpoint that are not in its record: the state, and the id, which is in the
+key."""

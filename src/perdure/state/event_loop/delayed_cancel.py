@@ -1,4 +1,4 @@
-"""Waiting on, where one is cancelled already and hears of that later."""
+"""Waiting that continues after a cancellation, which the task hears of later."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import Any
 
 
 class Told:
-    """The latest cancellation that a task was told of, where it hears of several later, as of one.
-    Whoever caused that knows it by its message, as scopes of anyio's do.
+    """The latest of several cancellations that a task hears of later, as one. Their causes
+    recognise them by their messages, as scopes of anyio do.
 
     Attributes:
-        several: they did not all say the same.
+        several: True if their messages differ.
     """
 
     __slots__ = ("error", "first", "several")
@@ -22,7 +22,7 @@ class Told:
         self.several = False
 
     def again(self, error: asyncio.CancelledError) -> None:
-        """It was cancelled once more."""
+        """Notes another cancellation."""
         self.several = self.several or not _say_the_same(error.args, self.error.args)
         self.error = error
 
@@ -35,12 +35,13 @@ def _say_the_same(one: tuple[Any, ...], other: tuple[Any, ...]) -> bool:
 
 
 class Deaf(asyncio.Future[None]):
-    """What a task waits for that was cancelled, and is so once this is done: cancelled once more,
-    it is not woken. A scope of anyio's does that in each round of the loop until it has left.
+    """A future for a task that was cancelled and hears of it once this is done: another
+    cancellation does not wake the task. A scope of anyio cancels in each round of the loop until it
+    has left.
 
     Args:
-        told: what it was told, and is meanwhile; None: it was no cancellation that made it so.
-        goes_on: whether that is so still; else it is cancelled like any other.
+        told: the cancellations that it hears of; None if the cause was another exception.
+        goes_on: returns True while that is so; otherwise the task is cancelled like any other.
     """
 
     def __init__(

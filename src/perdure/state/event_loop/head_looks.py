@@ -1,4 +1,4 @@
-"""Where branches end, for the many coroutines that ask at the same time: they share one look.
+"""The heads of branches, for the many coroutines that ask at the same time: they share one look.
 
 Each edit begins with a look at its branch's head. One by one, each costs a hop to a thread and
 back, and where the store is far away a round trip. So while one look is under way others queue, as
@@ -21,7 +21,7 @@ from perdure.system.locks import ReentrantLock
 
 
 class _Ask:
-    """One who asks, and the answer."""
+    """One coroutine that asks, and the answer."""
 
     __slots__ = ("answer", "place", "wait")
 
@@ -32,7 +32,7 @@ class _Ask:
 
 
 class Heads:
-    """See the module. One per open store, for its coroutines."""
+    """The shared looks at heads: one per open store, for its coroutines."""
 
     def __init__(self, backend: Backend, threads: Threads) -> None:
         self._backend = backend
@@ -45,7 +45,8 @@ class Heads:
         self._busy = False
 
     async def head(self, no: int, branch: str) -> int:
-        """The seq of a branch's last commit, as it is now; 0: there is none, or it was deleted.
+        """Returns the seq of a branch's last commit, as it is now; 0 if there is none, or it was
+        deleted.
 
         Raises:
             PerdureError: as `Backend.ref`, or the store is closed.
@@ -61,13 +62,14 @@ class Heads:
         return ask.answer
 
     def _queue_up(self, ask: _Ask) -> None:
-        """Somebody will look, if nobody does."""
+        """Queues an ask, and starts a look if none is under way."""
         with self._lock:
             self._queue.append(ask)
             if not self._busy:
                 self._threads.start(self._lead, self._refuse)
-                # Behind it: an exception in between must not leave all to wait for nobody. Who was
-                # started takes nothing before the lock is free; who was refused, here, took all.
+                # Set last: an exception in between must not leave everyone waiting for a look that
+                # never comes. A started leader takes nothing before the lock is free; a refused one
+                # has taken everything.
                 self._busy = bool(self._queue)
 
     def _withdraw(self, ask: _Ask) -> bool:
@@ -85,7 +87,7 @@ class Heads:
         return asks
 
     def _lead(self) -> None:
-        """Look for all that ask, until nobody does."""
+        """Looks for all that ask, until nobody does."""
         try:
             self._lead_on()
         except BaseException as error:  # between two instructions of ours: as good as anywhere
@@ -120,7 +122,7 @@ class Heads:
             return error
 
     def _refuse(self) -> None:
-        """The threads ended before one of them could look."""
+        """Refuses all asks: the threads ended before one of them could look."""
         while asks := self._take():
             for ask in asks:
                 ask.answer = closed()

@@ -1,7 +1,7 @@
 """Waiting in an event loop, for commits and for the store's own threads. Only this module does.
 
-A wait that is cancelled takes back what has not begun; what has begun is awaited before the
-cancellation goes on, so that nothing happens behind the back of who was cancelled.
+A cancelled wait withdraws what has not begun; what has begun is awaited before the cancellation
+continues, so that nothing happens after the caller was told of the cancellation.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ R = TypeVar("R")
 
 
 class Wait:
-    """One thing that a coroutine waits for.
+    """The wait of a coroutine for one thing.
 
     Args:
-        look: called in the loop every `LOST_S` of a long wait: what it waits for may have been
-            left by whoever went on with it.
+        look: called in the loop every `LOST_S` of a long wait: its object may have been abandoned
+            by the thread that worked on it.
     """
 
     __slots__ = ("_bell", "_future", "_look", "_until_s", "settled")
@@ -44,11 +44,11 @@ class Wait:
         self._until_s: float | None = None
 
     def done(self) -> None:
-        """From any thread: it is settled."""
+        """Settles the wait, from any thread."""
         self._bell.ring(self)
 
     def wake(self) -> None:
-        """From the loop."""
+        """Settles the wait, from the loop."""
         self.settled = True
         self._look = None  # it may know what knows of this one: no cycle is left behind
         if self._future is not None and not self._future.done():
@@ -56,11 +56,12 @@ class Wait:
 
     @property
     def begun(self) -> bool:
-        """Whether anybody waits for it, or did: that sees to what it waits for."""
+        """True if a coroutine waits for it, or did."""
         return self._future is not None
 
     def is_over(self, now_s: float) -> bool:
-        """Every now and then: whether nobody waits for it any more, nor should."""
+        """Returns True if nobody waits for it any more; wakes it when its time is up. Called
+        regularly."""
         if self._until_s is not None and now_s >= self._until_s:
             self.wake()
         over = self._future is None or self._future.done()
@@ -69,10 +70,11 @@ class Wait:
         return over
 
     async def wait(self, withdraw: Callable[[], bool]) -> None:
-        """Wait until it is settled, and in any case until it is either that or withdrawn.
+        """Waits until it is settled, or withdrawn.
 
         Raises:
-            BaseException: after that; the latest cancellation, or what came in between.
+            BaseException: the latest cancellation, or another exception that came in the meantime,
+                raised after that.
         """
         left: BaseException | None = None
         told: Told | None = None
@@ -86,7 +88,7 @@ class Wait:
                 withdraw()
                 raise
             except BaseException as error:
-                # A second one that is no cancellation lasts, or somebody insists.
+                # A second exception that is not a cancellation ends the wait: somebody insists.
                 insists = left is not None and not isinstance(error, asyncio.CancelledError)
                 if withdraw() or insists:
                     raise
@@ -96,7 +98,7 @@ class Wait:
             raise left if told is None else told.error
 
     async def rest(self, seconds: float) -> None:
-        """Wait until it is settled, or for so long."""
+        """Waits until it is settled, or for this long."""
         loop = asyncio.get_running_loop()
         nowhere = contextvars.Context()  # timers of a run's own code keep it from being unloaded
         late = loop.call_later(max(seconds, 0.0), self.wake, context=nowhere)
@@ -108,7 +110,7 @@ class Wait:
 
 
 class _Bell:
-    """Wakes a loop from other threads: once for all that is settled until it looks."""
+    """Wakes a loop from other threads: once for everything that is settled until it looks."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = weakref.ref(loop)
@@ -119,13 +121,13 @@ class _Bell:
         self._ticker = Ticker(self._look)
 
     def look_after(self, wait: Wait, loop: asyncio.AbstractEventLoop) -> None:
-        """From the loop: that wait is not to miss what `_answer` may lose."""
+        """Looks after a wait that `_answer` may lose. Called from the loop."""
         self._waiting.add(wait)
         self._ticker.begin(loop)
 
     def ring(self, wait: Wait) -> None:
-        # Put in before looking: `_answer` unsets the mark before it takes out, so that whatever
-        # the order, somebody sees this one.
+        # Appended before looking: `_answer` unsets the mark before it takes the waits out, so in
+        # any order one of the two sees this wait.
         self._settled.append(wait)
         if self._rung:
             return
@@ -171,19 +173,19 @@ def bell() -> _Bell:
 
 
 def new_wait(look: Callable[[], None] | None = None) -> Wait:
-    """In the loop that is running."""
+    """Returns a wait for the running loop."""
     return Wait(bell(), look)
 
 
 def has_ended(call: weakref.ref[Coroutine[Any, Any, Any]], loop: asyncio.AbstractEventLoop) -> bool:
-    """Whether nothing of a coroutine's call is done any more: it has no frame then. Its task may
-    go on without it."""
+    """True if a coroutine has finished: it has no frame then. Its task may go on without it."""
     coroutine: Any = call()
     return coroutine is None or coroutine.cr_frame is None or loop.is_closed()
 
 
 async def commit(committer: Committer, proposal: Proposal) -> Committed:
-    """As `Committer.submit`; `proposal.committed` says whether one that was cancelled landed."""
+    """Commits a proposal; see `Committer.submit`. `proposal.committed` says whether a cancelled one
+    landed."""
     wait = Wait(bell(), committer.look_after)
 
     def withdraw() -> bool:
@@ -193,7 +195,7 @@ async def commit(committer: Committer, proposal: Proposal) -> Committed:
         committer.submit_soon(proposal, wait.done)
         await wait.wait(withdraw)
     except BaseException:
-        # It came before that began to wait, and nothing must happen behind its caller's back.
+        # It came before the wait began, and nothing must happen after the caller was told.
         if not (wait.begun or proposal.settled or withdraw()):
             await wait.wait(withdraw)
         raise
@@ -201,13 +203,13 @@ async def commit(committer: Committer, proposal: Proposal) -> Committed:
 
 
 class ThreadAnswer(Generic[R]):
-    """What a call on another thread returned or raised."""
+    """The result of a call on another thread: what it returned or raised."""
 
     value: R
     error: BaseException | None = None
 
     def result(self) -> R:
-        """Raises what the call raised."""
+        """Returns the result, or raises what the call raised."""
         if self.error is None:
             return self.value
         try:
@@ -217,16 +219,16 @@ class ThreadAnswer(Generic[R]):
 
 
 class Threads:
-    """A bounded number of threads for what blocks, made when they are needed."""
+    """A bounded number of threads for blocking calls, started when they are needed."""
 
     def __init__(self, threads_max: int) -> None:
         self._pool = Pool(threads_max, "perdure")
 
     async def call(self, fn: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
-        """Call a function on one of the threads, in the caller's context.
+        """Calls a function on one of the threads, in the caller's context.
 
         Raises:
-            StoreUnavailable: they were closed before it began.
+            StoreUnavailable: the threads were closed before it began.
         """
 
         def look() -> None:
@@ -242,8 +244,8 @@ class Threads:
         return job.outcome()
 
     def start(self, fn: Callable[[], None], refused: Callable[[], None]) -> None:
-        """Call a function, which raises nothing, on one of the threads, and wait for nobody; or
-        `refused`, here or there, where they are closed before it begins."""
+        """Starts a function, which must not raise, on one of the threads, without waiting for it;
+        calls `refused`, on this thread or that, if they are closed before it begins."""
         try:
             self._submit(fn, lambda job: refused() if job.error or job.cancel() else None)
         except StoreUnavailable:
@@ -258,7 +260,7 @@ class Threads:
             raise
 
     def close(self) -> None:
-        """Wait for what has begun, refuse what has not, and end the threads."""
+        """Waits for what has begun, refuses what has not, and ends the threads."""
         self._pool.close()
 
 
@@ -267,10 +269,10 @@ def closed() -> StoreUnavailable:
 
 
 async def in_own_thread(fn: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
-    """Call a function on a thread of its own, in the caller's context: to open or close a store,
-    which has none then. A pool of one would do; to make and end it takes twice as long as this.
+    """Calls a function on a thread of its own, in the caller's context: to open or close a store,
+    which has no threads then. A pool of one would do, but takes twice as long to make and end.
 
-    Cancelled, it is awaited before the cancellation goes on.
+    On cancellation the call is awaited first.
 
     Raises:
         StoreUnavailable: the system gives no thread.

@@ -1,8 +1,8 @@
-"""Looks that an event loop makes every so often, for what a callback may have lost.
+"""Regular looks of an event loop, for waits that a failed callback may have lost.
 
 What a loop calls by itself has no caller. An exception that comes in there (a time limit's, by a
-signal; MemoryError) is logged, the rest of the callback is not done, and who waits for it would
-wait for ever. So somebody looks after those who wait.
+signal; MemoryError) is logged, the rest of the callback is skipped, and whoever waits for it would
+wait for ever. So the ticker looks after all waits.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ LOST_S = 1.0
 
 
 class Ticker:
-    """Calls `look` every so often, from `begin` on, for as long as it says that there is need.
+    """Calls `look` regularly, from `begin` on, for as long as it returns that there is need.
 
-    All of it is of the loop's own thread. There are always two ticks to come: where one is lost,
-    the other goes on. Where both are, that is made up for at the next `begin`.
+    Everything runs on the loop's own thread. There are always two ticks to come: if one is lost,
+    the other goes on. If both are, the next `begin` makes up for it.
     """
 
     __slots__ = ("_every_s", "_late_s", "_look", "_timers")
@@ -33,7 +33,7 @@ class Ticker:
         self._timers: list[asyncio.TimerHandle] = []
 
     def begin(self, loop: asyncio.AbstractEventLoop) -> None:
-        """There is need from now on; as often as anybody likes."""
+        """Starts the ticks; may be called as often as needed."""
         if monotonic() >= self._late_s:
             self._arm(loop)
 

@@ -1,1 +1,1 @@
-"""What the log of an agent says of its runs: their rows, their parents, and their signals."""
+"""What an agent's log says of its runs: their rows, their parents, and their signals."""

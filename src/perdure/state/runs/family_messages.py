@@ -1,5 +1,5 @@
-"""What runs that started others, and those, are told of each other: through their inboxes, in the
-commits that end them."""
+"""Messages between runs and the runs that they started: sent to their inboxes by the commits that
+end them."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ CHILD = "child:"
 
 
 def agent_of(run: str) -> str:
-    """The name of the agent that a run is of, from its id."""
+    """Returns the name of a run's agent, from the run's id."""
     return unquote(run.split("/")[0])
 
 
 def begin_of(commit: Commit, run: str) -> Started | None:
-    """The record with which a run began, if it did with this commit."""
+    """Returns the record with which a run began, if it began in this commit."""
     for record in commit.typed:
         if isinstance(record, Started) and record.run == run:
             return record
@@ -33,14 +33,14 @@ def begin_of(commit: Commit, run: str) -> Started | None:
 
 
 def plain_begin_of(commit: Commit, run: str) -> Mapping[str, Any] | None:
-    """The same as it is in the log: with it, a run can be asked for."""
+    """Returns that record as it is in the log: a run can be requested with it."""
     began = begin_of(commit, run)
     return None if began is None else commit.records[commit.typed.index(began)]
 
 
 def starter_of(backend: Backend, run: str) -> str | None:
-    """The run that started one which is there, or was asked for; empty: no run did; None: there is
-    no such run."""
+    """Returns the run that started one which exists, or was requested; empty if no run did; None if
+    there is no such run."""
     for _ in range(2):  # it may begin between the two looks
         if rows := backend.runs(RunQuery(run_id=run)):
             return rows[0].parent
@@ -57,13 +57,13 @@ def to_family(
     asked: Iterable[Message] = (),
     beside: Iterable[RunInfo] = (),
 ) -> list[Message]:
-    """What tells of a run's end: those that started it and, if it was cancelled, those that are to
-    end with it. For the commit that ends it, whoever makes that.
+    """Returns the messages that tell of a run's end: to those that started it and, if it was
+    cancelled, to those that end with it. They belong in the commit that ends it.
 
     Args:
-        run, asked: as of `to_parents`.
-        reader: of its agent's log.
-        beside: others that the same commit ends.
+        run, asked: as for `to_parents`.
+        reader: the reader of its agent's log.
+        beside: other runs that the same commit ends.
     """
     told = to_parents(run, asked)
     if run.status == "cancelled":
@@ -72,13 +72,13 @@ def to_family(
 
 
 def to_parents(run: RunInfo, asked: Iterable[Message] = ()) -> list[Message]:
-    """What tells the runs that started one, if any did, how it ended. It may end again, once it was
-    set back and gone on with, and then that is news.
+    """Returns the messages that tell the runs that started one how it ended. After it was set back
+    and resumed it may end again, which is told again.
 
     Args:
-        run: its row as it is then.
-        asked: messages that asked for it, and came when somebody else had begun it. Who asked for
-            it with other arguments asked for another one.
+        run: its row at its end.
+        asked: messages that requested it after another caller had begun it. A request with other
+            arguments is for another run.
     """
     parents = [run.parent]
     for order in (message.value for message in asked):
@@ -88,7 +88,7 @@ def to_parents(run: RunInfo, asked: Iterable[Message] = ()) -> list[Message]:
 
 
 def end_told(run: RunInfo, parent: str) -> Message:
-    """What tells one run how another ended, by its row."""
+    """Returns the message that tells one run how another ended, by its row."""
     end: dict[str, Any] = {"status": run.status, "value": run.result}
     if run.status == "cancelled":
         end["problem"] = run.problem
@@ -97,12 +97,13 @@ def end_told(run: RunInfo, parent: str) -> Message:
 
 
 class Having:
-    """Which runs of a log have which runs as theirs, fed with its commits in order.
+    """The runs that each run of a log has as its own, computed from the log's commits, which are
+    fed in order.
 
     Attributes:
-        since: by a run, those that started it, that took it over, or that were forked from one that
-            had it by then; and the commit since which each does.
-        bound: runs that are to end with the one that started them: the one and the other.
+        since: by run: those that started it, that took it over, or that were forked from one that
+            had it by then; each with the commit since which it has it.
+        bound: pairs of a run and the run that started it and that it ends with.
     """
 
     def __init__(self) -> None:
@@ -127,9 +128,9 @@ class Having:
 def to_children(
     backend: Backend, reader: LogReader, run: RunInfo, ended: Collection[str] = ()
 ) -> list[Message]:
-    """What tells the runs that a run has to end with it, once nobody else of its log has them that
-    goes on. Two that end at one moment leave what both have: neither sees the other's end. None of
-    these are those of others, where the log was taken into a store that has such under their ids.
+    """Returns the messages to the runs that a run has to end with it, unless another unfinished run
+    of its log has them, too. Two runs that end at the same moment leave the runs that both have:
+    neither sees the other's end. Runs of other stores with the same ids are left alone.
 
     Args:
         ended: runs that end in the same commit.
@@ -153,10 +154,10 @@ def to_children(
 
 
 def to_end_with(run: str, child: str, agent: str, *, once: str) -> Message:
-    """What tells a run to end with the one that started it.
+    """Returns the message that tells a run to end with the one that started it.
 
     Args:
-        once: a key, under which it hears of this once. It may have been cancelled before, set back
-            and gone on with, so this is to be told from all that it heard then.
+        once: a key under which it hears of this once. It may have been cancelled, set back and
+            resumed before, so the key must differ from earlier ones.
     """
     return Message(child, agent, "cancel", "", once, f"with {run}")

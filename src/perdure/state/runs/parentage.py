@@ -1,8 +1,8 @@
-"""Who started a run. What runs tell each other goes by that, and not by their ids alone.
+"""The run that started a run. Messages between runs go by that, not by their ids alone.
 
-A run's id is made of names, and other stores have the same agents and keys. Where a log was taken
-in, what has the id of its run's child may be a stranger's: its end is none of that run's business,
-nor does it end with it.
+A run's id is made of names, and other stores have the same agents and keys. After a log was taken
+in, the run with the id of its run's child may be a stranger: that run is not told of its end, nor
+does it end with it.
 """
 
 from __future__ import annotations
@@ -22,14 +22,15 @@ from perdure.storage.capabilities import Backend, RunQuery
 from perdure.storage.log.reader import LogReader
 
 _OF_THE_CALL = ("(agent)", "(key)")
-"""What tells one start from another beside the arguments of what is started."""
+"""The names that distinguish one start from another besides the arguments of the started run."""
 
 
 class Origin(Struct, frozen=True):
-    """By whom a run was started, as the record of its begin says it, or what asks for it.
+    """The origin of a run: who started it, by the record of its begin or by the message that
+    requests it.
 
     Attributes:
-        parent: empty: by no run.
+        parent: the id of the run that started it; empty: none did.
         args: one digest of its arguments.
         at: seq and id of a commit of the parent's log, in the turn that asked; None: there is no
             parent, or an older version asked.
@@ -50,12 +51,12 @@ class Origin(Struct, frozen=True):
 
     @classmethod
     def begun(cls, record: Started) -> Origin:
-        """Of a run that began with this record."""
+        """Returns the origin of a run that began with this record."""
         return cls(str(record.parent or ""), args_digest(record.args), record.origin)
 
     @classmethod
     def find(cls, backend: Backend, run: str) -> Origin | None:
-        """Of a run that is there, or was asked for; None: there is none."""
+        """Returns the origin of a run that exists, or was requested; None if there is none."""
         rows = backend.runs(RunQuery(run_id=run))
         if not rows:
             asked: Any = [message.value for message in backend.inbox(run, kind="start")]
@@ -66,7 +67,8 @@ class Origin(Struct, frozen=True):
 
     @classmethod
     def of_row(cls, backend: Backend, row: RunInfo) -> Origin:
-        """Of one that has begun. What cannot be read of that says nothing against it."""
+        """Returns the origin of a run that has begun. If its record cannot be read, its row
+        decides."""
         known = cls(row.parent, row.args)
         info = backend.agent(row.agent, incarnation_of(row.id))
         if not row.parent or info is None or info.no != row.agent_no:
@@ -78,7 +80,8 @@ class Origin(Struct, frozen=True):
         return known if began is None else cls.begun(began)
 
     def is_of(self, backend: Backend) -> bool:
-        """Whether its parent is the run of that id which is there, and not one of another store."""
+        """True if its parent is the run of that id which exists here, and not one of another
+        store."""
         info = backend.agent(agent_of(self.parent), incarnation_of(self.parent))
         if self.at is None or info is None or info.purged:
             return True
@@ -92,6 +95,6 @@ class Origin(Struct, frozen=True):
 
 
 def args_of_start(record: Record) -> dict[str, str]:
-    """The digests of the arguments of what is started, from the record of its start."""
+    """Returns the digests of the arguments of a started run, from the record of its start."""
     given = record.args.items()
     return {name: digest for name, digest in given if name not in _OF_THE_CALL}

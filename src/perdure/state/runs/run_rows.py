@@ -29,18 +29,19 @@ DELETED = "its agent was deleted"
 
 
 def row_text(text: str) -> str:
-    """A text as the columns of rows take it: lone surrogates, which are no text, spelled out."""
+    """Returns a text in the form that the columns of rows take: with lone surrogates spelled
+    out."""
     return text.encode("utf-8", "backslashreplace").decode()
 
 
 def row_problem(error: Any) -> str:
-    """The problem of a run that failed, from the record of its error."""
+    """Returns the problem of a failed run, from the record of its error."""
     name = str(error.get("type", "")).rpartition(":")[2].rpartition(".")[2]
     return row_text(f"{name}: {error.get('text', '')}")
 
 
 def args_digest(by_name: Mapping[str, str]) -> str:
-    """One digest of the digests of arguments."""
+    """Returns one digest of the digests of arguments."""
     joined = "\0".join(f"{name}={digest}" for name, digest in sorted(by_name.items()))
     return sha256(joined.encode()).hexdigest()[:16]
 
@@ -49,10 +50,10 @@ FindRow = Callable[[str], RunInfo | None]
 
 
 class RunRows:
-    """The rows of runs as a view on the log: fed with its commits in order."""
+    """The rows of runs as a view on the log, computed from its commits, which are fed in order."""
 
     def __init__(self, find: FindRow | None = None) -> None:
-        """`find`: gives the row of a run that began before the first commit that is fed."""
+        """`find`: returns the row of a run that began before the first commit that is fed."""
         self._rows: dict[str, RunInfo] = {}
         self._find = find
 
@@ -62,7 +63,7 @@ class RunRows:
         return self._rows
 
     def after(self, commit: Commit) -> list[RunInfo]:
-        """The rows that a commit changes, as they are after it."""
+        """Returns the rows that a commit changes, as they are after it."""
         changed: dict[str, RunInfo] = {}
         for record in commit.typed:
             row = self._after(record, commit)
@@ -72,7 +73,7 @@ class RunRows:
         return list(changed.values())
 
     def forget_finished(self) -> None:
-        """Of those that `find` gives again, should they be asked for."""
+        """Drops the rows of finished runs, which `find` returns if they are needed again."""
         self._rows = {key: row for key, row in self._rows.items() if row.status not in FINISHED}
 
     def _row(self, run: str) -> RunInfo | None:
@@ -114,7 +115,8 @@ class RunRows:
                 problem = row_text(str(record.problem))
                 return replace(row, status="needs_attention", problem=problem)
             case RunCancelled():
-                # A cancellation says why, in words or none; what made it necessary says nothing.
+                # A cancellation gives its reason, in words or None; a move or deletion that caused
+                # it does not.
                 why = DELETED if commit.cause.kind == "delete" else MOVED
                 if record.why is not UNSET:
                     why = row_text(str(record.why)) or "by request"

@@ -1,10 +1,10 @@
 """The signals that the runs of a log have taken.
 
-Who sends one of them again, under its key, is to hear that it is known. A store finds that by its
-inboxes, in which a message stays when it was taken out; one that takes in a log has only what that
-says. A signal counts as taken as long as its run has it: not one that the run gave back, or that is
-brought to it again since it was set back. Those may be waiting in the inbox of the store that the
-log comes from, which does not come along; who sends such a one again does what is to be done.
+A sender that repeats one of them, under its key, must be told that it is known. A store knows that
+by its inboxes, in which a message stays after it was taken out; a store that takes in a log has
+only the log. A signal counts as taken as long as its run has it: not if the run gave it back, or
+gets it again since it was set back. Such a signal may be waiting in the inbox of the log's old
+store, which does not come along; a sender that repeats it does the right thing.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ _Which = tuple[str, str]
 
 
 class _Life(Struct):
-    """Of one run, what its commits say of signals.
+    """The signals in the commits of one run.
 
     Attributes:
-        events: by commit: it took one, or, with None, gave it back.
-        left: those that it had not used when it ended.
+        events: by commit: a signal taken, or, with None, given back.
+        left: the signals that it had not used when it ended.
         last: the last commit from which its history is known.
     """
 
@@ -48,7 +48,7 @@ class _Life(Struct):
     last: int = 0
 
     def held(self, parents: Sequence[int]) -> dict[_Which, Message]:
-        """Those that it has on the history on which it goes on.
+        """Returns the signals that it has on the history that it continues.
 
         Args:
             parents: of the log's commits, from the first one on.
@@ -68,7 +68,8 @@ class _Life(Struct):
 
 
 class Taken:
-    """See the module. Fed with the commits of a log in order."""
+    """The signals that runs have taken, computed from the commits of a log, which are fed in
+    order."""
 
     def __init__(self) -> None:
         self._agent = ""
@@ -112,7 +113,7 @@ class Taken:
         return life
 
     def _message(self, run: str, name: str, key: Any, at: Any, who: Any) -> Message | None:
-        """As it was put in; None: no store has put in such a one."""
+        """Returns the signal as it was sent; None if no store can have taken such a message."""
         if type(key) is not str or not key or type(at) is not int or not 0 <= at <= MICROS_MAX:
             return None
         message = Message(run, self._agent, "signal", name, base_key(key), MISSING, who, at)
@@ -122,7 +123,7 @@ class Taken:
         return None
 
     def messages(self, parents: Sequence[int]) -> Iterator[Message]:
-        """All of them, without their values and numbers.
+        """Yields all of them, without their values and numbers.
 
         Args:
             parents: of the log's commits, from the first one on.

@@ -1,12 +1,12 @@
 """Signals that a run had and did not use, or used in a history that it left: they are not lost.
 
-The commit that ends a run takes out what is left in its inbox, for nobody reads it any more. It is
-kept in the log, so that a run that is set back gets it again, as it gets what it took since then.
-Who sent a signal under a key need not, and cannot, send it anew.
+The commit that ends a run takes out what is left in its inbox, because nobody reads it any more. It
+is kept in the log, so that a run that is set back gets it again, like the signals that it took
+since then. A sender need not, and cannot, send a signal under the same key again.
 
-One may come after who ends the run has read the inbox, and before its commit is in. Its sender was
-told that it is there, so it must not be lost: the storage refuses the commit, and its maker reads
-again.
+A signal may come after the inbox was read for the last commit, and before that commit is in. Its
+sender was told that it arrived, so it must not be lost: the storage refuses the commit, which is
+made again after another read.
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ _LEFT_MAX = envelope.SEALED_MAX // 4
 
 
 class Unused(Struct, frozen=True):
-    """The signals to a run that is to end, but for those that its last commit takes.
+    """The signals to a run that is about to end, except those that its last commit takes.
 
     Attributes:
-        last_no: of all signals that were read, those that are taken too; 0: there was none.
-        asked: what asked for the run, and came when somebody else had begun it: who did so waits
-            for its end, and its last commit takes this out, too.
-        cancels: what asked it to end.
+        last_no: the number of the last signal read, taken ones included; 0: there was none.
+        asked: messages that requested the run after another caller had begun it: their senders wait
+            for its end, and its last commit takes them out, too.
+        cancels: messages that asked it to end.
     """
 
     run: str
@@ -64,7 +64,7 @@ class Unused(Struct, frozen=True):
 
     @classmethod
     def among(cls, run: str, messages: Collection[Message], last_no: int) -> Unused:
-        """From what is in the run's inbox, and nobody took."""
+        """Returns the signals among the untaken messages of the run's inbox."""
         signals = [message for message in messages if message.kind == "signal"]
         asked = [message for message in messages if message.kind == "start"]
         cancels = [message for message in messages if message.kind == "cancel"]
@@ -72,7 +72,7 @@ class Unused(Struct, frozen=True):
 
     @property
     def read_to(self) -> Mapping[str, int]:
-        """For `Riders`: refuses the commit where something has come since."""
+        """For `Riders`: the commit is refused if something has arrived since."""
         return {self.run: self.last_no}
 
     @property
@@ -81,29 +81,32 @@ class Unused(Struct, frozen=True):
         return [message.no for message in (*self.asked, *self.cancels)]
 
     def noted_in(self, record: R) -> R:
-        """The record that ends the run, with what it did not take; beside its result, if any."""
+        """Returns the record that ends the run, with the signals that it did not take beside its
+        result, if any."""
         value = None if record.value is UNSET else record.value
         return replace(record, **_left_over(self.signals, beside=value))
 
 
 def sent_key(key: str) -> str:
-    """A sender's key as inboxes keep it, which never reads as that of one that came again."""
+    """Returns a sender's key in the form that inboxes keep, which never reads as the key of a
+    repeated signal."""
     return key_digest(key) if _RENEWED.search(key) else index_key(key)
 
 
 def base_key(key: str) -> str:
-    """The key that a signal was sent with first."""
+    """Returns the key that a signal was first sent with."""
     return _RENEWED.sub("", key)
 
 
 def renewed(key: str, until: int) -> str:
-    """The key under which a signal comes again to a run that was set back when this was the last
-    commit: the inbox ignores one that it had."""
+    """Returns the key under which a signal comes again to a run that was set back when this was the
+    last commit: the inbox ignores a key that it had."""
     return f"{index_key(base_key(key))}↺{until}"
 
 
 def signal_of(began: Record | None, ended: Record | None) -> Message | None:
-    """What a wait took, by the records of its begin and its end; None: it was no signal."""
+    """Returns the signal that a wait took, by the records of its begin and its end; None if it was
+    not a signal."""
     if not isinstance(began, WaitBegan) or not isinstance(ended, WaitEnded):
         return None
     name = signal_names(began).get(ended.label)
@@ -113,11 +116,11 @@ def signal_of(began: Record | None, ended: Record | None) -> Message | None:
 
 
 def _left_over(messages: Sequence[Message], beside: Plain = None) -> dict[str, Any]:
-    """What a record holds of them; empty if there is nothing. Ends of the run's children are not
-    among it: their rows say those.
+    """Returns the fields of a record that keep them; empty if there is nothing. Ends of the run's
+    children are left out: their rows say those.
 
     Args:
-        beside: the run's result, which goes before.
+        beside: the run's result, which has priority.
     """
     left: list[dict[str, Any]] = []
     size = out = 0
@@ -144,12 +147,12 @@ def _left_over(messages: Sequence[Message], beside: Plain = None) -> dict[str, A
 def signals_left(
     commits: Iterable[Commit], untils: Mapping[str, int], path: Set[int]
 ) -> dict[tuple[str, str], Message]:
-    """The signals that these runs took in commits beside the path, or had when they ended, by
+    """Returns the signals that these runs took in commits off the path, or had when they ended, by
     their names and first keys, in the order in which they were taken.
 
     Args:
         commits: of the runs' turn, in the order of the log.
-        untils: up to which commit, by the ids of the runs.
+        untils: the last commit to look at, by the ids of the runs.
     """
     names: dict[tuple[str, str], Mapping[str, str]] = {}
     found: dict[tuple[str, str], Message] = {}
@@ -179,7 +182,7 @@ def signals_left(
 
 
 def signal_names(began: WaitBegan) -> dict[str, str]:
-    """The names of the signals that a wait waits for, by the labels of its branches."""
+    """Returns the names of the signals that a wait waits for, by the labels of its branches."""
     return {branch.label: branch.name for branch in began.branches if branch.kind == "signal"}
 
 

@@ -1,8 +1,8 @@
 """The commits of one agent's log, each checked before it is used (I11): its payload against its
 header, its header against the link to its neighbour.
 
-Of a commit that cannot be read the error names the way back; for those who do not go by what it
-says, there is what can be had of it.
+The error for an unreadable commit names the way back; callers that do not rely on its content get
+its readable parts.
 """
 
 from __future__ import annotations
@@ -34,10 +34,11 @@ Damaged = Literal["refused", "foldable", "all"]
 
 
 def check_follows(commit: Commit, before: Commit | None) -> None:
-    """As `chain.check_link`; of one that is damaged, as far as its header can be read.
+    """Checks that a commit follows another like `chain.check_link`; a damaged one as far as its
+    header can be read.
 
     Raises:
-        Corrupt: it does not.
+        Corrupt: it does not follow.
     """
     if commit.damaged:
         if not commit.prev:
@@ -62,7 +63,7 @@ class CommitReader:
     """Reads the commits of one incarnation of one agent.
 
     Attributes:
-        chunk_first: how many commits a walk back reads at first.
+        chunk_first: the number of commits that a walk back reads at first.
     """
 
     chunk_first = CHUNK_FIRST
@@ -79,17 +80,18 @@ class CommitReader:
         return f"agent {self.name!r}" + (f", commit {seq}" if seq is not None else "")
 
     def waited_on(self, branch: str) -> bool:
-        """Whether a run on a branch is not finished; see `way_back`."""
+        """Returns True if a branch has an unfinished run; see `way_back`."""
         rows = self._backend.runs(RunQuery(agent=self.name, unfinished=True))
         return any((row.agent_no, row.branch) == (self.no, branch or MAIN) for row in rows)
 
     # -- commits ---------------------------------------------------------------------------
 
     def commit(self, seq: int) -> Commit:
-        """One commit.
+        """Returns one commit.
 
         Raises:
-            NotFound: the log has no such seq. Corrupt: it cannot be read; with the way back.
+            NotFound: the log has no such seq. Corrupt: it cannot be read; the error names the way
+                back.
         """
         try:
             return self._decode(self._row(seq))
@@ -97,8 +99,8 @@ class CommitReader:
             raise with_way_back(self, error, seq) from error
 
     def peek(self, seq: int) -> Commit:
-        """One commit, or what can be had of it where it is damaged: at least the branch and the
-        schema, if need be those of a commit before it.
+        """Returns one commit, or its readable parts if it is damaged: at least the branch and the
+        schema, if need be those of an earlier commit.
 
         Raises:
             NotFound: the log has no such seq.
@@ -124,17 +126,17 @@ class CommitReader:
         return stored[0]
 
     def absent(self, seq: int) -> NotFound:
-        """What to raise of a commit that is not there.
+        """Returns the error for a commit that is not there.
 
         Raises:
-            Corrupt: it was, as a branch or checkpoint says.
+            Corrupt: a branch or checkpoint says that it was there.
         """
         self.refuse_purged(seq)
         named = max((ref.seq for ref in self._backend.refs(self.no)), default=0)
         last = self.last_seq()  # behind it, and so not before it
         if 0 < seq <= named and (last < named or not self._backend.read(self.no, seq, seq)):
             raise Corrupt(
-                f"is not there, and a branch or checkpoint is at commit {named}",
+                f"is not there, but a branch or checkpoint is at commit {named}",
                 target=self.target(seq),
                 hint=chain.HINT,
                 seq=seq,
@@ -146,10 +148,10 @@ class CommitReader:
         )
 
     def refuse_purged(self, seq: int) -> None:
-        """Of a commit that is not there: say so if it was purged.
+        """Checks that a missing commit was not purged.
 
         Raises:
-            NotFound: it was.
+            NotFound: it was purged.
         """
         info = self._backend.agent(self.name, self.incarnation)
         if info is not None and info.purged and 0 < seq <= info.seq:
@@ -169,16 +171,18 @@ class CommitReader:
         damaged_too: bool = False,
         newer_too: bool = True,
     ) -> Iterator[Commit]:
-        """Commits of all branches in order, each checked against its neighbour.
+        """Yields commits of all branches in order, each checked against its neighbour.
 
         Args:
-            damaged_too: what can be had of those that cannot be read, too, as `Commit.damaged`
-                says; and nothing is compared. For who does not go by what they say.
-            newer_too: with `damaged_too`, also of those that only a newer version can read. Without
-                it there is no such commit among them: for who would call them damaged.
+            damaged_too: also yields the readable parts of damaged commits, marked by
+                `Commit.damaged`; nothing is compared then. For callers that do not rely on their
+                content.
+            newer_too: with `damaged_too`, also those that only a newer version can read. False for
+                callers that would report them as damaged.
 
         Raises:
-            Corrupt: at the first that cannot be read, or does not follow; with the way back.
+            Corrupt: at the first that cannot be read, or does not follow; the error names the way
+                back.
             UnsupportedFormat: at the first that only a newer version can read.
         """
         salvaged: Salvaged = () if not damaged_too else (Corrupt,)
@@ -204,8 +208,9 @@ class CommitReader:
         newest_first: bool = False,
         damaged_too: bool = False,
     ) -> Iterator[Commit]:
-        """As `commits`; with `damaged_too` also, for each gap, one commit that stands for all that
-        are missing there, at the last of them. To be shown: nothing is known of them."""
+        """Yields commits like `commits`; with `damaged_too` also, for each gap, one commit that
+        stands for all that are missing there, at the last of them. For display only: nothing is
+        known of them."""
         if not damaged_too:
             yield from self.commits(first, last, newest_first=newest_first)
             return
@@ -253,7 +258,7 @@ class CommitReader:
             chunk = min(chunk * 4, CHUNK_MAX)
 
     def _check_reached(self, before: Commit | None, first: int, last: int, salvaged: bool) -> None:
-        """That a walk back ended where the log begins: else what is there may be elsewhere."""
+        """Checks that a walk back ended where the log begins: a missing commit may be damage."""
         missing = before.seq - 1 if before is not None else last
         if not max(first, 1) <= missing < SEQ_END:
             return
@@ -266,7 +271,7 @@ class CommitReader:
             self.absent(missing)  # raises where a branch says that it was there
 
     def _check_none(self, seq: int, salvaged: bool) -> None:
-        """That a commit which was not found is none that a branch or checkpoint speaks of."""
+        """Checks that no branch or checkpoint names a commit that was not found."""
         self.refuse_purged(seq)
         if not salvaged:
             self.absent(seq)
@@ -292,8 +297,8 @@ class CommitReader:
             raise self._judged(error, row) from error.__cause__
 
     def _judged(self, error: Corrupt | UnsupportedFormat, row: StoredCommit) -> PerdureError:
-        """The same error, at its commit. What looks like a newer version's is damage, where the one
-        behind it follows another header: a hash needs no decoding."""
+        """Returns the error with its commit. What looks like a newer version's commit is damaged if
+        the one behind it follows another header: a hash needs no decoding."""
         error.seq = row.seq
         if not isinstance(error, UnsupportedFormat):
             return error
@@ -304,17 +309,17 @@ class CommitReader:
         except UNREADABLE:
             return error
         return Corrupt(
-            f"{error.problem}, and the commit behind it follows another one",
+            f"{error.problem}, and the next commit follows another one",
             target=error.target,
             hint=chain.HINT,
             seq=row.seq,
         )
 
     def check(self, row: StoredCommit, before: Commit | None) -> Commit:
-        """A commit as it is stored, which follows another one.
+        """Returns a stored commit, checked to follow another one.
 
         Raises:
-            Corrupt: it does not, or cannot be read; with the way back.
+            Corrupt: it does not, or cannot be read; the error names the way back.
         """
         try:
             commit = self._decode(row)
@@ -327,7 +332,7 @@ class CommitReader:
         return commit
 
     def _salvaged(self, row: StoredCommit, errors: Salvaged = UNREADABLE) -> Commit:
-        """The commit; or, where it raises one of these, what can be had of it."""
+        """Returns the commit; or its readable parts if it raises one of these errors."""
         try:
             return self._decode(row)
         except errors as error:
@@ -345,15 +350,15 @@ class CommitReader:
     def ancestors(
         self, seq: int, *, damaged: Damaged = "refused", chunk: int | None = None
     ) -> Iterator[Commit]:
-        """The commits whose deltas make up the state at a commit, newest first.
+        """Yields the commits whose deltas make up the state at a commit, newest first.
 
         Args:
-            damaged: which of those that cannot be read as they were written are given, too. Behind
-                one whose parent cannot be read there is nothing.
-            chunk: how many are read at first; by default `chunk_first`.
+            damaged: which damaged commits are yielded, too. Nothing is yielded behind one whose
+                parent cannot be read.
+            chunk: the number of commits read at first; by default `chunk_first`.
 
         Raises:
-            Corrupt: at the first that is refused; with the way back.
+            Corrupt: at the first that is refused; the error names the way back.
         """
         try:
             for commit, _ in self._ancestor_rows(seq, damaged, chunk):
@@ -393,12 +398,14 @@ class CommitReader:
             child, seq = commit, commit.parents[0] if commit.parents else 0
 
     def _chunk(self, seq: int, size: int) -> list[StoredCommit]:
-        """A commit and some before it; that one alone, where bytes of the others cannot be read."""
+        """Returns a commit and some before it; only that one if the bytes of the others cannot be
+        read."""
         try:
             return self._backend.read(self.no, max(1, seq - size + 1), seq, newest_first=True)
         except Corrupt:
             return self._backend.read(self.no, seq, seq)
 
     def can_fold(self, seq: int) -> int:
-        """0: the state at a commit can be had. Else the commit that stands in the way."""
+        """Returns 0 if the state at a commit can be folded; else the seq of the commit in the
+        way."""
         raise NotImplementedError

@@ -2,8 +2,8 @@
 
 A lone caller commits on its own thread with no hop. While one commits, others queue; the first of
 them then leads, with all that have come, in one transaction and one fsync; each still succeeds or
-fails alone. Who cannot wait in a thread, as coroutines, hands a commit over with `submit_soon`; a
-thread of the committer leads where no waiting caller does.
+fails alone. A caller that cannot block a thread, like a coroutine, hands its commit over with
+`submit_soon`; a thread of the committer leads if no waiting caller does.
 """
 
 from __future__ import annotations
@@ -34,27 +34,27 @@ ROUNDS_MAX = 1000
 """Relinks of one commit before giving up. Each means that somebody else's commit got in."""
 
 CLOSE_MAX_S = 60
-"""How long closing waits for what is queued; a disk that hangs must not hang it for ever."""
+"""The time that closing waits for what is queued; a hanging disk must not block it for ever."""
 
 
 AGAIN_S = 0.01
-"""How long our own thread rests where it could not even begin to lead."""
+"""The pause of our own thread after it could not even begin to lead."""
 
 
 class WithdrawnError(PerdureError):
-    """Whoever wanted it committed does not any more; nothing was written."""
+    """The caller no longer wants the commit; nothing was written."""
 
     def __init__(self) -> None:
         super().__init__("was withdrawn", hint="make the call again")
 
 
 class Committer:
-    """See the module. One per open store.
+    """The committer of one open store.
 
-    Who leads holds `_lead`, which names the call that does (`system.locks`): no exception leaves it
-    behind. A proposal stays in the queue or the batch until it is settled. So whoever leads next
-    finds all that is open, also what a leader who was interrupted had under way: that has its
-    place, and is looked up in the log before it is written, for it may be in.
+    The leader holds `_lead`, which names its call (`system.locks`): no exception leaves it locked.
+    A proposal stays in the queue or the batch until it is settled. So the next leader finds all
+    open ones, also those of an interrupted leader: they have their places, and are looked up in the
+    log before they are written, because they may be in.
     """
 
     def __init__(self, backend: Backend) -> None:
@@ -64,7 +64,7 @@ class Committer:
         process_id.renew_in_children(self)
 
     def begin_anew(self) -> None:
-        """In a forked child: the threads that led or waited are not there."""
+        """Resets itself in a forked child: the threads that led or waited are not there."""
         self._lead, self._making = Lock(), Lock()
         self._queue: deque[Proposal] = deque()
         self._batch: list[Proposal] = []
@@ -73,12 +73,12 @@ class Committer:
         self._summons: queue.SimpleQueue[Committer | None] = queue.SimpleQueue()
 
     def submit(self, proposal: Proposal) -> Committed:
-        """Commit, and return when that is durable as far as was asked.
+        """Commits a proposal, and returns when it is as durable as requested.
 
         Raises:
             Conflict, Fenced, NotFound: nothing was written.
-            StoreUnavailable: its outcome says whether it may have been.
-            BaseException: an interrupt; the proposal is withdrawn before, or its batch awaited.
+            StoreUnavailable: its outcome says whether it may have been written.
+            BaseException: an interrupt; the proposal was withdrawn, or its batch awaited, first.
         """
         try:
             if self._lead.try_take(_getframe()):
@@ -100,9 +100,9 @@ class Committer:
         return proposal.committed or proposal.outcome()
 
     def _wait(self, proposal: Proposal, here: FrameType) -> None:
-        """Until it is settled; lead, where nobody does any more."""
+        """Waits until it is settled; leads if nobody else does any more."""
         pause_s = LOOK_FIRST_S
-        # It is in the queue: whoever leads until now looks there when he leaves.
+        # The proposal is in the queue: the current leader looks there before it leaves.
         led = self._lead.take_if_left(here)
         while not proposal.settled:
             if led:
@@ -116,8 +116,8 @@ class Committer:
                 pause_s = min(2 * pause_s, LOOK_MAX_S)
 
     def _see_off(self, proposal: Proposal, here: FrameType) -> None:
-        """Its caller was interrupted, and is told nothing: it must not get in later. Where it is
-        under way, it is seen home."""
+        """Settles the proposal of an interrupted caller, which is told nothing: it is withdrawn, so
+        that it cannot get in later, or awaited if it is under way."""
         if self._lead.is_held_by(here):
             proposal.withdrawn = True
             self._lead_on()
@@ -129,17 +129,17 @@ class Committer:
                     proposal.wait(LOOK_MAX_S)
 
     def _leave(self, here: FrameType) -> None:
-        """The call does not lead any more; those who are open still need somebody who does."""
+        """Ends the call's lead; open proposals still need a leader."""
         self._lead.give_back(here)
         if (self._queue or self._batch) and not self._lead.held:
             self._pass_on()
 
     def submit_soon(self, proposal: Proposal, done: Callable[[], None]) -> None:
-        """Queue a commit for the next transaction, and return at once.
+        """Queues a commit for the next transaction, and returns at once.
 
         Args:
-            done: called from the thread that leads when the proposal is settled; must be quick,
-                must not raise. Not called for one that was withdrawn.
+            done: called on the leading thread when the proposal is settled; must be quick, must not
+                raise. Not called for a withdrawn proposal.
 
         Raises:
             StoreUnavailable: the store is closed.
@@ -160,22 +160,22 @@ class Committer:
             raise
 
     def look_after(self) -> None:
-        """For who waits in an event loop, every now and then: see to it that somebody leads. Who
-        was at it may have been interrupted before he passed that on."""
+        """Called regularly by waits in an event loop: makes sure that somebody leads. The last
+        leader may have been interrupted before it passed the lead on."""
         if (self._queue or self._batch) and (not self._lead.held or self._lead.is_left):
             self._summon()
 
     def has(self, proposal: Proposal) -> bool:
-        """Whether it is queued or under way: whoever handed it over will hear of it."""
+        """True if it is queued or under way: its submitter will be told."""
         # A leader names its batch before it empties the queue: so it is seen in one of them.
         return proposal in self._queue or proposal in self._batch
 
     def withdraw(self, proposal: Proposal) -> bool:
-        """Take a queued proposal back; False if a batch has it already, or had."""
+        """Takes a queued proposal back; returns False if a batch has, or had, it already."""
         if proposal.settled:
             return False
-        # A leader names its batch first and looks for this mark then; here it is the other way
-        # round. So one of the two sees the other, if not both: then the leader drops it.
+        # A leader names its batch first and then looks for this mark; here the order is reversed.
+        # So at least one of the two sees the other; if both do, the leader drops the proposal.
         proposal.withdrawn = True
         if proposal in self._batch:
             return False
@@ -184,7 +184,7 @@ class Committer:
         return True
 
     def close(self) -> None:
-        """Commit what is queued, and end the thread. Later `submit_soon` are refused."""
+        """Commits what is queued, and ends the thread. Later `submit_soon` are refused."""
         self._closed = True
         if not self._servants.any_begun or not self._lead.take(_getframe(), CLOSE_MAX_S):
             return
@@ -197,7 +197,7 @@ class Committer:
         self._servants.join(CLOSE_MAX_S)
 
     def _summon(self) -> None:
-        """Let our own thread lead; made when it is first needed."""
+        """Lets our own thread lead; it is started when first needed."""
         if not self._servants.any_lives:
             self._make_thread()
         self._summons.put(self)
@@ -207,18 +207,19 @@ class Committer:
             if self._servants.any_lives:
                 return
             summons = self._summons
-            # The thread holds no committer between batches: one that nobody has goes, with it.
+            # The thread holds no committer between batches: it ends when its committer is no longer
+            # referenced.
             weakref.finalize(self, summons.put, None)
             self._servants.begin(_serve, summons, weakref.ref(self))
 
     def _succeed(self) -> None:
-        """Another thread than the calling one, which ends."""
+        """Replaces the calling thread, which ends, by another one."""
         self._servants.leave()
         if self._queue or self._batch:
             self._summon()
 
     def _pass_on(self) -> None:
-        """Let one of those who are open lead."""
+        """Lets one of the open proposals' threads lead."""
         for proposal in (*self._batch, *self._queue):
             if proposal.waited_for and not proposal.settled and not proposal.withdrawn:
                 proposal.wake()  # it must wake anyway: it finds itself unsettled, and leads
@@ -226,7 +227,7 @@ class Committer:
         self._summon()
 
     def lead(self) -> None:
-        """For our own thread: commit what is queued, unless somebody is at it."""
+        """For our own thread: commits what is queued, unless somebody else is leading."""
         try:
             if self._lead.take_if_left(_getframe()):
                 try:
@@ -241,13 +242,14 @@ class Committer:
                 raise
 
     def lead_again(self) -> None:
-        """For our own thread, which could not: somebody must see to those who are open."""
+        """For our own thread, which failed to lead: makes sure that somebody sees to the open
+        proposals."""
         if (self._queue or self._batch) and not self._lead.held:
             time.sleep(AGAIN_S)  # it may last
             self._summon()
 
     def _lead_on(self) -> None:
-        """Commit all that is queued, in one batch. Interrupted, see it through before."""
+        """Commits everything queued, in one batch. If interrupted, finishes first."""
         try:
             self._commit_queued()
         except PerdureError as error:  # the backend's word, for all of them
@@ -255,7 +257,7 @@ class Committer:
             self._fail_open(error)
         except BaseException:
             self._tails.clear()
-            # Where an interrupt ends this, too, the next leader finds the batch as it is.
+            # If an interrupt ends this, too, the next leader finds the batch as it is.
             try:
                 self._commit_queued()
             except Exception as error:  # it lasts: it would meet whoever leads next, for ever
@@ -298,9 +300,9 @@ class Committer:
         self._batch = []
 
     def _take_up(self, sent: list[Proposal]) -> None:
-        """What an interrupted leader may have sent. Where it is not in, a server may be at it, or
-        have yet to hear of it. So the very same is sent once more, to the same place in the log:
-        of the two, one gets in at most, and no third one is linked before that is known."""
+        """Settles what an interrupted leader may have sent. If it is not in, a server may still be
+        writing it. So the same appends are sent again, to the same places in the log: at most one
+        of the two gets in, and no third one is linked before that is known."""
         sent = [proposal for proposal in sent if not self._landed(proposal)]
         appends = [proposal.linked for proposal in sent if proposal.linked is not None]
         if not appends:
@@ -347,7 +349,7 @@ class Committer:
             )
 
     def _tail(self, proposal: Proposal) -> Tail:
-        """The end of its log, where that is not known."""
+        """Returns the end of its log, if it is not known yet."""
         if proposal.no is None:
             return START
         last = self._backend.read(proposal.no, 0, 2**40, newest_first=True, limit=1)
@@ -355,13 +357,13 @@ class Committer:
         try:
             tail = chain.tail_of(last[0].header, target) if last else START
         except (Corrupt, UnsupportedFormat):
-            # Its bytes are what the next one links to, whatever they say.
+            # The next commit links to its bytes, even if they cannot be read.
             tail = Tail(last[0].seq, chain.commit_id(last[0].header), self._last_time(proposal.no))
         self._tails[proposal.no] = tail
         return tail
 
     def _last_time(self, no: int) -> int:
-        """That of the last commit whose header says it; 0: none does."""
+        """Returns the time of the last commit whose header can be read; 0 if there is none."""
         last = 2**40
         while rows := self._backend.read(no, 0, last, newest_first=True, limit=32):
             for row in rows:
@@ -371,7 +373,7 @@ class Committer:
         return 0
 
     def _settle(self, proposal: Proposal, outcome: Outcome) -> bool:
-        """Note an outcome; False where the proposal must be linked and tried again."""
+        """Notes an outcome; returns False if the proposal must be linked and tried again."""
         if isinstance(outcome, Appended):
             self._tails[outcome.no] = proposal.end
             proposal.landed(outcome.no)
@@ -406,7 +408,7 @@ class Committer:
 
 
 def _serve(summons: queue.SimpleQueue[Committer | None], owner: weakref.ref[Committer]) -> None:
-    """The committer's thread: leads when it is asked to, until None comes."""
+    """The committer's thread: leads when asked, until None comes."""
     try:
         while (committer := summons.get()) is not None:
             try:

@@ -1,6 +1,7 @@
-"""The end of one long list of a state, read without what is in front of it.
+"""The end of one long list of a state, read without the items before it.
 
-Who shows the last ten of thousands of messages would else read, prove and decode all of them.
+To show the last ten of thousands of messages, a program would otherwise read, prove and decode all
+of them.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ CHUNK_LEAST = 4
 
 
 class End(NamedTuple):
-    """The last items of a list, or all where there are fewer, and the schema of their state."""
+    """The last items of a list, or all if there are fewer, and the schema of their state."""
 
     items: list[Plain]
     schema_id: str
@@ -30,8 +31,8 @@ class End(NamedTuple):
 
 
 class EndReader(LogReader):
-    """Reads the last `count` items of the list at one key of the state. What it does read is
-    checked as everywhere (I11)."""
+    """Reads the last `count` items of the list at one key of the state. Everything that it reads is
+    checked as usual (I11)."""
 
     def __init__(self, log: LogReader, key: str, count: int) -> None:
         self._backend = log._backend
@@ -40,7 +41,8 @@ class EndReader(LogReader):
         self.chunk_first = min(max(count, CHUNK_LEAST), CHUNK_FIRST)  # mostly each appends some
 
     def end(self, branch: str) -> End | None:
-        """As a branch is now. None: only a `fold` can tell, or says why not."""
+        """Returns the end of the list on a branch now. None if only a `fold` can tell, or say why
+        not."""
         ref = self._backend.ref(self.no, branch)
         if ref is None or ref.deleted or ref.kind != "branch":
             return None
@@ -50,7 +52,7 @@ class EndReader(LogReader):
             return None
 
     def _end(self, seq: int) -> End | None:
-        """From the newest commit on back, until they appended enough, or there is a state."""
+        """Reads back from the newest commit until enough was appended, or there is a state."""
         pending: list[Commit] = []
         appended: list[Plain] = []
         only_appended = True
@@ -74,7 +76,8 @@ class EndReader(LogReader):
         return self._found(state[self._key], newest)
 
     def _go_back(self, commit: Commit, appended: list[Plain]) -> bool:
-        """Put what a commit appended in front; False: it did something else to the list, too."""
+        """Puts the items that a commit appended in front; returns False if it did something else to
+        the list."""
         for op in reversed(commit.delta):
             if op.path and op.path[0] != self._key:
                 continue
@@ -90,7 +93,7 @@ class EndReader(LogReader):
         return End(found, newest.schema_id, newest.schema_version)
 
     def _snapshot(self, commit: Commit) -> Plain:
-        """The state of a snapshot, where the backend allows that without most of its items."""
+        """Returns the state of a snapshot, without most of its items if the backend allows that."""
         target = f"agent {self.name!r}, snapshot at commit {commit.seq}"
         parts = SNAPSHOT_PARTS.of(self._backend)
         if parts is None:

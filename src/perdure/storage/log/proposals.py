@@ -1,4 +1,4 @@
-"""A commit on its way in: what it is made of, its place once it has one, and what became of it."""
+"""A commit on its way in: its parts, its place once it has one, and its outcome."""
 
 from __future__ import annotations
 
@@ -20,19 +20,21 @@ from perdure.storage.log.refusals import ConsumedError, HeldError, KeyUsedError,
 
 
 def asked(*declared: object) -> bytes:
-    """A digest of what a caller asked for under an idempotency key, by its declared arguments."""
+    """Returns a digest of what a caller asked for under an idempotency key, by its declared
+    arguments."""
     return sha256("\0".join(map(repr, declared)).encode("utf-8", "surrogatepass")).digest()[:16]
 
 
 class Proposal(Struct, eq=False):
-    """A commit that wants in. It is linked, and so gets its place, at the end.
+    """A commit that wants in. Only when it is linked, at the end, does it get its place.
 
     Attributes:
         no: the agent's number; None: it is not there yet.
         expected: the head of its branch; None: it begins one.
-        then: of one that creates its agent: another one, that is in along with it, or none is.
-        end: the log's end, once it is in, with what comes along.
-        withdrawn: nobody wants it any more; whoever leads leaves it out.
+        then: for one that creates its agent: another one that gets in along with it, or neither
+            does.
+        end: the log's end once it is in, followers included.
+        withdrawn: True if nobody wants it any more; a leader leaves it out.
     """
 
     draft: chain.Draft
@@ -62,11 +64,11 @@ class Proposal(Struct, eq=False):
         return bool(self.committed or self.refused or self.error)
 
     def outcome(self) -> Committed:
-        """What became of it, once it is settled. Whoever waited for it asks: nobody is to be woken
-        any more, and no circle is left behind.
+        """Returns the outcome, once it is settled. Called by the waiter: nobody else has to be
+        woken, and the reference cycle is cut.
 
         Raises:
-            As `Committer.submit`.
+            as `Committer.submit`.
         """
         self._done = None
         if self.committed is not None:
@@ -77,7 +79,8 @@ class Proposal(Struct, eq=False):
         raise self.error
 
     def landed(self, no: int) -> None:
-        """It is in the log of the agent of that number, at the place that it was linked to."""
+        """Notes that it is in the log of the agent of that number, at the place that it was linked
+        to."""
         tail, linked = self.tail, self.linked
         assert linked is not None
         if self.then is not None:
@@ -85,7 +88,7 @@ class Proposal(Struct, eq=False):
         self.committed = Committed(no, tail.seq, tail.id, tail.at, linked)
 
     def link(self, tail: Tail, now: int) -> Append:
-        """Take the place behind `tail`; may be done again behind another one."""
+        """Takes the place behind `tail`; may be repeated behind another one."""
         draft, riders = self.draft, self.riders
         header, place = chain.link(draft, tail, now)
         seq = place.seq
@@ -95,7 +98,7 @@ class Proposal(Struct, eq=False):
                 runs=[_with_seq(run, place) for run in riders.runs],
                 checkpoint=riders.checkpoint and _at(riders.checkpoint, seq),
             )
-        # I11: as with header and records, what the readers of these would refuse is not written.
+        # I11: as with header and records, nothing is written that readers would refuse.
         for row in riders.runs:
             check_row(row)
         for message in riders.sends:
@@ -128,12 +131,12 @@ class Proposal(Struct, eq=False):
         return linked
 
     def wait(self, seconds: float) -> bool:
-        """Wait to be woken; whether it was."""
+        """Waits to be woken; returns True if it was."""
         assert self._gate is not None
         return self._gate.acquire(timeout=seconds)
 
     def anew(self) -> None:
-        """It was refused, and is to be submitted once more: nobody waits for it yet."""
+        """Resets a refused proposal, to be submitted again: nobody waits for it yet."""
         self.refused = self.linked = None
         self._gate = None
 
@@ -146,9 +149,9 @@ class Proposal(Struct, eq=False):
         self._gate, self._done = None, done
 
     def wake(self) -> None:
-        """Once more does no harm: where a leader is interrupted, the next one does it again."""
-        # Whoever is woken may submit it anew, at once, while this one is still here: from then on
-        # what is noted is his, and not to be touched.
+        """Wakes the waiter. May be repeated: after an interrupted leader the next one does."""
+        # A woken caller may submit the proposal again at once, during this call: from then on what
+        # is noted belongs to the caller, and must not be changed.
         done = self._done
         if self._gate is not None:
             if self._gate.locked():
@@ -187,7 +190,7 @@ def _with_seq(run: RunInfo, tail: Tail) -> RunInfo:
 
 
 class Committed(Struct, frozen=True):
-    """Where a commit landed, and as what; its time in microseconds since 1970."""
+    """The place and time of a landed commit (microseconds since 1970), and what was written."""
 
     no: int
     seq: int
@@ -196,13 +199,13 @@ class Committed(Struct, frozen=True):
     linked: Append
 
     def read(self) -> Commit:
-        """The commit, from the bytes that were stored."""
+        """Returns the commit, decoded from the stored bytes."""
         linked = self.linked
         return chain.read_commit(linked.agent, linked.seq, linked.header, linked.payload)
 
 
 def explain(proposal: Proposal, refused: Refused) -> PerdureError:
-    """The error that a refusal is for the caller."""
+    """Returns the error that tells a caller of a refusal."""
     draft = proposal.draft
     target = f"agent {draft.agent!r}, branch {draft.branch!r}"
     ref = refused.ref
@@ -235,31 +238,31 @@ def explain(proposal: Proposal, refused: Refused) -> PerdureError:
         )
     if refused.why == "moved" and ref is not None:
         return Conflict(
-            f"expected the head at commit {proposal.expected}, it is at {ref.seq}",
+            f"expected the head at commit {proposal.expected}, but it is at {ref.seq}",
             target=target,
-            hint="agent.refresh() and decide anew, or use agent.update(fn), which retries",
+            hint="call agent.refresh() and decide again, or use agent.update(fn), which retries",
         )
     if refused.why == "exists":
         name = ref.name if ref else draft.agent
-        what = f"the name {name!r} is taken" if ref else "the agent was created meanwhile"
+        what = f"the name {name!r} is taken" if ref else "the agent was created in the meantime"
         if ref and ref.deleted:
             what = f"the name {name!r} belonged to a branch that was deleted; names stay taken"
         return Conflict(what, target=target, hint="choose another name" if ref else "open it again")
     if refused.why == "consumed":
         return ConsumedError(
-            "a message that this commit takes out of the inbox is not there any more",
+            "a message that this commit takes out of the inbox is no longer there",
             target=target,
-            hint="read the inbox again and decide anew",
+            hint="read the inbox again and decide again",
         )
     if refused.why == "unread":
         return UnreadError(
-            "a message came to a run that this commit begins or ends",
+            "a message arrived for a run that this commit begins or ends",
             target=target,
-            hint="read the inbox again, and decide anew",
+            hint="read the inbox again, and decide again",
         )
     if refused.why == "trimmed":
         return Conflict(
-            "retention removes a part of its history just now",
+            "retention is removing a part of its history right now",
             target=target,
             hint="make the call again, if what it builds on is still there",
         )
@@ -267,5 +270,5 @@ def explain(proposal: Proposal, refused: Refused) -> PerdureError:
     return NotFound(
         "was deleted" if ref is None or ref.deleted else "is a checkpoint, not a branch",
         target=f"agent {draft.agent!r}, branch {gone!r}",
-        hint="a late write cannot bring it back; open the agent anew to start another incarnation",
+        hint="a late write cannot bring it back; open the agent again to start another incarnation",
     )

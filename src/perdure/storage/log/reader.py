@@ -35,19 +35,19 @@ REPLAY_COST = (1000, 200)
 only in the way, and runs write thousands), and of one that does."""
 
 CHUNK_NEAR = 16
-"""How many commits are read at first where a state that is known is not far."""
+"""The number of commits read at first if a known state is near."""
 
 FOLDS = 5
 """Times that a state is folded while retention is at work beside that."""
 
 
 class Folded(Struct):
-    """A state as the log says it, and what its next snapshot needs to know.
+    """A state according to the log, with the data for its next snapshot.
 
     Attributes:
-        schema_id, schema_version: under which the state was written.
+        schema_id, schema_version: the schema under which the state was written.
         leaves: the sealed leaves that hold its lists' items.
-        weight: bytes of deltas since the nearest snapshot, and what reading them costs beside.
+        weight: bytes of deltas since the nearest snapshot, plus the cost of reading them.
         commits: commits since it.
         snapshot_at: micros of that snapshot's commit; without one, of the first commit.
         snapshot_size: bytes of that snapshot and all of its leaves; 0 without one.
@@ -70,8 +70,8 @@ class LogReader(CommitReader):
     # -- what is gone ----------------------------------------------------------------------
 
     def trim(self, until: int | None = None) -> Trim | None:
-        """What retention has removed of the log, or is about to: the last word on it that stands.
-        None: there is none.
+        """Returns the last standing word on what retention has removed of the log, or is about to;
+        None if there is none.
 
         Args:
             until: as of this commit.
@@ -85,29 +85,29 @@ class LogReader(CommitReader):
         return None
 
     def _word(self, seq: int) -> Commit:
-        # What only a newer version says of retention, nobody may go on without.
+        # What only a newer version says of retention must not be ignored.
         return self._salvaged(self._row(seq), (Corrupt,))
 
     def _between(self, first: int, last: int) -> Iterator[Commit]:
         return self.commits(first, last, damaged_too=True)
 
     def _word_before(self, seq: int) -> int:
-        """The word before one that cannot be read, and so names none."""
+        """Returns the seq of the word before one that cannot be read, and so names none."""
         for commit in self.commits(1, seq - 1, newest_first=True, damaged_too=True):
             if commit.branch == RETENTION:
                 return commit.seq
         return 0
 
     def last_word(self) -> int:
-        """Seq of the last word on what is gone, whether it stands or not; 0: there is none."""
+        """Returns the seq of the last word on what is gone, standing or not; 0 if there is none."""
         ref = self._backend.ref(self.no, RETENTION)
         return 0 if ref is None else ref.seq
 
     def kept(self, seq: int) -> int:
-        """As `last_word`, if the state of a commit is not gone by then.
+        """Returns `last_word`, if the state of a commit is not gone by then.
 
         Raises:
-            NotFound: it is.
+            NotFound: it is gone.
         """
         last = self.last_word()
         trim = self.trim() if last else None
@@ -118,8 +118,8 @@ class LogReader(CommitReader):
         return last
 
     def _stays_by(self, seq: int, trim: Trim) -> bool:
-        """Whether nothing that a state is made of was to go, though the state is not said to stay:
-        as before a commit that cannot be read."""
+        """True if nothing that a state is made of was removed, even though the state is not said to
+        stay: as before a commit that cannot be read."""
         for commit, row in self._ancestor_rows(seq, "all"):
             if commit.trimmed or trim.has_removed(commit.seq):
                 return False
@@ -134,21 +134,21 @@ class LogReader(CommitReader):
             return False
 
     def trimmed(self, seq: int, trim: Trim | None = None) -> NotFound:
-        """The error for a commit whose state retention removed."""
+        """Returns the error for a commit whose state retention removed."""
         trim = trim or self.trim()
         hint = "a copy of the store, or an export, from before that has it"
         if trim is not None:
             more = ", ".join(map(str, sorted(trim.bases)[-5:]))
-            hint = f"there are the states from commit {trim.before} on, and of {more}; {hint}"
+            hint = f"the states from commit {trim.before} on are there, and those of {more}; {hint}"
         return NotFound("its state was removed by retention", target=self.target(seq), hint=hint)
 
     # -- names -----------------------------------------------------------------------------
 
     def ref(self, name: str) -> Ref:
-        """A branch or checkpoint that is not deleted.
+        """Returns a branch or checkpoint that is not deleted.
 
         Raises:
-            NotFound: naming those that there are.
+            NotFound: there is none; the error names those that exist.
         """
         ref = self._backend.ref(self.no, name)
         if ref is None or ref.deleted:
@@ -156,18 +156,18 @@ class LogReader(CommitReader):
                 raise NotFound(
                     "was deleted" + (", and its log purged" if info.purged else ""),
                     target=self.target(),
-                    hint="a late write cannot bring it back; open the agent anew for another one",
+                    hint="a late write cannot bring it back; open the agent again for the new one",
                 )
             names = [other.name for other in self._backend.refs(self.no) if not other.deleted]
             raise NotFound(
-                f"has no branch or checkpoint {name!r}" + (", it was deleted" if ref else ""),
+                f"has no branch or checkpoint {name!r}" + (": it was deleted" if ref else ""),
                 target=self.target(),
                 hint=f"there are: {', '.join(names) or 'none'}",
             )
         return ref
 
     def last_of(self, branch: str) -> int:
-        """Seq of a branch's head; of one that was deleted, which it was.
+        """Returns the seq of a branch's head; for a deleted one, its last.
 
         Raises:
             NotFound: there never was one.
@@ -176,8 +176,8 @@ class LogReader(CommitReader):
         return ref.seq if ref is not None else self.ref(branch).seq
 
     def at_time(self, branch: str, moment: datetime) -> int:
-        """Seq of the branch's head at a moment; before it was forked, of what it was forked from:
-        the last commit up to the moment that `history` tells of.
+        """Returns the seq of the branch's head at a moment; before it was forked, that of its
+        origin: the last commit up to the moment that `history` yields.
 
         Raises:
             NotFound: the agent did not exist yet, or its log was purged.
@@ -196,12 +196,14 @@ class LogReader(CommitReader):
                 return forked.parent
             name = self.peek(forked.parent).branch
         raise NotFound(
-            f"branch {branch!r} did not exist at {moment.isoformat()}, nor what it was forked from",
+            f"branch {branch!r} did not exist at {moment.isoformat()}, nor did the branch that it "
+            "was forked from",
             target=self.target(),
         )
 
     def last_at(self, moment: datetime) -> int:
-        """Seq of the last commit, of whatever branch, up to a moment; 0: there was none yet.
+        """Returns the seq of the last commit, of any branch, up to a moment; 0 if there was none
+        yet.
 
         Raises:
             NotFound: the log was purged. ValueError: the datetime is naive.
@@ -225,7 +227,8 @@ class LogReader(CommitReader):
         return low
 
     def _at(self, seq: int) -> int:
-        """Micros of a commit; 0: its header cannot be read, or is missing.
+        """Returns the time of a commit in microseconds; 0 if its header cannot be read, or is
+        missing.
 
         Raises:
             NotFound: it was purged.
@@ -240,13 +243,13 @@ class LogReader(CommitReader):
             return self.peek(seq).at_micros
 
     def history(self, head: int, branch: str, *, damaged_too: bool = False) -> Iterator[Commit]:
-        """What happened to a branch up to a commit, newest first.
+        """Yields the commits of a branch up to one, newest first.
 
         Its own commits, those rolled back from included, then, from where it was forked, those of
         the branch it came from.
 
         Args:
-            damaged_too: as `told`; one whose branch cannot be read is on any.
+            damaged_too: as `told`; a commit whose branch cannot be read counts for every branch.
         """
         name, last = branch, head
         while last >= 1:
@@ -265,15 +268,17 @@ class LogReader(CommitReader):
     # -- states ----------------------------------------------------------------------------
 
     def fold(self, seq: int, *, snapshots_too: bool = True, known: Folded | None = None) -> Folded:
-        """The state at a commit: the nearest snapshot on its path, and the deltas since (I6).
+        """Returns the state at a commit: the nearest snapshot on its path, and the deltas since
+        (I6).
 
         Args:
-            known: a state that is good, too, to begin with; it is copied.
+            known: another state that may serve as the start; it is copied.
 
         Raises:
             NotFound: there is no such commit, or retention removed what its state was made of.
-            Corrupt: a commit on its path cannot be read, or does not fit; with the way back.
-            UnsupportedFormat: only a newer version can read it; the same.
+            Corrupt: a commit on its path cannot be read, or does not fit; the error names the way
+                back.
+            UnsupportedFormat: only a newer version can read it; likewise.
         """
         for _ in range(FOLDS):
             try:
@@ -290,11 +295,14 @@ class LogReader(CommitReader):
             if trim is None or not trim.keeps_state(seq):
                 raise self.trimmed(seq, trim)
         raise Corrupt(
-            "what its state is made of is not all there", target=self.target(seq), hint=chain.HINT
+            "parts of what its state is made of are missing",
+            target=self.target(seq),
+            hint=chain.HINT,
         )
 
     def fold_if_there(self, seq: int, known: Folded | None) -> Folded | None:
-        """As `fold`, by the log alone. None: something of what it is made of is gone or damaged."""
+        """Folds a state by the log alone; returns None if something that it is made of is gone or
+        damaged."""
         try:
             return self._fold(seq, False, known)
         except UNREADABLE:
@@ -307,14 +315,15 @@ class LogReader(CommitReader):
             return ""
 
     def can_fold(self, seq: int) -> int:
-        """0: the state at a commit can be had. Else the commit that stands in the way."""
+        """Returns 0 if the state at a commit can be folded; else the seq of the commit in the
+        way."""
         try:
             return 0 if self._fold(seq, True, None) is not None else seq
         except UNREADABLE as error:
             return error.seq or seq
 
     def is_behind(self, seq: int, weights: float, commits: float) -> bool:
-        """Whether there is so much weight, or so many commits, between a commit and the nearest
+        """True if there is that much weight, or that many commits, between a commit and the nearest
         whole state on its path. Reads no further."""
         weighed = count = 0
         for commit, row in self._ancestor_rows(seq, "all", CHUNK_NEAR):
@@ -326,8 +335,8 @@ class LogReader(CommitReader):
         return False
 
     def _fold(self, seq: int, snapshots_too: bool, known: Folded | None) -> Folded | None:
-        """As `fold`; None where something on the way is gone: retention may be at work just now,
-        and have put a state elsewhere meanwhile."""
+        """Folds like `fold`; returns None if something on the way is gone: retention may be at
+        work, and may have moved the state in the meantime."""
         pending: list[Commit] = []
         state: Plain = None
         leaves = Leaves()
@@ -344,7 +353,7 @@ class LogReader(CommitReader):
                 try:
                     stored = self._read_snapshot(commit)
                 except UNREADABLE as error:
-                    # a cache: what it was made of is in front of it
+                    # a snapshot is a cache: the commits that it was made of are before it
                     _log.warning("%s: %s: passed over; %s", error.target, error.problem, error.hint)
                     broken = error
                 else:
@@ -384,9 +393,9 @@ class LogReader(CommitReader):
         )
 
     def fold_read(self, commits: Sequence[Commit]) -> Folded | None:
-        """As `fold`, of commits that were read here, and checked, before: all that lead to the last
-        of them, from the first of the log on. They stay as they are: what they add is copied. None
-        where there is a snapshot among them, to begin with."""
+        """Folds commits that were read here, and checked, before: all that lead to the last of
+        them, from the first of the log on. They are not changed: their values are copied. Returns
+        None if there is a snapshot among them to start from."""
         if not self._snapshotted.isdisjoint(commit.seq for commit in commits):
             return None
         state: Plain = None
@@ -409,8 +418,8 @@ class LogReader(CommitReader):
         )
 
     def origins(self, last: int) -> dict[int, int]:
-        """Of each commit up to one, by its header alone, the commit that its state goes on from; 0
-        where it is there whole, is gone or goes on from none, and where that cannot be read."""
+        """Returns, for each commit up to one and by its header alone, the commit that its state
+        builds on; 0 where the state is stored whole, is gone, builds on none, or cannot be read."""
         found: dict[int, int] = {}
         first = 1
         while rows := self._backend.read(self.no, first, last, limit=CHUNK_MAX):
@@ -436,7 +445,7 @@ class LogReader(CommitReader):
             raise
 
     def apply(self, state: Plain, commit: Commit) -> Plain:
-        """Fold one commit's delta into a state, in place.
+        """Folds one commit's delta into a state, in place; returns the state.
 
         Raises:
             NotFound: retention removed it. Corrupt: it does not fit.
@@ -452,7 +461,7 @@ class LogReader(CommitReader):
             raise Corrupt(str(error), target=self.target(seq), hint=chain.HINT, seq=seq) from error
 
     def _read_snapshot(self, commit: Commit) -> tuple[Plain, Leaves, int] | None:
-        """A snapshot's state, its leaves, and the bytes of all; None: it is gone."""
+        """Returns a snapshot's state, its leaves, and its size in bytes; None if it is gone."""
         stored = self._backend.snapshot(self.no, commit.seq)
         target = f"agent {self.name!r}, snapshot at commit {commit.seq}"
         if stored is None:
@@ -461,7 +470,7 @@ class LogReader(CommitReader):
         return state, leaves, len(stored.manifest) + sum(map(len, stored.leaves.values()))
 
     def snapshot_seqs(self) -> list[int]:
-        """Where snapshots are stored."""
+        """Returns the seqs at which snapshots are stored."""
         seqs: list[int] = []
         first = 1
         while rows := self._backend.read(self.no, first, SEQ_END, limit=CHUNK_MAX):
@@ -471,7 +480,7 @@ class LogReader(CommitReader):
 
 
 class _Firsts:
-    """The first commit of each branch among some, which are read only as far as is asked."""
+    """The first commit of each branch among some, which are read only as far as needed."""
 
     def __init__(self, commits: Iterator[Commit]) -> None:
         self._commits = commits

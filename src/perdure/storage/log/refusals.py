@@ -1,4 +1,4 @@
-"""What a refused commit is for its caller: an error that says who was first, and what to do."""
+"""The errors for a refused commit: who was first, and what to do."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from perdure.errors import Conflict
 
 
 class KeyUsedError(Conflict):
-    """The idempotency key took effect before; `seq` says where, `asked` for what."""
+    """The idempotency key took effect before: at `seq`, for `asked`."""
 
     def __init__(self, problem: str, *, target: str, hint: str, seq: int, asked: bytes) -> None:
         super().__init__(problem, target=target, hint=hint)
@@ -15,7 +15,8 @@ class KeyUsedError(Conflict):
 
 
 class HeldError(Conflict):
-    """Another executor holds a branch's lease: `holder` that of `branch`, under epoch `held`."""
+    """Another executor holds a branch's lease: `holder` holds that of `branch`, under epoch
+    `held`."""
 
     def __init__(
         self, problem: str, *, target: str, hint: str, branch: str, holder: str, held: int
@@ -31,5 +32,5 @@ class ConsumedError(Conflict):
 
 
 class UnreadError(Conflict):
-    """A signal came to a run that the commit ends, a request to end one that it begins, or who
-    else wants it, after its maker had read the inbox."""
+    """After its writer read the inbox, a message arrived: a signal to a run that the commit ends, a
+    request to end a run that it begins, or another request for one of these."""

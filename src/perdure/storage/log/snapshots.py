@@ -46,7 +46,7 @@ SEAL_SIZE = 16
 
 
 ABSENT: Any = object()
-"""What stands for an item that was not read; see `read_end`."""
+"""The stand-in for an item that was not read; see `read_end`."""
 
 
 class SealedList(Struct):
@@ -60,13 +60,13 @@ class SealedList(Struct):
 
 
 class Leaves:
-    """Which leaves still hold what the lists of one state hold, as ops go over it."""
+    """The leaves that still hold what a state's lists hold, as ops are applied."""
 
     def __init__(self) -> None:
         self.lists: dict[Path, SealedList] = {}
 
     def note(self, delta: Iterable[Op]) -> None:
-        """Give up the leaves that a delta makes wrong. Costs O(leaves touched)."""
+        """Drops the leaves that a delta invalidates. Costs O(leaves touched)."""
         if not self.lists:
             return
         for op in delta:
@@ -78,7 +78,7 @@ class Leaves:
                     del self.lists[path]
 
     def _breaks(self, op: Op, path: Path) -> bool:
-        """Whether nothing of the list at `path` can be kept; trims it where a part can."""
+        """True if nothing of the list at `path` can be kept; trims it if a part can."""
         at = op.path
         if at == path:
             match op:
@@ -115,7 +115,7 @@ class Leaves:
         return True
 
     def _cut(self, path: Path, index: int) -> bool:
-        """Keep the leaves in front of `index`."""
+        """Keeps the leaves before `index`."""
         sealed = self.lists[path]
         kept, end = 0, -sealed.skip
         for _, count in sealed.leaves:
@@ -130,14 +130,14 @@ class Leaves:
 def write(
     state: Plain, known: Leaves, agent: str, incarnation: int, parent: int
 ) -> tuple[StoredSnapshot, Callable[[], None]]:
-    """Encode a state.
+    """Encodes a state.
 
     Args:
         known: the leaves of earlier snapshots of this state that still hold.
         parent: seq of the parent of the commit whose state it is; binds the snapshot to its place.
 
     Returns:
-        The snapshot, and what to call once it is stored: it notes the new leaves in `known`.
+        The snapshot, and a function to call once it is stored: it notes the new leaves in `known`.
     """
     fresh: dict[int, bytes] = {}
     lists: dict[Path, SealedList] = {}
@@ -163,7 +163,7 @@ def _seal_lists(
     lists: dict[Path, SealedList],
     fresh: dict[int, bytes],
 ) -> Plain:
-    """The node without its sealed items; itself where it has none."""
+    """Returns the node without its sealed items; the node itself if it has none."""
     kind = type(node)
     if kind is dict:
         changed: dict[Any, Any] | None = None
@@ -215,14 +215,14 @@ def _seal(
 
 
 def _array(items: list[bytes]) -> bytes:
-    """A msgpack array of items that are encoded already."""
+    """Returns a msgpack array of items that are encoded already."""
     return struct.pack(">BI", 0xDD, len(items)) + b"".join(items)
 
 
 def read(
     stored: StoredSnapshot, target: str, agent: str, incarnation: int, parent: int
 ) -> tuple[Plain, Leaves]:
-    """The state of a snapshot, and its leaves for the next one.
+    """Returns the state of a snapshot, and its leaves for the next one.
 
     Raises:
         Corrupt: it is damaged, incomplete, or belongs to another commit.
@@ -252,19 +252,19 @@ def read_end(
     incarnation: int,
     parent: int,
 ) -> Plain:
-    """As `read`, but only of the last `count` items of the list at `key`: where other leaves would
-    be, there is `ABSENT` for each item.
+    """Returns a snapshot's state like `read`, but only with the last `count` items of the list at
+    `key`: in place of other leaves there is `ABSENT` for each item.
 
     Args:
         stored: without its leaves; None: it is gone.
-        fetch: gives the bytes of one of them; None: it is gone.
+        fetch: returns the bytes of a leaf; None if it is gone.
 
     Raises:
-        Corrupt: as `read`, of what is read.
+        Corrupt: as `read`, for the parts that are read.
     """
     with _damage(target, agent):
         if stored is None:
-            raise Corrupt("the snapshot is not there any more", target=target)
+            raise Corrupt("the snapshot is no longer there", target=target)
         layout, state = _open(stored, target, agent, incarnation, parent)
         ids = iter(stored.leaf_ids)
         for path, skip, lengths in layout:
@@ -288,7 +288,8 @@ MALFORMED = (codec.UndecodableError, ValueError, TypeError, LookupError, StopIte
 
 @contextmanager
 def _damage(target: str, agent: str) -> Iterator[None]:
-    """Whatever the block finds in a snapshot is `Corrupt`, and says how to heal it."""
+    """Turns any error of the block into `Corrupt`, with a hint that says how to heal the
+    snapshot."""
     try:
         yield
     except MALFORMED as error:
@@ -305,7 +306,7 @@ def _damage(target: str, agent: str) -> Iterator[None]:
 def _open(
     stored: StoredSnapshot, target: str, agent: str, incarnation: int, parent: int
 ) -> tuple[Any, Plain]:
-    """What the manifest says: the layout, and the state without its sealed items."""
+    """Returns the manifest's content: the layout, and the state without its sealed items."""
     body = envelope.open_envelope(_unsealed(stored.manifest, target), target)
     made = codec.decode(body)
     if type(made) is list and made and type(made[0]) is int and made[0] > VERSION:

@@ -1,6 +1,6 @@
 """The way back from a commit that cannot be read: to the last one before it that can be.
 
-Only who has met such a commit pays for looking: each state that is tried is folded.
+The search is made only when there is such a commit: each state that is tried is folded.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ TRIED_MAX = 40
 """States that are tried before giving up; each that cannot be had skips all behind what it met."""
 
 PUT_BACK = (
-    "Where there is none, `perdure repair --take-incomplete` puts back what an agent's own log "
+    "If there is none, `perdure repair --take-incomplete` restores what an agent's own log "
     "has, and keeps the file as it is beside it"
 )
 """The way back of rows beside a log that were lost."""
@@ -28,11 +28,12 @@ class Readable(Protocol):
     name: str
 
     def waited_on(self, branch: str) -> bool:
-        """Whether a run on the branch is not finished: a rollback has to end it."""
+        """Returns True if a branch has an unfinished run, which a rollback has to end."""
         ...
 
     def can_fold(self, seq: int) -> int:
-        """0: the state at a commit can be had. Else the commit that stands in the way."""
+        """Returns 0 if the state at a commit can be folded; else the seq of the commit in the
+        way."""
         ...
 
     def peek(self, seq: int) -> Commit: ...
@@ -50,11 +51,12 @@ Unreadable = TypeVar("Unreadable", bound=Corrupt | UnsupportedFormat)
 
 
 def with_way_back(reader: Readable, error: Unreadable, seq: int, branch: str = "") -> Unreadable:
-    """The same error, with the way back; always a new one, which can be raised from it.
+    """Returns a copy of the error, with the way back as its hint; it can be raised from the
+    original.
 
     Args:
         seq: the commit that cannot be read, or does not fit.
-        branch: which state was wanted; empty: the one of that commit's branch.
+        branch: the branch of the wanted state; empty: that of the commit.
     """
     try:
         branch = branch or _branch_of(reader, seq)
@@ -71,7 +73,8 @@ def with_way_back(reader: Readable, error: Unreadable, seq: int, branch: str = "
 
 
 def _hint_beside(reader: Readable, branch: str, seq: int, before: int) -> str:
-    """How to go on without what only a newer version can read, and without undoing it."""
+    """Returns the hint for going on beside a commit that only a newer version can read, without
+    undoing it."""
     if not before:
         return ""
     place = {} if branch in ("", MAIN) else {"branch": branch}
@@ -84,7 +87,7 @@ def _hint_beside(reader: Readable, branch: str, seq: int, before: int) -> str:
 
 
 def hint_for(reader: Readable, branch: str, seq: int, before: int) -> str:
-    """What to do about a commit that cannot be read: commands to paste."""
+    """Returns the hint for a commit that cannot be read: commands to paste."""
     agent = reader.name
     verify = f"`{shell.perdure('verify', agent)}` says which commits are affected"
     if not before:
@@ -97,12 +100,12 @@ def hint_for(reader: Readable, branch: str, seq: int, before: int) -> str:
     return (
         f"go back to commit {before}, the last before it that can be read: `{back}`, or "
         f"`{fork}`; `{state}` shows it, `{shell.perdure('export', agent, until=before)}` writes "
-        f"out what there was until then; {verify}"
+        f"out everything until then; {verify}"
     )
 
 
 def _branch_of(reader: Readable, seq: int) -> str:
-    """The branch of a commit; where that one cannot be read, of the one before it."""
+    """Returns the branch of a commit; if that cannot be read, the branch of the one before it."""
     for at in range(seq, max(0, seq - TRIED_MAX), -1):
         try:
             if branch := reader.peek(at).branch:
@@ -113,8 +116,8 @@ def _branch_of(reader: Readable, seq: int) -> str:
 
 
 def _last_readable(reader: Readable, seq: int, branch: str) -> int:
-    """The last commit of a branch, or of what it was forked from, before one, whose state can be
-    had; else of any branch; 0: of none."""
+    """Returns the last commit before `seq` whose state can be folded, of the branch, or of its
+    origin; else of any branch; 0 if there is none."""
     for own in (True, False):
         below, tried = seq, 0
         for commit in reader.commits(1, seq - 1, newest_first=True, damaged_too=True):

@@ -1,4 +1,4 @@
-"""One incarnation of an agent in the memory backend, and what is left of it when it is purged."""
+"""One incarnation of an agent in the memory backend, and its rest after a purge."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from perdure.storage.retention import RETENTION
 
 
 class Agent(Struct):
-    """`commits` has None in place of those that were purged."""
+    """One incarnation. `commits` has None in place of purged ones."""
 
     name: str
     no: int
@@ -33,7 +33,7 @@ class Agent(Struct):
 
     @staticmethod
     def following(latest: Agent | None) -> int:
-        """The number of the first incarnation that is not deleted, behind the latest one."""
+        """Returns the number of the first incarnation that is not deleted, after the latest one."""
         return 1 if latest is None else latest.incarnation + latest.deleted
 
     def info(self) -> AgentInfo:
@@ -42,7 +42,8 @@ class Agent(Struct):
         )
 
     def last_header(self) -> bytes:
-        """Empty, where there is no commit yet. The last one is never purged."""
+        """Returns the last commit's header; empty if there is no commit yet. The last one is never
+        purged."""
         last = self.commits[-1] if self.commits else None
         return last[0] if last is not None else b""
 
@@ -51,11 +52,11 @@ class Agent(Struct):
         return None if found is None else StoredCommit(seq, *found, seq in self.snapshots)
 
     def rows(self) -> Iterator[tuple[bytes, bytes]]:
-        """Headers and payloads that are there."""
+        """Yields the headers and payloads that are there."""
         return (commit for commit in self.commits if commit is not None)
 
     def move(self, item: Append) -> None:
-        """The branch's head to a commit, which may take the lease."""
+        """Moves the branch's head to a commit, which may take the lease."""
         ref = replace(self.refs[item.branch], seq=item.seq)
         if item.riders.holder is not None and item.epoch is not None:
             ref = replace(ref, epoch=item.epoch, held=item.epoch, holder=item.riders.holder)
@@ -69,7 +70,7 @@ class Agent(Struct):
 
 
 def note(undo: Undo, agent: Agent) -> None:
-    """Before anything may become of an agent; takes as long as its log is."""
+    """Notes an agent before any change of it; takes as long as its log is long."""
     for items in (agent.commits, agent.refs, agent.keys, agent.snapshots):
         undo.whole(items)
     for name in ("deleted", "purge", "purged"):
@@ -79,7 +80,8 @@ def note(undo: Undo, agent: Agent) -> None:
 def refusal(
     agent: Agent, item: Append, runs: RunTable, leaves: Mapping[int, bytes]
 ) -> Refused | None:
-    """Why a commit of a log that is there, or begins with it, does not get in."""
+    """Returns why a commit of a log that exists, or begins with it, does not get in; None if it
+    does."""
     if item.riders.consumed and not runs.has_all(item.riders.consumed):
         return Refused("consumed")
     begun = [row.id for row in item.riders.runs if item.riders.holder]
@@ -133,7 +135,7 @@ def trim(
     snapshots: Sequence[int],
     leaves: dict[int, bytes],
 ) -> bool:
-    """As `Backend.trim`."""
+    """See `Backend.trim`."""
     if _head(agent, RETENTION) != word:
         return False
     for seq, data in remains.items():
@@ -152,7 +154,7 @@ def trim(
 
 
 def purge(agent: Agent, limit: int, leaves: dict[int, bytes], runs: RunTable) -> bool:
-    """As `Backend.purge`."""
+    """See `Backend.purge`."""
     if not agent.deleted:
         raise Conflict("is not deleted", target=f"agent {agent.name!r}")
     agent.purge = agent.purged = True
@@ -172,7 +174,7 @@ def purge(agent: Agent, limit: int, leaves: dict[int, bytes], runs: RunTable) ->
 
 
 def bury(agent: Agent, item: Append, runs: RunTable) -> bool:
-    """As `Shipment.graves`; whether it was not there."""
+    """Puts in one of `Shipment.graves`; returns True if it was not there."""
     if len(agent.commits) >= item.seq:
         return False
     agent.commits += [None] * (item.seq - 1 - len(agent.commits))
@@ -185,7 +187,7 @@ def bury(agent: Agent, item: Append, runs: RunTable) -> bool:
 
 
 def sizes_of(agents: Sequence[Agent], leaves: Mapping[int, bytes]) -> Sizes:
-    """As `Backend.maintain`."""
+    """See `Backend.maintain`."""
     commits = [commit for agent in agents for commit in agent.rows()]
     snapshots = [snap for agent in agents for snap in agent.snapshots.values()]
     ids = {i for snap in snapshots for i in snap.leaf_ids}

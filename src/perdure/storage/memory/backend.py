@@ -1,6 +1,7 @@
-"""The storage port in a dict: for tests, for `perdure.testing.play`, and for state that may go.
+"""The storage port in a dict: for tests, for `perdure.testing.play`, and for state that may be
+lost.
 
-The same promises as the SQLite backend but durability. Everything ends with the process.
+It keeps the promises of the SQLite backend except durability. Everything ends with the process.
 """
 
 from __future__ import annotations
@@ -76,7 +77,7 @@ class MemoryBackend:
             raise closed_error(standing, target if no in self._standings else f"store {self.url}")
 
     def _append_all(self, item: Append) -> Outcome:
-        """A commit with those that follow it: all, or none."""
+        """Writes a commit with those that follow it: all, or none."""
         outcome = self._append(item)
         for follower in item.then:
             if isinstance(outcome, Appended):
@@ -244,7 +245,7 @@ class MemoryBackend:
             return replace(found, leaves=leaves)
 
     def look(self, agent: str, run: str) -> Seen:
-        """As `Looks.look`."""
+        """See `Looks.look`."""
         with self._lock:
             self._check_open()
             latest = self._latest.get(agent)
@@ -369,7 +370,7 @@ class MemoryBackend:
             self._arrivals.append((agent.no, item.seq))
 
     def _addressed(self, item: Append) -> Append:
-        """With the number of its agent, and nobody's lease in its way."""
+        """Returns it with the number of its agent, and removes any lease that would block it."""
         if item.seq == 1:
             return item
         agent = self._find(item.agent, item.incarnation)
@@ -485,7 +486,8 @@ class MemoryBackend:
         return self._closed
 
     def close(self) -> None:
-        """Named memories outlive their openers, so that a "reopened" store finds its agents."""
+        """Closes it. Named memories outlive their openers, so that a "reopened" store finds its
+        agents."""
         if self.url == "memory://":
             self._closed = True
             self._listeners.close()

@@ -1,4 +1,4 @@
-"""Rows of runs and their inbox in dicts: that part of the memory backend."""
+"""Rows of runs and their inbox in dicts: a part of the memory backend."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class RunTable:
         self.last_no = 0
 
     def note(self) -> None:
-        """Before anything may become of it."""
+        """Notes everything before any change of it."""
         self.rows.note()
         self.waiting.note()
         for name in ("put_in", "places"):
@@ -49,7 +49,8 @@ class RunTable:
         self.undo.field(self, "last_no")
 
     def in_order(self) -> None:
-        """Behind a change that was taken back: what was deleted comes back at the end."""
+        """Restores the order after a change was taken back: what was deleted comes back at the
+        end."""
         self.waiting.in_order()
         self.put_in = dict(sorted(self.put_in.items(), key=_number_of))
 
@@ -62,13 +63,13 @@ class RunTable:
                 self.consume(number)
 
     def drop(self, agent: str, agent_no: int) -> None:
-        """The rows of one incarnation of an agent."""
+        """Drops the rows of one incarnation of an agent."""
         for row in [*self.rows.of(agent).values()]:
             if row.agent_no == agent_no:
                 self.rows.take(row.id)
 
     def find(self, query: RunQuery) -> list[RunInfo]:
-        """As `RunRows.runs`."""
+        """See `RunRows.runs`."""
         rows = self._some(query.agent, query.run_id)
         if query.newest_first:
             rows.reverse()
@@ -85,7 +86,7 @@ class RunTable:
         return [*islice(found, query.limit)]
 
     def _some(self, agent: str | None, run_id: str | None) -> list[RunInfo]:
-        """Among which those of an agent, or the one of an id, are."""
+        """Returns rows that include those of an agent, or the one of an id."""
         if run_id is not None:
             row = self.rows.all.get(run_id)
             return [row] if row is not None else []
@@ -101,14 +102,14 @@ class RunTable:
         return [row for row in rows if row.id in wanted]
 
     def of(self, agent: str, run: str) -> list[RunInfo]:
-        """The agent's that are unfinished, and the one of that id."""
+        """Returns the agent's unfinished rows, and the one of that id."""
         rows = self.rows.of(agent).values()
         found = [row for row in rows if row.id == run or row.status in UNFINISHED]
         one = self.rows.all.get(run)
         return found if one is None or one.agent == agent else [one, *found]
 
     def ready(self, now: int, limit: int) -> list[RunInfo]:
-        """As `Backend.ready`."""
+        """See `Backend.ready`."""
         addressed: dict[str, int] = {}
         for kind in ("signal", "answer"):
             for message in self.waiting.of(("kind", kind)).values():
@@ -130,14 +131,14 @@ class RunTable:
         return [*first, *islice(running, limit)]
 
     def next_wake(self) -> int:
-        """As `Backend.next_wake`."""
+        """See `Backend.next_wake`."""
         timers = (row.wake_at for row in self.rows if row.status == "waiting")
         return min((timer for timer in timers if timer > 0), default=0)
 
     # -- the inbox ---------------------------------------------------------------------------
 
     def send(self, message: Message, now: int, next_incarnation: int) -> Sent | Refused:
-        """As `Backend.send`.
+        """See `Backend.send`.
 
         Args:
             next_incarnation: the first one of its agent that is not deleted.
@@ -182,7 +183,7 @@ class RunTable:
         newest_first: bool = False,
         after: int = 0,
     ) -> list[Message]:
-        """As `Backend.inbox`."""
+        """See `Backend.inbox`."""
         some = self.waiting.all if kind is None else self.waiting.of(("kind", kind))
         if agent is not None:
             some = self.waiting.of(("agent", agent))
@@ -203,7 +204,7 @@ class RunTable:
         return [_own(message) for message in islice(wanted, limit)]
 
     def mail(self, cursor: str, limit: int, url: str) -> Mail:
-        """As `Backend.mail`."""
+        """See `Backend.mail`."""
         after = number_of(cursor)
         if (after < 0 and cursor) or after > self.last_no:
             raise foreign_cursor(url)
@@ -212,7 +213,7 @@ class RunTable:
         return Mail(found, str(found[-1].no) if found else cursor, self.last_no)
 
     def take_in(self, message: Message) -> None:
-        """A message of another store, with its number; see `Shipment`.
+        """Puts in a message of another store, with its number; see `Shipment`.
 
         Raises:
             Conflict: the number is another message's.
@@ -239,7 +240,8 @@ class RunTable:
     def has_unread(
         self, read_to: Mapping[str, int], begun: Sequence[str], taken: Sequence[int]
     ) -> bool:
-        """As `Append.read_to` and, of the runs that are begun, `Append.holder`."""
+        """Returns True if a message is unread in the sense of `Riders.read_to` and, for the runs
+        that begin, `Riders.holder`."""
         return any(
             (message.kind == "signal" and message.no > read_to.get(message.run, message.no))
             or (message.kind in ("start", "cancel") and message.no not in taken)
@@ -277,12 +279,12 @@ def _number(message: Message) -> int:
 
 
 def begun(message: Message, row: RunInfo) -> Message:
-    """What stands for the "start" of a run that began without one."""
+    """Returns a stand-in for the "start" of a run that began without one."""
     return replace(message, value=MISSING, at=row.started_at, no=0)
 
 
 def _own(message: Message) -> Message:
-    """With a value of its own: whoever gets it may change it."""
+    """Returns it with a value of its own, which the caller may change."""
     if message.value is MISSING:
         return message
     value: Any = codec.decode(codec.encode(message.value))

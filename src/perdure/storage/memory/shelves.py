@@ -1,6 +1,6 @@
-"""Things of the memory backend by what they are looked for, each shelf in the order of its keys.
+"""Objects of the memory backend, found by labels; each shelf is in the order of its keys.
 
-A look at one run must not go over what there is of all.
+A look at one run must not go over the data of all.
 """
 
 from __future__ import annotations
@@ -15,10 +15,11 @@ V = TypeVar("V")
 
 
 class Shelves(Generic[K, V]):
-    """See the module. Not thread-safe; `undo` notes what `put` and `take` change.
+    """Objects on shelves by their labels. Not thread-safe; `undo` notes what `put` and `take`
+    change.
 
     Args:
-        labels: of a thing: the shelves that it is on, beside the one of all.
+        labels: returns the labels of an object: its shelves beside the one of all.
     """
 
     __slots__ = ("_labels", "_shelves", "_undo", "all")
@@ -30,11 +31,11 @@ class Shelves(Generic[K, V]):
         self.all: dict[K, V] = {}
 
     def of(self, label: Any) -> dict[K, V]:
-        """What is on a shelf; not to be changed."""
+        """Returns the objects on a shelf; not to be changed."""
         return self._shelves.get(label, {})
 
     def put(self, key: K, value: V) -> None:
-        """Behind all, or in the place of what has the same key and labels."""
+        """Puts an object at the end, or in the place of the one with the same key and labels."""
         self._undo.item(self.all, key)
         self.all[key] = value
         for label in self._labels(value):
@@ -47,7 +48,7 @@ class Shelves(Generic[K, V]):
             shelf[key] = value
 
     def take(self, key: K) -> None:
-        """Take it out, if it is there."""
+        """Removes an object, if it is there."""
         if key not in self.all:
             return
         value = self.all[key]
@@ -62,14 +63,15 @@ class Shelves(Generic[K, V]):
                 del self._shelves[label]
 
     def note(self) -> None:
-        """Before anything may become of it, `in_order` too."""
+        """Notes everything before any change of it, `in_order` included."""
         for name in ("all", "_shelves"):
             self._undo.field(self, name)
         self.all = self.all.copy()
         self._shelves = {label: shelf.copy() for label, shelf in self._shelves.items()}
 
     def in_order(self) -> None:
-        """By keys: behind a `put` of one that is not the last, or a `take` that was taken back."""
+        """Sorts by keys: after a `put` of one that is not the last, or a `take` that was taken
+        back."""
         self.all = _in_order(self.all)
         self._shelves = {label: _in_order(shelf) for label, shelf in self._shelves.items()}
 

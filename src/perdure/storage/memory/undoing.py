@@ -1,8 +1,9 @@
-"""What a transaction in memory has changed, so that one that was left in the middle is taken back.
+"""The changes of a transaction in memory, noted so that an interrupted one can be taken back.
 
-An exception may come between any two instructions, also in what would take a change back. So each
-note says what was there before, as often as it is read the same, and is made before the change;
-the notes go, all at once, when the transaction is whole; and who finds any takes them back first.
+An exception may come between any two instructions, also while a change is taken back. So each note
+says what was there before, can be applied any number of times, and is made before the change; the
+notes are dropped, all at once, when the transaction is complete; and whoever finds any takes them
+back first.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ T = TypeVar("T")
 
 
 class Undo:
-    """See the module. Not thread-safe: the lock of what it is for orders its users."""
+    """The notes of one transaction. Not thread-safe: the lock of its owner orders its users."""
 
     __slots__ = ("_notes",)
 
@@ -26,32 +27,32 @@ class Undo:
         return bool(self._notes)
 
     def item(self, mapping: dict[Any, Any], key: Any) -> None:
-        """Before a key of a dict is set or deleted."""
+        """Notes a key of a dict, before it is set or deleted."""
         self._notes.append((_put_item, mapping, key, mapping.get(key, MISSING)))
 
     def end(self, items: list[Any]) -> None:
-        """Before something is put behind a list."""
+        """Notes the end of a list, before something is appended."""
         self._notes.append((_cut, items, len(items)))
 
     def field(self, owner: Any, name: str) -> None:
-        """Before an attribute is bound anew; what it is bound to must stay as it is."""
+        """Notes an attribute before it is rebound; its old value must not be changed."""
         self._notes.append((setattr, owner, name, getattr(owner, name)))
 
     def whole(self, items: dict[Any, Any] | list[Any]) -> None:
-        """Before anything may become of a container; takes as long as that is."""
+        """Notes a container before any change of it; takes as long as it is big."""
         self._notes.append((_fill, items, items.copy()))
 
     def keep(self) -> None:
-        """The transaction is whole."""
+        """Drops the notes: the transaction is complete."""
         self._notes.clear()
 
     def kept(self, result: T) -> T:
-        """As `keep`; gives what it is given."""
+        """Drops the notes, and returns its argument."""
         self._notes.clear()
         return result
 
     def back(self) -> None:
-        """Take back what was noted."""
+        """Takes back what was noted."""
         for do, *arguments in reversed(self._notes):
             do(*arguments)
         self._notes.clear()

@@ -1,6 +1,6 @@
-"""A store's URL: what libpq gets of it, our own options, and how it is shown.
+"""A store's URL: libpq's part, our own options, and the form that may be shown.
 
-Nothing of a password is ever shown: not in a store's URL, and not in an error.
+No part of a password is ever shown: not in a store's URL, and not in an error.
 """
 
 from __future__ import annotations
@@ -35,16 +35,16 @@ DEFAULTS: dict[str, Any] = {
     "keepalives_count": 4,
     "tcp_user_timeout": 30_000,
 }
-"""What libpq is told where the URL does not say it."""
+"""The options for libpq that the URL does not set."""
 
 
 class Address(Struct, frozen=True):
-    """Where a store is.
+    """The address of a store.
 
     Attributes:
-        conninfo: what libpq gets, as keyword arguments of `psycopg.connect`.
+        conninfo: libpq's part, as keyword arguments of `psycopg.connect`.
         shown: the URL without a password.
-        partitions: hash partitions of the tables, where the store is made now; 0: none.
+        partitions: hash partitions of the tables of a store that is made now; 0: none.
         pool_timeout_s: how long a caller waits for a free connection.
         deadline_s: how long a caller waits for the server's answer.
         retry_s: how long an open store tries to reach a server that is away.
@@ -62,7 +62,7 @@ class Address(Struct, frozen=True):
     awake_s: float
 
     def hide(self, text: str) -> str:
-        """A text that somebody else wrote, without the password."""
+        """Returns somebody else's text without the password."""
         for name in ("password", "sslpassword"):
             secret = self.conninfo.get(name)
             if secret:
@@ -71,7 +71,7 @@ class Address(Struct, frozen=True):
 
 
 def parse(url: str) -> Address:
-    """Read a URL.
+    """Reads a URL.
 
     Raises:
         ValueError: libpq cannot read it, or an option is out of its bounds.
@@ -80,7 +80,7 @@ def parse(url: str) -> Address:
     schema = options.get("schema", SCHEMA)
     if not _SCHEMA_NAME.fullmatch(schema):
         raise ValueError(
-            f"schema {schema!r}: small letters, digits and underscores, at most 50 of them"
+            f"schema {schema!r} must be small letters, digits and underscores, at most 50 of them"
         )
     if "," in str(conninfo.get("host", "")):
         conninfo.setdefault("target_session_attrs", "read-write")
@@ -103,15 +103,14 @@ def _number(options: dict[str, str], name: str, default: float, least: float, mo
     except ValueError:
         value = most + 1
     if not least <= value <= most or (name in ("partitions", "pool_size") and value % 1):
-        raise ValueError(f"option {name} of the URL: a number from {least:g} to {most:g}")
+        raise ValueError(f"option {name} of the URL must be a number from {least:g} to {most:g}")
     return value
 
 
 def _shown(conninfo: dict[str, Any], schema: str) -> str:
-    """One spelling for each store, from what libpq understood: two URLs that lead to one store are
-    compared by it (`urls.same_store`). What it is trusted by is kept: whoever is told where the
-    store is goes there by it. (`urls.shown` only leaves the password out of what somebody wrote.)
-    """
+    """Returns one spelling for each store, from what libpq understood: URLs that lead to one store
+    are compared by it (`urls.same_store`). It keeps the options that establish trust, because it
+    may be used to connect. (`urls.shown` only removes the password from a given URL.)"""
     user = f"{quote(str(conninfo['user']), '')}@" if conninfo.get("user") else ""
     hosts = str(conninfo.get("host", "")).split(",")
     ports = str(conninfo.get("port", "")).split(",")
@@ -128,8 +127,8 @@ def _shown(conninfo: dict[str, Any], schema: str) -> str:
 
 
 def _host(host: str) -> str:
-    """As it stands in a URL, where a colon begins the port: an IPv6 address is in brackets there,
-    and of any other name, a socket's directory, say, a colon is written as %3A."""
+    """Returns a host as it stands in a URL, where a colon begins the port: an IPv6 address is in
+    brackets, and in any other name, a socket's directory, say, a colon is written as %3A."""
     if ":" in host and not host.startswith(("/", "@")):
         return f"[{quote(host, ':')}]"
     return quote(host, "")

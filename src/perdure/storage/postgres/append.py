@@ -1,8 +1,8 @@
 """A commit as the values of one statement, and the statement's answer as an outcome.
 
 All of a commit's checks and writes are in the function `append_1` of the database, and a batch is
-one call: one round trip. What only few commits have goes along as one JSON value, its bytes beside
-it by number.
+one call: one round trip. The parts that only few commits have are one JSON value, with their bytes
+beside it by number.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ FOLLOWS = 0
 
 
 def values_of_all(batch: Sequence[Append], durable: bool, now: int) -> tuple[Any, ...]:
-    """For the statement "append": a boolean, and arrays of `TYPES`. Those that follow one are
-    behind it.
+    """Returns the values for the statement "append": a boolean, and arrays of `TYPES`. Followers
+    come right after their commit.
 
     Raises:
         TypeError: a result or a message's value is not plain data.
@@ -78,13 +78,14 @@ def _with_followers(batch: Sequence[Append]) -> Sequence[Append]:
 
 
 def _runs_of(items: Sequence[Append]) -> list[str]:
-    """The runs that a batch is going to write to. They are locked first, in one order for all."""
+    """Returns the runs that a batch is going to write to. They are locked first, in one order for
+    all."""
     runs = {text(row.id) for item in items for row in item.riders.runs}
     return sorted(runs | {text(message.run) for item in items for message in item.riders.sends})
 
 
 def values_of(item: Append, durable: bool, now: int) -> tuple[Any, ...]:
-    """For the statement "ship". As `values_of_all`."""
+    """Returns the values for the statement "ship"; see `values_of_all`."""
     key, asked = item.riders.key if item.riders.key is not None else (None, None)
     extra = _Bytes()
     more = _more_of(item, now, extra)
@@ -108,7 +109,7 @@ def values_of(item: Append, durable: bool, now: int) -> tuple[Any, ...]:
 
 
 def _more_of(item: Append, now: int, extra: _Bytes) -> str | None:
-    """What rarely comes along."""
+    """Returns the rare parts of a commit, as JSON."""
     more: dict[str, Any] = {}
     if item.snapshot is not None:
         more["manifest"] = extra.add(item.snapshot.manifest)
@@ -170,12 +171,12 @@ class _Bytes:
 
 
 def new_token() -> int:
-    """Tells one attempt to put a message in from all others."""
+    """Returns a token that identifies one attempt to put a message in."""
     return secrets.randbits(63)
 
 
 def outcome_of(row: Any, item: Append, url: str) -> Outcome:
-    """What the statement "append" or "ship" answered for a commit."""
+    """Returns the outcome of a commit from the answer of the statement "append" or "ship"."""
     no, refusal = row
     if refusal is None:
         return Appended(no)
@@ -188,6 +189,6 @@ def outcome_of(row: Any, item: Append, url: str) -> Outcome:
 
 
 def closed_of(refusal: Mapping[str, Any], agent: str, url: str) -> ClosedError:
-    """The error for a write to what is closed: the agent, or the store."""
+    """Returns the error for a write to a closed agent or store."""
     target = f"agent {agent!r}" if refusal["no"] else f"store {url}"
     return closed_error(Standing(True, refusal["says"]), target)

@@ -1,7 +1,7 @@
 """The storage port on a PostgreSQL database, for agents on many machines.
 
-The database is the only server: what is atomic, a function in it does in one statement
-(migrations/), what is ordered, a lock on the agent's row orders. Here is what goes over the wire.
+The database is the only server: what is atomic is one statement of a function in it (migrations/),
+and a lock on the agent's row keeps the order. This module sends the statements.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ class PostgresBackend:
             # A newer program may have changed the tables since; see schema.py.
             if schema.find(connection, self._address) is None:
                 raise StoreUnavailable(
-                    "its tables are not there any more",
+                    "its tables are no longer there",
                     target=f"store {self.url}",
                     hint="somebody dropped the schema, or this is another database",
                 )
@@ -121,8 +121,7 @@ class PostgresBackend:
         return int((connection.execute(self._sql["clock"]).fetchone() or (0,))[0])
 
     def _reading(self, work: Callable[[Connection], T], no: int | None = None) -> T:
-        """Reading may be done again: on another connection, where the first one was lost; and where
-        it and somebody else waited for each other.
+        """Reads, and repeats that on another connection if the first was lost, or after a deadlock.
 
         Args:
             no: the agent whose log is read.
@@ -201,7 +200,7 @@ class PostgresBackend:
         return ref_in(self._reading(lambda db: db.call(self._sql["find_ref"], REF, values)))
 
     def heads(self, places: Sequence[tuple[int, str]]) -> list[Head]:
-        """As `Heads.heads`."""
+        """See `Heads.heads`."""
         return [
             head
             for first in range(0, len(places), AT_ONCE_MAX)
@@ -292,7 +291,7 @@ class PostgresBackend:
     def take(
         self, no: int, branch: str, executor: str, over: int | None, agent: str, run: str
     ) -> tuple[Lease | Ref, Seen | None]:
-        """As `Far.take`."""
+        """See `Far.take`."""
         values = (
             number(no),
             text(branch).encode(),
@@ -316,13 +315,13 @@ class PostgresBackend:
         return answer, self._seen(result, 3, run)
 
     def claim(self, runs: Sequence[str], executor: str) -> set[str]:
-        """As `Far.claim`."""
+        """See `Far.claim`."""
         by_name = {text(run): run for run in runs}
         rows = self._rows("claim", (list(by_name), text(executor), CLAIM_S))
         return {by_name[row[0]] for row in rows}
 
     def look(self, agent: str, run: str) -> Seen:
-        """As `Far.look`."""
+        """See `Far.look`."""
         values = text(agent).encode(), text(run).encode(), number(COMMITS)
         types = TEXT, TEXT, BIGINT
         result = self._reading(lambda db: db.call(self._sql["look"], types, values))
@@ -338,7 +337,7 @@ class PostgresBackend:
         return found
 
     def _leased(self, row: Any, no: int, branch: str, executor: str | None) -> Lease | Ref:
-        """What came of asking for a lease: its epoch, the branch as it is, and why not."""
+        """Returns the answer to a request for a lease: the lease, or the branch as it is."""
         if row[2] is not None:
             names = self._rows("find_name", (no,))
             name = from_text(names[0][0]) if names else ""
@@ -399,7 +398,7 @@ class PostgresBackend:
         return not self._dead([text(executor)])
 
     def _dead(self, free: Sequence[str]) -> set[str]:
-        """Those of which nobody holds the lock now, nor in a moment: see line.py."""
+        """Returns the executors whose lock nobody holds now, nor in a moment: see line.py."""
         suspects = [one for one in free if not self._line.holds(from_text(one))]
         fresh = [one for one in suspects if one not in self._ended]
         if fresh:
@@ -411,7 +410,8 @@ class PostgresBackend:
         return self._ended.intersection(suspects)
 
     def _moment(self) -> int | None:
-        """For statements that compare times: a test's clock, else the database's own."""
+        """Returns the time for statements that compare times: a test's clock; None for the
+        database's own."""
         return self._own_clock() if self._own_clock else None
 
     def listen(self, executor: str, callback: Callable[[str], None]) -> Callable[[], None]:
@@ -460,7 +460,7 @@ class PostgresBackend:
         self._pool.close()
 
     def renew(self) -> None:
-        """In a forked child: connections, locks and threads are the parent's."""
+        """Resets itself in a forked child: connections, locks and threads are the parent's."""
         self._clock.renew()
         self._pool.renew()
         self._witness.renew()

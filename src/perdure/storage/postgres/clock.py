@@ -1,12 +1,12 @@
 """The database's clock, without asking it each time.
 
-What the server said is kept with the moment, on this machine's steady clock, at which it said it:
-half a round trip after the question. The best of the latest measures counts, the one with the
-shortest round trip. So `now` is off by at most half of that round trip, plus what the two clocks
-drift apart until the next measure: some milliseconds a minute on the worst of machines. Every new
-connection and every heartbeat measures.
+The server's time is kept with the moment, on this machine's steady clock, at which it was read:
+half a round trip after the question. The best recent measure counts, the one with the shortest
+round trip. So `now` is off by at most half of that round trip, plus what the two clocks drift apart
+until the next measure: some milliseconds a minute on the worst of machines. Every new connection
+and every heartbeat measures.
 
-Nothing but the times in headers and messages goes by it. What decides, as an executor's time, is
+Only the times in headers and messages come from it. Times that decide, like an executor's, are
 compared by the server, with its own clock.
 """
 
@@ -31,11 +31,12 @@ class StoreClock:
         self._at_s = 0.0
 
     def renew(self) -> None:
-        """In a forked child: somebody may have held the lock."""
+        """Resets itself in a forked child: somebody may have held the lock."""
         self._lock = Lock()
 
     def measure(self, ask: Callable[[], int]) -> None:
-        """Take a measure. `ask` makes a round trip and gives the server's time in microseconds."""
+        """Takes a measure. `ask` makes a round trip and returns the server's time in
+        microseconds."""
         begun = time.monotonic()
         server_us = ask()
         ended = time.monotonic()
@@ -46,10 +47,10 @@ class StoreClock:
                 self._trip_s, self._at_s = trip, ended
 
     def forget(self) -> None:
-        """Another server may answer from now on: the next measure counts, however long it took."""
+        """Forgets the measures, because another server may answer from now on."""
         with self._lock:
             self._trip_s = float("inf")
 
     def now(self) -> int:
-        """Microseconds since 1970."""
+        """Returns microseconds since 1970."""
         return round(time.monotonic() * 1_000_000) + self._offset_us

@@ -1,8 +1,8 @@
 """One connection: how it is made, and how long anything on it may take.
 
-Only this module knows how to wait. A caller waits for no answer longer than the deadline: then the
-statement is cancelled. A COMMIT that waits for a synchronous standby ends so, too, with success and
-a warning, done on this server alone; that is `InDoubtError`, and never success.
+Only this module waits. A caller waits for no answer longer than the deadline: then the statement is
+cancelled. A COMMIT that waits for a synchronous standby ends then with success and a warning, done
+on this server alone; that is `InDoubtError`, and never success.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from perdure.storage.postgres.clock import StoreClock
 from perdure.storage.postgres.faults import DeadlineError, InDoubtError, refused_option, translate
 
 CANCEL_S = 5.0
-"""How long a server may take to cancel a statement before its connection is given up."""
+"""The time that a server may take to cancel a statement before its connection is given up."""
 
 SERVER_MIN = 130_000
 VALUES_MAX = 16
@@ -69,9 +69,9 @@ class Connection(psycopg.Connection[Any]):
     """See the module.
 
     Attributes:
-        pooled: a pooler stands between: this session may be another one at each transaction.
-        doubt: what the server said of the last COMMIT that was not done as it should.
-        server: which server this is, by the moment at which it was started; "": a standby.
+        pooled: True if a pooler is in between: this session may be another one at each transaction.
+        doubt: the server's warning about the last COMMIT, if any.
+        server: the server's identity, by the moment at which it was started; "" for a standby.
     """
 
     _pool = None
@@ -86,7 +86,7 @@ class Connection(psycopg.Connection[Any]):
     _incoming: select.poll
 
     def wait(self, gen: PQGen[RV], interval: float = 0.0, timeout: float | None = None) -> RV:
-        """Drive the protocol to its next result, within the deadline."""
+        """Drives the protocol to its next result, within the deadline."""
         until = time.monotonic() + (self.deadline_s if timeout is None else timeout)
         try:
             return _drive(gen, self.pgconn.socket, until)
@@ -101,7 +101,7 @@ class Connection(psycopg.Connection[Any]):
             raise
 
     def _stop(self, gen: PQGen[RV]) -> RV:
-        """Cancel what was sent, and hear what became of it."""
+        """Cancels what was sent, and returns its result."""
         try:
             self.cancel_safe(timeout=CANCEL_S)
             return _drive(gen, self.pgconn.socket, time.monotonic() + CANCEL_S)
@@ -119,13 +119,14 @@ class Connection(psycopg.Connection[Any]):
         *,
         awake_s: float = 0.0,
     ) -> PGresult:
-        """Execute a statement whose values, and answers, are in PostgreSQL's binary form, without a
-        cursor, which takes as long as the server does; prepared at its first use.
+        """Executes a statement whose values, and answers, are in PostgreSQL's binary form. It uses
+        no cursor, which takes as long as the server does; the statement is prepared at its first
+        use.
 
         Args:
             statement: with ``$1`` and so on for its values.
             types: of its values, by PostgreSQL's numbers.
-            awake_s: for so long, wait awake for the answer.
+            awake_s: busy-waits this long for the answer.
         """
         pgconn = self.pgconn
         if self.pooled:
@@ -137,14 +138,15 @@ class Connection(psycopg.Connection[Any]):
             pgconn.send_query_prepared(name, values, _BINARY[: len(values)], Format.BINARY)
             return self._answer(awake_s)
         except errors.InvalidSqlStatementName:
-            # Gone with all that were prepared: psycopg says DEALLOCATE ALL after each ROLLBACK.
+            # Dropped with all prepared statements: psycopg sends DEALLOCATE ALL after each
+            # ROLLBACK.
             self._names.clear()
             name = self._prepare(statement, types)
             pgconn.send_query_prepared(name, values, _BINARY[: len(values)], Format.BINARY)
             return self._answer()
 
     def _prepare(self, statement: str, types: Sequence[int]) -> bytes:
-        # Not by how many there are: of those that are forgotten here, some are there still.
+        # Not by their count: some of those that are forgotten here still exist.
         self._names_given += 1
         name = b"perdure_%d" % self._names_given
         self.pgconn.send_prepare(name, statement.encode(), types)
@@ -153,8 +155,9 @@ class Connection(psycopg.Connection[Any]):
         return name
 
     def _answer(self, awake_s: float = 0.0) -> PGresult:
-        """To what was sent. The usual case, in which it went out at once and comes in one piece, is
-        done here: driving the protocol's generator takes longer than all else that a call does."""
+        """Returns the answer to what was sent. The usual case, in which everything was sent at once
+        and the answer comes in one piece, is handled here: driving the protocol's generator takes
+        longer than everything else that a call does."""
         pgconn = self.pgconn
         if pgconn.flush() == 0:
             incoming = self._incoming
@@ -163,8 +166,8 @@ class Connection(psycopg.Connection[Any]):
                 return self._stop(self._result())
             pgconn.consume_input()
             if not pgconn.is_busy() and (result := pgconn.get_result()) is not None:
-                # What may come yet is that its transaction could not commit; and behind that, its
-                # end. libpq would wait for either, and all of the process with it.
+                # Next may come the error that its transaction could not commit, and then its end.
+                # libpq would block for either, and the whole process with it.
                 more: PGresult | None = result
                 while more is not None:
                     result = more
@@ -180,21 +183,21 @@ class Connection(psycopg.Connection[Any]):
         return _checked(results[-1])
 
     def forget_doubt(self) -> None:
-        """Before a COMMIT."""
+        """Forgets the last warning, before a COMMIT."""
         self.doubt = None
 
     def check_doubt(self) -> None:
-        """After a COMMIT.
+        """Checks for a warning, after a COMMIT.
 
         Raises:
-            InDoubtError: the server said that it was not replicated as it should.
+            InDoubtError: the server said that it was not replicated as required.
         """
         doubt, self.doubt = self.doubt, None
         if doubt is not None:
             raise InDoubtError(doubt)
 
     def note(self, notice: Diagnostic) -> None:
-        """Looks at what the server says beside its answers, in whatever language."""
+        """Reads the server's notices, in whatever language."""
         words = notice.message_primary or ""
         if notice.source_function == "SyncRepWaitForLSN" or "synchronous replication" in words:
             self.doubt = f"the commit is on the primary only: {words}"
@@ -204,23 +207,22 @@ class Connection(psycopg.Connection[Any]):
         return self.pgconn.transaction_status == TransactionStatus.IDLE  # else UNKNOWN, if closed
 
     def _call_off(self) -> None:
-        """What was sent, and whose answer nobody read, is stopped and seen to its end: it must not
-        go on behind our back. Whoever was at reading it may be dead, as a generator is that raised.
-        """
+        """Stops a statement whose answer nobody read, and waits for its end: it must not continue
+        unseen. Its reader may be dead, like a generator that raised."""
         if self.pgconn.transaction_status == TransactionStatus.ACTIVE:
             with suppress(Exception):
                 self._stop(generators.fetch_many(self.pgconn))
 
     def end(self) -> None:
-        """Close it, when nothing is under way on it any more."""
+        """Closes it, after stopping what is under way."""
         self._call_off()
         with suppress(psycopg.Error):
             self.close()
         self.pgconn.finish()  # also where closing was interrupted once, which leaves it half done
 
     def abandon(self) -> None:
-        """In a forked child: the session is the parent's. Only our copy of its socket is closed,
-        so that the server sees the parent's end."""
+        """Drops it in a forked child: the session is the parent's. Only our copy of its socket is
+        closed, so that the server sees the parent's end."""
         with suppress(OSError, psycopg.Error):
             os.close(self.pgconn.socket)
         _abandoned.append(self)
@@ -243,7 +245,7 @@ def _checked(result: PGresult) -> PGresult:
 
 
 def _drive(gen: PQGen[RV], fileno: int, until: float) -> RV:
-    """Give the generator what it waits for: it knows the protocol, and this the clock."""
+    """Gives the generator what it waits for: it knows the protocol, this function the clock."""
     try:
         wants = next(gen)
         poll = select.poll()
@@ -254,7 +256,7 @@ def _drive(gen: PQGen[RV], fileno: int, until: float) -> RV:
             if not found:
                 raise _TimeUpError
             event = found[0][1]
-            # What tells of an error counts as readable: reading finds it.
+            # An error counts as readable: reading reports it.
             readable, writable = event & ~select.POLLOUT, event & select.POLLOUT
             wants = gen.send(_READY[bool(readable), bool(writable)])
     except StopIteration as end:
@@ -263,10 +265,10 @@ def _drive(gen: PQGen[RV], fileno: int, until: float) -> RV:
 
 
 def connect(address: Address, clock: StoreClock) -> Connection:
-    """Open a connection, and look at who answers.
+    """Opens a connection, and checks the server.
 
     Raises:
-        StoreUnavailable, NotFound: as `translate` says. UnsupportedFormat: too old a server.
+        StoreUnavailable, NotFound: see `translate`. UnsupportedFormat: the server is too old.
         ValueError: an option cannot have such a value.
     """
     try:
@@ -277,7 +279,7 @@ def connect(address: Address, clock: StoreClock) -> Connection:
             prepare_threshold=PREPARE_AFTER,
         )
     except psycopg.Error as error:
-        # Its words may hold what must not be shown.
+        # The error's words may hold secrets.
         raise refused_option(error) or translate(error, address) from None
     try:
         _prepare(connection, address)
@@ -336,8 +338,8 @@ def _look(connection: Connection, address: Address, clock: StoreClock) -> None:
 
 
 def _read_texts_as_written(connection: Connection, target: str) -> None:
-    """The session takes a backslash in a text for itself, whatever is set for the user, database or
-    server: our functions have such texts, and would do something else there without a word."""
+    """Makes the session take a backslash in a text literally, whatever is set for the user,
+    database or server: our functions have such texts, and would silently do something else."""
     if connection.pgconn.parameter_status(b"standard_conforming_strings") != b"off":
         return
     if connection.pooled:  # it is nobody's session

@@ -1,7 +1,7 @@
-"""PostgreSQL's errors in the words of the one tree: what happened, to which store, the way out.
+"""PostgreSQL's errors translated into the one tree: what happened, to which store, and the way out.
 
-The hint of a password or host is never taken from the server's words but through `Address.hide`,
-and psycopg's error is not chained to ours where it tells how the connection was to be made.
+Words of the server that may hold a password or host pass through `Address.hide`, and psycopg's
+error is not chained to ours if it shows how the connection was to be made.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ RESTORE = "run `perdure verify`, and restore the database from a copy; do not wr
 class DeadlineError(Exception):
     """The server did not answer in time.
 
-    `undone`: it said, when told to stop, that it did; else nobody knows what it is at.
+    `undone`: True if it confirmed the cancellation; otherwise its progress is unknown.
     """
 
     def __init__(self, *, undone: bool) -> None:
@@ -36,15 +36,15 @@ class DeadlineError(Exception):
 
 
 class InDoubtError(Exception):
-    """The COMMIT came back without being done as it should: on this server only."""
+    """The COMMIT returned, but was done on this server only."""
 
 
 class AwayError(StoreUnavailable):
-    """The server cannot be reached now, or is none that can be written to; it may be back soon."""
+    """The server cannot be reached now, or cannot be written to; it may be back soon."""
 
 
 def is_lost(error: BaseException) -> bool:
-    """Whether it says nothing about the statement, but that the connection is gone."""
+    """True if the error only says that the connection is gone, and nothing about the statement."""
     if isinstance(error, DeadlineError):
         return not error.undone
     if not isinstance(error, psycopg.OperationalError | psycopg.InterfaceError):
@@ -59,8 +59,8 @@ AGAIN = (errors.SerializationFailure, errors.DeadlockDetected)
 
 
 def refused_option(error: psycopg.Error) -> ValueError | None:
-    """Where libpq, or the server before it let us in, took no such value of one of the connection's
-    options: it would not the next time either, and the server can be reached."""
+    """Returns the error for a value that libpq, or the server before it let us in, refused for one
+    of the connection's options: another try would fail, too, and the server can be reached."""
     for words in _REFUSED:
         if found := re.search(words, str(error)):
             name = found.groupdict().get("name", "options")
@@ -81,7 +81,7 @@ _REFUSED = (
 
 
 def translate(error: BaseException, address: Address) -> PerdureError:
-    """The error of the tree."""
+    """Returns the error of the tree."""
     target = f"store {address.shown}"
     if isinstance(error, PerdureError):
         return error
@@ -102,7 +102,7 @@ def translate(error: BaseException, address: Address) -> PerdureError:
         )
     words = " ".join(address.hide(str(error)).split())
     if isinstance(error, psycopg.ProgrammingError | psycopg.DataError) and error.sqlstate is None:
-        # Of the client's own: the server never heard of it, and would not take it another time.
+        # An error of the client's own: the server never saw it, and another try would fail, too.
         return Unstorable(words, target=target, hint="nothing was sent; give it another value")
     state = getattr(error, "sqlstate", None) or _state_of(words)
     if state in ("XX001", "XX002"):
@@ -126,7 +126,8 @@ def translate(error: BaseException, address: Address) -> PerdureError:
 
 
 def _state_of(words: str) -> str:
-    """libpq keeps the server's code to itself while it connects; its words must do."""
+    """Returns the SQLSTATE from the words: libpq does not pass the server's code on while it
+    connects."""
     return next((state for part, state in _SAID.items() if re.search(part, words)), "")
 
 
@@ -171,12 +172,12 @@ _UNAVAILABLE: dict[str, tuple[str, str]] = {
         "its max_connections must have room for those of all processes; ?pool_size=N in the URL",
     ),
     "53": ("the server is out of resources", "free disk, memory or connections, and try again"),
-    "55P03": ("a lock could not be had in time", "make the call again"),
+    "55P03": ("a lock could not be taken in time", "make the call again"),
     "57014": (
         "the server cancelled the statement",
         "its statement_timeout, or an operator, did; raise the limit for this user",
     ),
     "57": ("the server is shutting down or starting", "the call may be made again"),
     "58": ("the server has an input/output error", "see its log; the disk may be failing"),
-    "40": ("others were in the way too often", "make the call again"),
+    "40": ("other transactions conflicted too often", "make the call again"),
 }

@@ -1,8 +1,8 @@
-"""The feed over all agents: where it goes on, and how nothing that commits late is passed over.
+"""The feed over all agents: where it continues, and how it never skips a late commit.
 
 Sequence numbers show when a row was written, not when it could be seen: a reader that goes by them
-passes over whoever commits late. So each commit keeps the transaction that wrote it, and the feed
-gives only those before the oldest one that still runs: none can come in front of them any more.
+skips late commits. So each commit keeps the transaction that wrote it, and the feed yields only
+those before the oldest one that still runs: no new one can come before them.
 
 One more thing is needed. A transaction may begin early, wait, and write to a log after one that
 began later has ended: its number is the smaller one, its commit the later one. So a commit keeps
@@ -10,8 +10,9 @@ the greatest of its own transaction and of the commit before it (`append_1`): th
 log, and a row is still not given before its transaction has ended.
 
 The feed's cursor names the store, the last commit given, and a bit of its header, so that a cursor
-of another store, or of one that was since restored from an older copy, is found out. Messages go
-the same way, by their transactions: so their numbers grow in each answer, and not over all of them.
+of another store, or of one that was since restored from an older copy, is detected. Messages work
+the same way, by their transactions: so their numbers grow within each answer, but not across
+answers.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ _MAIL = re.compile(r"(\w+)\.([0-9]{1,18})\.([0-9]{1,18})")
 def read_feed(
     db: Connection, sql: Mapping[str, str], store: str, url: str, cursor: str, limit: int
 ) -> Feed:
-    """As `Backend.feed`. `store` is the store's random id."""
+    """See `Backend.feed`. `store` is the store's random id."""
     behind = _place(db, sql, store, url, cursor) if cursor else ("0", 0, 0)
     rows = db.cursor(binary=True).execute(sql["feed"], (*behind, limit)).fetchall()
     entries = [
@@ -68,7 +69,7 @@ def _mark(header: bytes) -> str:
 def read_mail(
     db: Connection, sql: Mapping[str, str], store: str, url: str, cursor: str, limit: int
 ) -> Mail:
-    """As `Backend.mail`."""
+    """See `Backend.mail`."""
     behind = ("0", 0)
     if cursor:
         found = _MAIL.fullmatch(cursor)

@@ -1,4 +1,4 @@
-"""What is not an agent's business: sizes, reading every row, and tidying tables up."""
+"""Housekeeping of the store as a whole: sizes, reading every row, and tidying tables."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _log = logs.logger("perdure.postgres")
 
 
 def sizes(db: Connection, schema: str, no: int | None) -> Sizes:
-    """As `Backend.maintain` says of "sizes"."""
+    """See `Backend.maintain`, "sizes"."""
     sql, values = statements(schema), {"no": no}
 
     def one(name: str, bound: Any = values) -> Any:
@@ -29,10 +29,10 @@ def sizes(db: Connection, schema: str, no: int | None) -> Sizes:
 
 
 def read_all(db: Connection, schema: str) -> None:
-    """Read every row whole that this user may see. With data checksums (initdb --data-checksums)
-    the server finds bytes that changed on its disk; what it finds is `Corrupt`."""
+    """Reads every row that this user may see, completely. With data checksums (initdb
+    --data-checksums) the server finds bytes that changed on its disk; that is `Corrupt`."""
     for table in _tables(db, schema):
-        # A row as text: that reads what is stored beside the table, too.
+        # A row as text: that also reads what is stored outside the table.
         statement = f"SELECT max(length(t::text)) FROM {quoted(schema)}.{table} t"
         try:
             db.execute(statement)
@@ -41,8 +41,8 @@ def read_all(db: Connection, schema: str) -> None:
 
 
 def clean(db: Connection, schema: str) -> None:
-    """Free what deleted and changed rows leave; the server's autovacuum does, too. Only the owner
-    of the tables may."""
+    """Frees deleted and changed rows; the server's autovacuum does, too. Only the owner of the
+    tables may."""
     for table in _tables(db, schema):
         try:
             statement = f"VACUUM (ANALYZE) {quoted(schema)}.{table}"

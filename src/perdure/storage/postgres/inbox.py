@@ -1,4 +1,4 @@
-"""Messages for runs: put in once, each in a transaction of its own, and read in their order."""
+"""Messages for runs: put in once, each in a transaction of its own, and read in order."""
 
 from __future__ import annotations
 
@@ -20,8 +20,7 @@ from perdure.storage.wanted import Wanted
 
 
 class Put:
-    """Puts one message in. May be called again where an answer was lost: what it did then is its
-    own.
+    """Puts one message in. May be called again after a lost answer: it recognises its own message.
 
     Raises:
         TypeError: the value is not plain data.
@@ -63,7 +62,7 @@ class Put:
 
 
 def messages(db: Connection, sql: Mapping[str, str], wanted: Wanted) -> list[Message]:
-    """As `Backend.inbox`."""
+    """See `Backend.inbox`."""
     values = {
         "run": _text(wanted.run),
         "agent": _text(wanted.agent),

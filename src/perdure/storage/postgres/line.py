@@ -1,9 +1,9 @@
-"""One connection that stays: it holds the locks that say who lives, and hears notices.
+"""One permanent connection: it holds the locks that prove that executors live, and receives
+notices.
 
-Each executor holds a session advisory lock on it. When its process ends, however it ends, the
-server sees the connection's end and frees the lock: whoever looks then knows that it is dead,
-within a second and without waiting for its time to be up. Three things could make a living one look
-dead, and what becomes of each:
+Each executor holds a session advisory lock on it. When its process ends, for whatever reason, the
+server sees the connection's end and frees the lock: others then know within a second that it is
+dead, without waiting for its time to be up. Three events could make a living one look dead:
 
 - The server was started anew, or another one took over: all locks are gone at once, and nobody
   died. So the row of an executor names the server under which it holds its lock, by the moment at
@@ -16,8 +16,8 @@ dead, and what becomes of each:
   with a higher epoch, and what the old owner still writes is refused (I4). Nothing is lost or
   written twice; a tool call that it is in the middle of is in doubt, as after a crash.
 
-A transaction pooler between us and the server gives no session to keep: there is no lock then, the
-executor's time decides, and nobody hears notices, so that all look by themselves.
+A transaction pooler between us and the server gives no permanent session: there is no lock then,
+the executor's time decides, and nobody receives notices, so that all poll.
 """
 
 from __future__ import annotations
@@ -43,10 +43,10 @@ from perdure.system.locks import Lock
 from perdure.system.threads import begin
 
 GRACE_S = 0.2
-"""How long a lock must be free before its owner counts as dead."""
+"""The time that a lock must be free before its owner counts as dead."""
 
 TICK_S = 20.0
-"""How often the line is tried, where nothing happens: a silent one may be broken."""
+"""The interval at which an idle line is tried: a silent one may be broken."""
 
 RETRY_S = 0.1
 RETRY_MAX_S = 2.0
@@ -56,7 +56,8 @@ _log = logs.logger("perdure.postgres")
 
 
 class Line:
-    """See the module. Connects at the first executor or listener, with one thread of its own."""
+    """The permanent connection of one process. Connects at the first executor or listener, with one
+    thread of its own."""
 
     def __init__(self, address: Address, connect: Callable[[], Connection]) -> None:
         self._address = address
@@ -77,7 +78,7 @@ class Line:
         self._wake, self._waker = os.pipe()
 
     def renew(self) -> None:
-        """In a forked child: the session, and what it holds, is the parent's."""
+        """Resets itself in a forked child: the session, and its locks, are the parent's."""
         if self._closed:
             self._lock = Lock()
             return  # its pipe is closed; the numbers of its ends may be others' by now
@@ -96,10 +97,10 @@ class Line:
     # -- executors ---------------------------------------------------------------------------
 
     def hold(self, executor: str) -> str | None:
-        """Take the lock of our own executor; kept until `drop`.
+        """Takes the lock of our own executor; kept until `drop`.
 
         Returns:
-            Under which server it is held; None where it could not be had: its time decides then.
+            The server under which it is held; None if it could not be taken: its time decides then.
         """
         with self._lock:
             self._executors.add(executor)
@@ -115,11 +116,11 @@ class Line:
 
     @property
     def executors(self) -> Sequence[str]:
-        """Those of this process."""
+        """The executors of this process."""
         return list(self._executors)
 
     def holds(self, executor: str) -> bool:
-        """Whether it is an executor of this process."""
+        """True if it is an executor of this process."""
         return executor in self._executors
 
     def _hold_all(self, db: Connection) -> None:
@@ -134,7 +135,7 @@ class Line:
     # -- notices -----------------------------------------------------------------------------
 
     def listen(self, executor: str, callback: Callable[[str], None]) -> Callable[[], None]:
-        """As `Backend.listen`. Where the server cannot be reached now, it will be tried again."""
+        """See `Backend.listen`. If the server cannot be reached now, it is tried again."""
         end = self._listeners.listen(executor, callback)
         with self._lock:
             self._use(lambda db: None)
@@ -148,8 +149,8 @@ class Line:
     # -- the connection ----------------------------------------------------------------------
 
     def _use(self, work: Callable[[Connection], object]) -> None:
-        """Do something on the connection, made first if need be. What fails is logged, and the
-        connection made again later: nothing depends on it but speed."""
+        """Does something on the connection, which is made first if need be. A failure is logged,
+        and the connection made again later: only speed depends on it."""
         if self._pooled or self._closed:
             return
         if self._torn:  # an exception ended the last use: nobody read what it was told
@@ -187,8 +188,8 @@ class Line:
             self._pooled = True
             self._hang_up()
             _log.warning(
-                "store %s: a connection pooler stands before the server, through which nobody can "
-                "LISTEN: work is found by polling, and a dead executor by its time only",
+                "store %s: a connection pooler is in front of the server, and nobody can LISTEN "
+                "through it: work is found by polling, and a dead executor by its time only",
                 self._address.shown,
             )
             return
@@ -227,7 +228,8 @@ class Line:
                 self._close_wake()
 
     def _sleep(self, wake: int, db: Connection | None, seconds: float) -> bool:
-        """Until something is heard, somebody calls, or the time is up. False: the latter."""
+        """Waits until a notice comes, somebody calls, or the time is up; returns False for the
+        latter."""
         poll = select.poll()
         poll.register(wake, select.POLLIN)
         with suppress(psycopg.Error):
@@ -244,13 +246,13 @@ class Line:
             os.write(self._waker, b"!")
 
     def close(self) -> None:
-        """Where an exception comes in between, call it again."""
+        """Closes it. After an exception in between, it may be called again."""
         self._closed = True
         with self._lock:
             self._hang_up()
             self._listeners.close()
             self._call_thread()  # which ends, and closes its end of the pipe
-            # Its number is forgotten first: closed twice, it may be another file's by then.
+            # Its number is forgotten first: if closed twice, it may be another file's by then.
             waker, self._waker = self._waker, -1
             if waker >= 0:
                 os.close(waker)

@@ -1,4 +1,4 @@
-"""Looking at an agent and a run at once: the rows of one statement as what was seen."""
+"""An agent and a run read at once: the rows of one statement, as what was seen."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ _fields = msgspec.json.Decoder(list[Any]).decode
 
 
 def seen(result: PGresult, begin: int, run: str) -> Seen:
-    """From the rows of `look_1`: what each is, its fields, and its bytes.
+    """Returns what the rows of `look_1` hold: each row has its kind, its fields, and its bytes.
 
     Args:
-        begin: in which column the first of these is.
+        begin: the column of the first of these.
     """
     agent: AgentInfo | None = None
     ref: Ref | None = None

@@ -1,6 +1,6 @@
-"""Telling all who listen: on a thread, so that nobody waits for it.
+"""Notifying all listeners: on a thread, so that nobody waits for it.
 
-What comes while a notice is under way is told in one go. Nothing depends on it.
+Notices that come while one is under way are sent together. Nothing depends on it.
 """
 
 from __future__ import annotations
@@ -41,13 +41,14 @@ class Notifier:
         self._in_child = False
 
     def renew(self) -> None:
-        """In a forked child, which may end at any moment: what it tells is told at once."""
+        """Resets itself in a forked child, which may end at any moment: its notices are sent at
+        once."""
         self._lock = Lock()
         self._servants = Servants("perdure-notifier")
         self._in_child = True
 
     def notify(self, run_id: str) -> None:
-        """As `Backend.notify`."""
+        """See `Backend.notify`."""
         with suppress(UnicodeError):
             notice = text(run_id)
             if not notice or len(notice.encode()) > BYTES_MAX:
@@ -60,7 +61,7 @@ class Notifier:
                 self._start()
 
     def _start(self) -> None:
-        """Also in the place of one that an exception ended."""
+        """Starts the thread, also in place of one that an exception ended."""
         with self._lock:
             if not self._servants.any_lives:
                 self._servants.begin(self._serve)
@@ -87,7 +88,7 @@ class Notifier:
             _log.info("cannot notify: %s", type(error).__name__)
 
     def close(self) -> None:
-        """Tell what waits, if that is soon done."""
+        """Sends what waits, if that is quick."""
         if self._servants.any_begun:
             self._waiting.put(None)
             self._servants.join(CLOSE_S)

@@ -1,10 +1,11 @@
-"""The commit that most are: one on a branch that is there, with nothing beside it, alone.
+"""The short way for the most common commit: one on an existing branch, with nothing beside it,
+alone.
 
-It is one plain statement, the server's and the driver's shortest way: half the work of the function
-that all others take (`append_1`). It writes only where nothing stands in the way: the log's last
-commit is the one that this one names, the branch's head and epoch are as expected, and nothing is
-closed. Where something does, it writes nothing, and the function is asked, which says what it was.
-The last commit is compared by its header: to make its id would take the server longer.
+It is one plain statement, the shortest way for server and driver: half the work of the function for
+all others (`append_1`). It writes only if nothing is in the way: the log's last commit is the one
+that this one names, the branch's head and epoch are as expected, and nothing is closed. Otherwise
+it writes nothing, and the function is called, which says why. The last commit is compared by its
+header: computing its id would take the server longer.
 
 It does not lock the agent's row: the branch's row, which it changes, and the place in the log,
 which is unique, are enough. Of two that write to one branch, the second finds the head moved; of
@@ -32,7 +33,7 @@ def is_plain(item: Append) -> bool:
 def write(
     connection: Connection, statement: str, item: Append, durable: bool, haste: Haste
 ) -> int | None:
-    """The agent's number where it was written; None: nothing was."""
+    """Returns the agent's number if it was written; None if nothing was."""
     assert item.no is not None and item.expected is not None
     epoch = item.epoch
     awake_s = haste.began() if item.awaited else 0.0

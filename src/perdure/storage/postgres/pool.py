@@ -1,11 +1,11 @@
 """The connections of one process: a few are kept, each used by one call at a time.
 
-Of our own, as no pool of threads survives a fork, and a store must.
+It is our own, because no pool with threads survives a fork, and a store must.
 
 Each place in the pool names the call that has it, by its frame (system/locks.py), and is marked as
-torn from its taking until what was done on its connection is over. A call that an exception left
-anywhere gives nothing back: the next one who looks for a connection finds its frame over, closes
-what it left, an open transaction or an answer that nobody read, and has the place.
+torn from its taking until the work on its connection is over. A call that an exception ended gives
+nothing back: the next caller that looks for a connection finds its frame ended, closes what it
+left, an open transaction or an unread answer, and takes the place.
 """
 
 from __future__ import annotations
@@ -32,17 +32,18 @@ BACKOFF_S = 0.05
 BACKOFF_MAX_S = 1.0
 
 EXPECTED = (psycopg.Error, DeadlineError, InDoubtError, PerdureError)
-"""What may come out of the use of a connection and leaves it in step, if it says so itself."""
+"""Exceptions that may come from the use of a connection and leave it in step, if it says so
+itself."""
 
 
 class Place:
     """Room for one connection.
 
     Attributes:
-        lock: of who uses it.
-        connection: None: there is none yet, or not any more.
-        torn: its use was not seen to end. Nobody else may use the connection.
-        age: the pool's, when it was made.
+        lock: of the call that uses it.
+        connection: None if there is none.
+        torn: True if its use did not end properly. Nobody else may use the connection.
+        age: the pool's age when it was made.
     """
 
     __slots__ = ("age", "connection", "lock", "torn")
@@ -54,7 +55,7 @@ class Place:
         self.age: object = None
 
     def drop(self) -> None:
-        """Close the connection. Interrupted, it is done again by the next one who has the place."""
+        """Closes the connection. If interrupted, the next call that has the place does it again."""
         if self.connection is not None:
             self.connection.end()
         self.connection = None
@@ -76,7 +77,7 @@ class Pool:
         self._age = object()
 
     def renew(self) -> None:
-        """In a forked child: the sessions are the parent's."""
+        """Resets itself in a forked child: the sessions are the parent's."""
         for place in self._places:
             if place.connection is not None:
                 place.connection.abandon()
@@ -84,12 +85,12 @@ class Pool:
 
     @property
     def idle(self) -> list[Connection]:
-        """Those that nobody uses."""
+        """The connections that nobody uses."""
         return [one.connection for one in self._places if one.connection and not one.lock.held]
 
     def connection(self) -> AbstractContextManager[Connection]:
-        """A connection for the calling function alone; one at a time. One that something went
-        wrong on is not kept.
+        """Returns a context manager that gives the calling function a connection of its own; one at
+        a time. A connection with an error is not kept.
 
         Raises:
             StoreUnavailable: none is free in time; or the server was away for too long. Nothing
@@ -102,10 +103,10 @@ class Pool:
             raise self._final
 
     def take(self, frame: FrameType) -> tuple[Place, Connection]:
-        """As `connection`, for who gives it back by itself.
+        """Takes a connection like `connection`, for a caller that gives it back by itself.
 
         Args:
-            frame: of the call that uses it.
+            frame: the frame of the call that uses it.
         """
         began = time.monotonic()
         self.check()
@@ -122,7 +123,7 @@ class Pool:
         return place, connection
 
     def _find(self, frame: FrameType) -> Place | None:
-        """A place that is free: one with a connection, if there is one. It is the frame's then."""
+        """Returns a free place, held by the frame then: one with a connection, if there is one."""
         empty: Place | None = None
         found: Place | None = None
         for place in self._places:
@@ -141,20 +142,20 @@ class Pool:
         return found
 
     def _tidy(self, place: Place, frame: FrameType) -> None:
-        """Of a call that is over."""
+        """Cleans up after a call that is over."""
         if place.torn:
             place.drop()
         place.lock.give_back(frame)
 
     def _await(self, frame: FrameType, began: float) -> Place:
-        """Until a place is given back, or left."""
+        """Waits until a place is given back, or left."""
         until, pause_s = began + self._address.pool_timeout_s, LOOK_FIRST_S
         while True:
             gate = threading.Lock()
             gate.acquire()
             self._waiting.append(gate)
             try:
-                # Behind being seen as one who waits: whoever gives back now wakes this one.
+                # After becoming visible as a waiter: a release from now on wakes this one.
                 if (place := self._find(frame)) is not None:
                     return place
                 self.check()
@@ -172,13 +173,13 @@ class Pool:
             f"all {self._address.pool_size} connections were in use for "
             f"{self._address.pool_timeout_s:g} s",
             target=f"store {self._address.shown}",
-            hint="?pool_size=N in the URL allows for more; the server's max_connections "
+            hint="?pool_size=N in the URL allows more; the server's max_connections "
             "must have room for those of all processes",
         )
 
     def _reach(self, began: float) -> Connection:
-        """Connect; a server that is away may be back soon. Who waited for others that tried the
-        same does not begin to wait anew."""
+        """Connects; a server that is away may be back soon. The time spent waiting for others that
+        tried the same counts."""
         until, pause = began + self._address.retry_s, BACKOFF_S
         while True:
             try:
@@ -191,11 +192,11 @@ class Pool:
             self.check()
 
     def give_back(self, place: Place, frame: FrameType, error: BaseException | None = None) -> None:
-        """End a use.
+        """Ends a use.
 
         Args:
-            error: what it ended with. What is not of the kinds that are expected came from outside,
-                between any two instructions: its connection is not used again.
+            error: the exception that ended it. After an unexpected kind, which may have come
+                between any two instructions, the connection is not used again.
         """
         connection = place.connection
         whole = error is None or isinstance(error, EXPECTED)
@@ -212,7 +213,8 @@ class Pool:
         return place.age is self._age and self._final is None
 
     def forget(self) -> None:
-        """A connection was lost, so all may be: those that are idle, and those in use, end."""
+        """Notes that a connection was lost, so all may be: idle ones end now, others after their
+        use."""
         self._age = object()
         for place in self._places:
             if place.lock.take_if_left(_getframe()):
@@ -230,7 +232,7 @@ class Pool:
 
 
 class _Use:
-    """What a generator does as well, in a third of the time: each commit goes through here."""
+    """A context manager that takes a third of a generator's time: each commit goes through here."""
 
     __slots__ = ("_frame", "_place", "_pool")
 

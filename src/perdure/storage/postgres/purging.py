@@ -1,7 +1,7 @@
-"""Removing what deleted incarnations left, part by part (`Backend.purge`).
+"""Removal of deleted incarnations, part by part (`Backend.purge`).
 
-What is removed is free for what is written next once the server has vacuumed, as it does by itself.
-A role that may only append cannot purge: the owner of the tables does.
+The room is free for new rows once the server has vacuumed, as it does by itself. A role that may
+only append cannot purge: the owner of the tables does.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def to_purge(db: Connection, sql: Mapping[str, str], after: int, limit: int) -> 
 
 
 def purge(db: Connection, sql: Mapping[str, str], no: int, limit: int) -> bool:
-    """In one transaction; whether there may be more."""
+    """Removes one part, in one transaction; returns True if there may be more."""
     with db.transaction():
         if not db.execute(sql["begin_purge"], (no,)).rowcount:
             raise Conflict("is not deleted", target=f"agent number {no}")
@@ -51,7 +51,7 @@ def trim(
     remains: Mapping[int, bytes],
     snapshots: Sequence[int],
 ) -> bool:
-    """As `Backend.trim`. Whoever appends waits: a snapshot on its way shares no leaf that goes."""
+    """See `Backend.trim`. Writers wait: a snapshot on its way shares no leaf that is removed."""
     with db.transaction():
         db.execute(sql["lock_log"], (no,))
         if not remains:  # asked of no row, the server says whether this role may
@@ -69,7 +69,7 @@ def trim(
 
 
 def bury(db: Connection, sql: Mapping[str, str], item: Append) -> None:
-    """As `Shipment.graves`, in the transaction that is open."""
+    """Puts in one of `Shipment.graves`, in the open transaction."""
     name = text(item.agent)
     db.execute(sql["make_agent"], (name, item.incarnation))
     row = db.execute(sql["lock_agent"], (name, item.incarnation)).fetchone()

@@ -1,4 +1,4 @@
-"""Rows and model objects, one into the other."""
+"""Rows as model objects, and the reverse."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ RUN_FIELDS = tuple(name for name in RunInfo.__struct_fields__ if name not in ("a
 
 
 def text(value: str) -> str:
-    """As PostgreSQL keeps it, whose texts have no NUL."""
+    """Returns a text in the form that PostgreSQL keeps, whose texts have no NUL."""
     if "\0" in value or "\x1a" in value:
         return value.replace("\x1a", "\x1a1").replace("\0", "\x1a0")
     return value
@@ -45,7 +45,7 @@ def to_ref(row: Any) -> Ref:
 
 
 def ref_in(result: PGresult) -> Ref | None:
-    """From the answer to the statement "find_ref"."""
+    """Returns a name from the answer to the statement "find_ref"."""
     if not result.ntuples:
         return None
     name, kind, seq, deleted, epoch, held, holder, data = (
@@ -66,7 +66,7 @@ def ref_in(result: PGresult) -> Ref | None:
 
 
 def ref_of(found: dict[str, Any]) -> Ref:
-    """From a row as JSON, in which bytes are hexadecimal digits."""
+    """Returns a name from a row as JSON, in which bytes are hexadecimal digits."""
     return to_ref(
         (
             found["name"],
@@ -82,7 +82,7 @@ def ref_of(found: dict[str, Any]) -> Ref:
 
 
 def to_refused(found: dict[str, Any]) -> Refused:
-    """From what the database says of it."""
+    """Returns a refusal from the database's description of it."""
     ref = found.get("ref")
     return Refused(
         found["why"],
@@ -107,7 +107,7 @@ def to_run(row: Any) -> RunInfo:
 
 
 def from_run(row: RunInfo) -> dict[str, Any]:
-    """As JSON; its result goes beside it."""
+    """Returns a row as JSON; its result goes beside it."""
     return {
         name: text(value) if isinstance(value, str) else value
         for name in RUN_FIELDS
@@ -116,7 +116,7 @@ def from_run(row: RunInfo) -> dict[str, Any]:
 
 
 def to_message(row: Any) -> Message:
-    """Its value is MISSING if it was taken out."""
+    """Returns a message; its value is MISSING if it was taken out."""
     values: list[Any] = [from_text(value) if type(value) is str else value for value in row]
     values[5] = MISSING if values[5] is None else value_of(values[5], values[1])
     return Message(*values)

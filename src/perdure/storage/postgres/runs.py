@@ -1,4 +1,4 @@
-"""Looking for rows of runs: which conditions, and so which index, answer what is asked."""
+"""Queries for rows of runs: the conditions, and so the index, for each."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ _CONDITIONS: dict[str, str] = {
     "behind": "r.place > %(behind)s",
     "before": "r.place < %(before)s",
 }
-"""What narrows a list, by the name of its value."""
+"""The conditions of a list, by the name of their values."""
 
 
 def list_runs(db: Connection, sql: Mapping[str, str], query: RunQuery) -> list[RunInfo]:
-    """As `RunRows.runs`."""
+    """See `RunRows.runs`."""
     status = query.status
     if status is not None and query.unfinished:
         status = [one for one in status if one in UNFINISHED]
@@ -58,11 +58,11 @@ def list_ready(
     now: int | None,
     ours: Iterable[str],
 ) -> list[RunInfo]:
-    """As `Backend.ready`.
+    """See `Backend.ready`.
 
     Args:
-        at: the moment that is asked for.
-        now: the moment by which others live; None: the database's own.
+        at: the moment of the query.
+        now: the moment that decides whether others live; None: the database's own time.
         ours: executors of this process.
     """
     values = {"at": at, "limit": limit, "now": now, "ours": [text(one) for one in ours]}

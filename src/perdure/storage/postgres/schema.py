@@ -1,7 +1,7 @@
-"""A store's tables in the database: made, found, brought up to date.
+"""A store's tables in the database: made, found, upgraded.
 
-Migrations only add, so that programs of the version before go on beside new ones; one that cannot
-raises `readable_by`, and older programs refuse the store from their next connection on.
+Migrations only add, so that programs of the previous version work beside new ones; a migration that
+cannot raises `readable_by`, and older programs refuse the store from their next connection on.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from perdure.storage.postgres.statements import migrations, quoted, statements
 PARTITIONED = ("commits", "refs", "keys", "snapshots", "leaves", "runs", "inbox")
 
 ROOM = {"refs": 50, "runs": 70, "executors": 50, "inbox": 80}
-"""How full pages are filled, in percent: rows that change often find room beside themselves."""
+"""The fill factor of pages, in percent: rows that change often find room beside themselves."""
 
 LOCK_MAX_MS = 500
-"""How long a table is waited for: less than the `deadlock_timeout` of most servers, a second."""
+"""The longest wait for a table: less than the `deadlock_timeout` of most servers, a second."""
 
 GIVES_WAY_S = 0.05
 _BY = re.compile(r"\{by (\w+)\}")
 
 
 class Format(Struct, frozen=True):
-    """What a store's tables are.
+    """The format of a store's tables.
 
     Attributes:
         store: a random id of this store; a feed's cursor names it.
@@ -46,7 +46,7 @@ class Format(Struct, frozen=True):
 
 
 def find(connection: Connection, address: Address) -> Format | None:
-    """The format of the store that is there.
+    """Returns the format of the store that is there; None if there is none.
 
     Raises:
         UnsupportedFormat: only a newer perdure may use it.
@@ -61,7 +61,7 @@ def find(connection: Connection, address: Address) -> Format | None:
     ours = max(migrations())
     if found.readable_by > ours:
         raise UnsupportedFormat(
-            f"its tables are of format {found.version}, this perdure knows up to {ours}",
+            f"its tables are of format {found.version}, but this perdure knows only up to {ours}",
             target=f"store {address.shown}",
             hint="use a newer perdure",
         )
@@ -69,7 +69,7 @@ def find(connection: Connection, address: Address) -> Format | None:
 
 
 def prepare(connection: Connection, address: Address, *, create: bool) -> Format:
-    """Find the store; make it, or bring it up to date, where that is to be done.
+    """Finds the store; makes it, or upgrades it, if need be.
 
     Raises:
         NotFound: it is not there, and `create` is false.
@@ -88,9 +88,9 @@ def prepare(connection: Connection, address: Address, *, create: bool) -> Format
 
 
 def upgrade(connection: Connection, address: Address, to: int) -> Format:
-    """In one transaction, by one program at a time; the others find it done. Programs that read and
-    write meanwhile wait for its end. Where it and they wait for each other it begins anew, before
-    the server ends one of them."""
+    """Upgrades in one transaction, by one program at a time; the others find it done. Programs that
+    read and write meanwhile wait for its end. On a mutual wait it starts again, before the server
+    ends one of them."""
     until = time.monotonic() + address.deadline_s
     while True:
         try:
@@ -121,7 +121,7 @@ def _upgrade(connection: Connection, address: Address, to: int) -> Format:
 
 
 def _found_now(connection: Connection, address: Address) -> Format | None:
-    """As `find`, inside of a transaction, which an error would end."""
+    """Finds the format inside of a transaction, which an error would end."""
     rows = connection.execute(
         "SELECT to_regclass(%s)", (f"{quoted(address.schema)}.format",)
     ).fetchone()
@@ -166,6 +166,7 @@ def _note(connection: Connection, schema: str, before: Format, version: int) -> 
 
 
 def _run(connection: Connection, script: str) -> None:
-    """Statements without values; their names come from this file and from `address.parse`."""
+    """Executes statements without values; their names come from this file and from
+    `address.parse`."""
     cursor = psycopg.ClientCursor(connection)
     cursor.execute(script)

@@ -1,4 +1,4 @@
-"""What comes from another store, written in one transaction (`Backend.ship`)."""
+"""Data of another store, written in one transaction (`Backend.ship`)."""
 
 from __future__ import annotations
 
@@ -18,14 +18,15 @@ from perdure.storage.standing import check_after, not_linked, number_taken
 
 
 def ship(db: Connection, sql: Mapping[str, str], shipment: Shipment, now: int, url: str) -> None:
-    """In a transaction of its own, which is rolled back where it raises."""
+    """Ships in a transaction of its own, which is rolled back on an error."""
     with db.transaction():
         db.execute(sql["begin_shipping"])
         if shipment.after is not None:
             found = db.execute(sql["lock_standing"]).fetchone()
             check_after(Standing(*found) if found else None, shipment.after, url)
         if shipment.standing is not None:
-            # First, as it may lock out all writers: none of them then waits for us half-way.
+            # This comes first, because it may lock out all writers: none of them then waits for us
+            # half-way.
             standing = shipment.standing
             db.execute(sql["stand"], (0, standing.closed, standing.why))
         _take_in(db, sql, shipment.messages)

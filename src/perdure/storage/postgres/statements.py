@@ -14,7 +14,8 @@ CHOSEN = ("conditions", "order")
 
 @cache
 def statements(schema: str) -> dict[str, str]:
-    """Every statement of queries.sql by its name, without comments, its parts filled in."""
+    """Returns every statement of queries.sql by its name, without comments, with its parts filled
+    in."""
     text = (files(__package__) / "queries.sql").read_text()
     parts = _NAME.split(text)[1:]
     bare = {
@@ -32,7 +33,7 @@ def statements(schema: str) -> dict[str, str]:
 
 @cache
 def migrations() -> dict[int, str]:
-    """The scripts of migrations/ by number: the schema is their sum."""
+    """Returns the scripts of migrations/ by number: the schema is their sum."""
     folder = files(__package__) / "migrations"
     return {
         int(entry.name[:4]): entry.read_text()
@@ -42,5 +43,5 @@ def migrations() -> dict[int, str]:
 
 
 def quoted(schema: str) -> str:
-    """A schema's name as SQL has it. address.py lets none in that would need more than quotes."""
+    """Returns a schema's name in SQL. address.py allows none that would need more than quotes."""
     return f'"{schema}"'

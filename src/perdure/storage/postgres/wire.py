@@ -1,8 +1,8 @@
 """PostgreSQL's binary form of values: for statements that are called without a cursor.
 
-An array, as a batch goes out in, has that of `array_recv` in PostgreSQL's source: dimensions,
-whether there are NULLs, the elements' type, their number, the first one's place, then each with its
-length before it.
+An array, the form of a batch, is that of `array_recv` in PostgreSQL's source: dimensions, whether
+there are NULLs, the elements' type, their number, the first one's place, then each with its length
+before it.
 """
 
 from __future__ import annotations
@@ -32,22 +32,22 @@ bigint = _BIGINT.pack
 
 
 def number(value: int | None) -> bytes | None:
-    """A bigint."""
+    """Returns a bigint."""
     return None if value is None else bigint(value)
 
 
 def truth(value: bool) -> bytes:
-    """A boolean."""
+    """Returns a boolean."""
     return TRUE if value else FALSE
 
 
 def to_text(value: bytes | None) -> str | None:
-    """Of a text."""
+    """Returns the str of a text."""
     return None if value is None else value.decode()
 
 
 def to_number(value: bytes | None) -> int | None:
-    """Of a bigint."""
+    """Returns the int of a bigint."""
     if value is None:
         return None
     result: int = _BIGINT.unpack(value)[0]
@@ -55,7 +55,7 @@ def to_number(value: bytes | None) -> int | None:
 
 
 def to_numbers(value: bytes | None) -> list[int]:
-    """Of a bigint[] without NULLs."""
+    """Returns the ints of a bigint[] without NULLs."""
     if value is None:
         return []
     return [number for _, number in _NUMBER.iter_unpack(value[_HEAD.size :])]
@@ -91,7 +91,7 @@ def blobs(values: Sequence[bytes | None]) -> Blobs:
 
 
 def jsons(values: Sequence[str | None]) -> Jsons:
-    """Each with the number of its format before it, as jsonb has it."""
+    """Returns a jsonb[]: each value has the number of its format before it."""
     encoded = [None if value is None else b"\x01" + value.encode() for value in values]
     return Jsons(_packed(3802, encoded))
 
@@ -111,7 +111,7 @@ def _head(element: int, values: Sequence[object]) -> bytes:
 
 
 def register(connection: Connection) -> None:
-    """Let a connection send these."""
+    """Lets a connection send these types."""
     for kind, oid in ((Numbers, BIGINTS), (Texts, TEXTS), (Blobs, BYTEAS), (Jsons, JSONBS)):
         members = {"format": Format.BINARY, "oid": oid, "dump": _dump}
         connection.adapters.register_dumper(

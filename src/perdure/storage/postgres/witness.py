@@ -1,12 +1,12 @@
-"""What this process knows that the log has, and whether the server that answers now has it, too.
+"""Commits that this process knows to be durable, and whether the server that answers now has them.
 
-A standby that did not follow synchronously may be promoted without the last commits that were
-acknowledged, and an old primary may come back beside a new one. Such a server looks like any other:
-whoever went on there would do again what was done, and say nothing. So a process keeps, for each
-agent, the last commit that it was told of as durable, and for each branch the last epoch that it
-took. The first connection to a server that was started at another moment than the one before it,
-asks for all of these. What is missing there makes the agent's log `Corrupt` for this process, until
-it ends: which of two histories is the right one is for people to say.
+A standby that did not follow synchronously may be promoted without the last acknowledged commits,
+and an old primary may come back beside a new one. Such a server looks like any other: a run that
+continued there would silently repeat what was done. So a process keeps, for each agent, the last
+commit that it knows to be durable, and for each branch the last epoch that it took. The first
+connection to a server with another start time than the one before asks for all of these. If
+something is missing there, the agent's log is `Corrupt` for this process, until it ends: people
+have to decide which of two histories is right.
 
 A process that knows nothing of a commit cannot miss it.
 """
@@ -28,17 +28,17 @@ KEPT = 20_000
 
 HINT = (
     "an asynchronous standby was promoted without it, or an old primary came back: stop all "
-    "writers, and compare the servers' logs (`perdure log`) and what the tools did; start this "
-    "program anew to go on with the log as it is here"
+    "writers, and compare the servers' logs (`perdure log`) and what the tools did; restart "
+    "this program to go on with the log as it is here"
 )
 
 
 class LostCommitsError(Corrupt):
-    """The server's log lacks what was acknowledged."""
+    """The server's log lacks acknowledged commits."""
 
 
 class Witness:
-    """See the module.
+    """The known commits and epochs of one store, checked against each new server.
 
     Attributes:
         lost: the agents of which the server has lost something.
@@ -59,13 +59,13 @@ class Witness:
         self._meeting = Lock()
 
     def renew(self) -> None:
-        """In a forked child: somebody may have held a lock."""
+        """Resets itself in a forked child: somebody may have held a lock."""
         self._begin()
 
     # -- what is known -----------------------------------------------------------------------
 
     def saw(self, no: int, seq: int, header: bytes) -> None:
-        """A commit that is durable."""
+        """Notes a durable commit."""
         with self._lock:
             known = self._commits.pop(no, None)
             self._commits[no] = known if known and known[0] > seq else (seq, header)
@@ -73,7 +73,7 @@ class Witness:
                 del self._commits[next(iter(self._commits))]
 
     def took(self, no: int, branch: str, epoch: int) -> None:
-        """A lease."""
+        """Notes a lease."""
         with self._lock:
             self._epochs.pop((no, branch), None)
             self._epochs[no, branch] = epoch
@@ -81,10 +81,10 @@ class Witness:
                 del self._epochs[next(iter(self._epochs))]
 
     def check(self, numbers_: Iterable[int | None]) -> None:
-        """Asked before anything is said of agents, or done to them.
+        """Checks agents before anything is reported of them, or done to them.
 
         Raises:
-            LostCommitsError: of one of them the server has lost something.
+            LostCommitsError: the server has lost something of one of them.
         """
         if not self._lost:
             return
@@ -99,11 +99,11 @@ class Witness:
     # -- whether it is there -----------------------------------------------------------------
 
     def meet(self, db: Connection) -> bool:
-        """A new connection: where it leads to another server than the last one did, ask it for all
-        that is known. A standby is allowed to be behind.
+        """Checks a new connection: if it leads to another server than the last one, asks it for
+        everything known. A standby is allowed to be behind.
 
         Returns:
-            Whether another one answered before.
+            True if another one answered before.
         """
         if not db.server or db.server == self._server:
             return False
@@ -130,7 +130,7 @@ class Witness:
             else:
                 there = f"ends at commit {last}" if last else "has none of it"
             knows = f"this process knows commit {seq}"
-            self._note(no, name, f"{knows}, and the log of the server that answers {there}")
+            self._note(no, name, f"{knows}, but the log of the server that answers {there}")
 
     def _ask_for_epochs(self, db: Connection, known: dict[tuple[int, str], int]) -> None:
         values = (
@@ -144,7 +144,7 @@ class Witness:
             self._note(
                 no,
                 name,
-                f"this process took epoch {epoch} of branch {from_text(branch)!r}, and the server "
+                f"this process took epoch {epoch} of branch {from_text(branch)!r}, but the server "
                 f"that answers is at epoch {last}",
             )
 

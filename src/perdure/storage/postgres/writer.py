@@ -1,9 +1,9 @@
-"""Batches of commits: one transaction and one round trip, and finding out what became of it.
+"""Batches of commits: one transaction and one round trip, and recovery of a lost answer.
 
 A batch goes out as one statement, which is its own transaction: what it will lock, all its commits,
-and the COMMIT. When the connection is lost before the answer came, nobody knows whether that was
-done. Then each commit is looked up on a new connection (`landed_1`: it waits for
-what the lost one may still be at), and written again if it is not there (I1).
+and the COMMIT. If the connection is lost before the answer, it is unknown whether that was done.
+Then each commit is looked up on a new connection (`landed_1`, which waits for what the lost one may
+still be doing), and written again if it is not there (I1).
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ FOLLOWERS_MAX = 8
 """Of one commit, that go over the wire with it."""
 
 AGAIN_MAX = 8
-"""How often a transaction is made anew after a deadlock or a serialization failure."""
+"""The most times that a transaction is repeated after a deadlock or a serialization failure."""
 
 
 class Writer:
@@ -73,9 +73,9 @@ class Writer:
     # -- commits ---------------------------------------------------------------------------
 
     def append(self, batch: Sequence[Append]) -> list[Outcome]:
-        """As `Backend.append`."""
-        # In one order for all processes, so that their batches cannot wait for each other in a
-        # ring: first the logs that are there, then names of new ones.
+        """See `Backend.append`."""
+        # One order for all processes, so that their batches cannot wait for each other in a ring:
+        # first the existing logs, then names of new ones.
         if len(batch) == 1:
             return self._settled(batch)
         order = sorted(range(len(batch)), key=lambda at: _place(batch[at]))
@@ -99,7 +99,8 @@ class Writer:
             return [self._unknown(doubt)] * len(items)
         except UnwritableError as error:
             return [error.reason] if len(items) == 1 else self._settle_each(items, error.reason)
-        # All else comes from outside, and something may have been sent: see committer.py.
+        # Any other exception comes from outside, and something may have been sent: see
+        # committer.py.
         except (psycopg.Error, PerdureError, DeadlineError) as error:
             if is_lost(error):
                 return self._look_up(items, error)
@@ -113,7 +114,7 @@ class Writer:
     def _settle_each(
         self, items: Sequence[Append], reason: Exception | None = None
     ) -> list[Outcome]:
-        """One of them cannot be written: the others are not to blame."""
+        """Settles each alone, because one of them cannot be written: the others succeed."""
         outcomes = [outcome for item in items for outcome in self._settled([item])]
         if reason is not None and not any(isinstance(one, type(reason)) for one in outcomes):
             raise reason  # none of them is to blame
@@ -126,7 +127,7 @@ class Writer:
                 try:
                     connection.forget_doubt()
                     outcomes = self._write(connection, items)
-                    # Of what was refused nobody asks whether it was replicated.
+                    # For refused commits replication does not matter.
                     if connection.doubt is not None and any(map(_is_in, outcomes)):
                         connection.check_doubt()
                     if self._sync or any(item.sync for item in items):
@@ -161,7 +162,7 @@ class Writer:
         ]
 
     def _keep_in_mind(self, items: Sequence[Append], outcomes: Sequence[Outcome]) -> None:
-        """What a server must not have lost; of `group` and `os` it may."""
+        """Notes what a server must not lose; of `group` and `os` it may."""
         for item, outcome in zip(items, outcomes, strict=True):
             if isinstance(outcome, Appended):
                 last = item.then[-1] if item.then else item
@@ -170,9 +171,9 @@ class Writer:
                     self._witness.took(outcome.no, last.branch, last.epoch)
 
     def _write_whole(self, connection: Connection, item: Append, now: int) -> Outcome:
-        """A commit that creates its agent, with the many that follow it: all, or none. Each goes
-        over the wire alone: all together they may be too big for that. Where it raises, the
-        connection is closed, and the transaction ends with it (pool.py)."""
+        """Writes a commit that creates its agent, with the many that follow it: all, or none. Each
+        is sent alone: together they may be too big. On an error the connection is closed, which
+        ends the transaction (pool.py)."""
         cursor = psycopg.RawCursor(connection)
         connection.execute("BEGIN ISOLATION LEVEL READ COMMITTED")
         no: int | None = None
@@ -195,7 +196,7 @@ class Writer:
         outcomes: list[Outcome] = []
         unknown: StoreUnavailable | None = None
         for item in items:
-            # What could not be found out of one, cannot of the others: they have waited as long.
+            # If one could not be looked up, the others cannot: they have waited as long.
             outcome = unknown or self._look_up_one(item, until, error)
             outcomes.append(outcome)
             if isinstance(outcome, StoreUnavailable) and outcome.outcome == "unknown":
@@ -254,11 +255,11 @@ class Writer:
     # -- everything else -------------------------------------------------------------------
 
     def settled(self, work: Callable[[Connection], T], *, repeat: bool = True) -> T:
-        """A transaction outside the log. One whose answer was lost is done once more: `work` finds
-        by itself what it did before; where it cannot, `repeat` is false.
+        """Runs a transaction outside the log. If its answer was lost, it is done again: `work`
+        finds by itself what it did before; if it cannot, pass `repeat=False`.
 
         Raises:
-            StoreUnavailable: it was not done; or "unknown", where even that cannot be found out.
+            StoreUnavailable: it was not done; or "unknown", if even that cannot be determined.
         """
         lost: Exception | None = None
         until = time.monotonic() + self._address.deadline_s
@@ -289,7 +290,7 @@ class Writer:
 
 
 class UnwritableError(Exception):
-    """What a commit is made of cannot be sent, for that reason; nothing was."""
+    """A commit's content cannot be sent, for that reason; nothing was."""
 
     def __init__(self, reason: Exception) -> None:
         super().__init__(str(reason))
@@ -308,5 +309,5 @@ def _is_in(outcome: Outcome) -> bool:
 
 
 def _place(item: Append) -> tuple[bool, int, str, int]:
-    """Where in a batch it is written. What is of one agent keeps its order: sorting is stable."""
+    """Returns its sort key in a batch. One agent's commits keep their order: sorting is stable."""
     return item.no is None, item.no or 0, item.agent, item.incarnation

@@ -1,13 +1,14 @@
-"""What surely did not happen, where the file has no room to be written anew: found out by looks.
+"""Transactions that surely did not happen, found by looking when the file has no room to be written
+again.
 
-The story: a disk was full, and the commit that met it was said to be "unknown". After an error the
-WAL is written anew and moved into the main file before any answer, as after a sync that failed; but
-the main file could not grow. So whoever's disk was full had to look for a commit that could not be
+The story: a disk was full, and the commit that met it was reported as "unknown". After an error the
+WAL is written again and moved into the main file before any answer, as after a failed sync; but the
+main file could not grow. So after a full disk people had to look for a commit that could not be
 there.
 
-That SQLite does not show a transaction is no proof. It may lie in the WAL as a whole, and only the
-index of it, which is shared, does not say so: there was no room for the next part of that index. A
-crash brings such a one to light. So the WAL is looked at as a recovery would.
+That SQLite does not show a transaction is no proof. It may lie in the WAL as a whole, while the
+shared index of the WAL does not say so, because there was no room for the next part of that index.
+After a crash such a transaction appears. So the WAL is examined as a recovery would do it.
 """
 
 from __future__ import annotations
@@ -33,8 +34,8 @@ Find = Callable[[apsw.Connection], object]
 
 
 def is_refused_room(error: BaseException, connection: apsw.Connection | None) -> bool:
-    """Whether an error says that there was no room to write something, and no more. A sync that
-    found none is another matter: which of the frames it left out, nobody can tell."""
+    """Returns True if an error says only that there was no room to write something. A sync without
+    room does not count: which frames it left out is unknown."""
     if getattr(error, "extendedresult", 0) == apsw.SQLITE_IOERR_FSYNC:
         return False
     error = unmasked(error, connection)
@@ -46,11 +47,11 @@ def is_refused_room(error: BaseException, connection: apsw.Connection | None) ->
 def judged(
     problem: PerdureError, path: str, finds: Sequence[Find], connect: Connect | None
 ) -> list[PerdureError]:
-    """The errors for what was to be done in one transaction that failed, by its problem: each thing
-    is surely not there, and will not be seen later, or is unknown.
+    """Returns the errors for the parts of a transaction that failed with `problem`: each is surely
+    not there, and will not appear later, or is unknown.
 
     Args:
-        connect: to look; None: no look can tell.
+        connect: opens a connection to look; None: no look can tell.
     """
     absent = [False] * len(finds)
     with suppress(Exception):  # then nobody can tell, either
@@ -69,7 +70,7 @@ def _are_absent(connection: apsw.Connection, path: str, finds: Sequence[Find]) -
 
 
 def _may_come_to_light(connection: apsw.Connection, path: str) -> bool:
-    """Whether a recovery of the WAL may find more than what SQLite takes for valid now."""
+    """True if a recovery of the WAL may find more than SQLite takes for valid now."""
     words = wal_index(connection)
     if words is UNKNOWN:
         return True
@@ -79,8 +80,8 @@ def _may_come_to_light(connection: apsw.Connection, path: str) -> bool:
         frames = Frames(wal, PAGE_SIZE)
         if frames.is_headless or (valid and (frames.salts != salts or frames.count < valid)):
             return True
-        # Where none is valid, the salts say nothing: the index may get those of a new WAL only
-        # with its first transaction.
+        # If none is valid, the salts mean nothing: the index may get those of a new WAL only with
+        # its first transaction.
         return frames.has_commit_behind(valid)
     finally:
         wal.xClose()

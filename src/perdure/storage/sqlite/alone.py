@@ -1,6 +1,6 @@
-"""What is done to a whole file, by one who is alone with it.
+"""Operations on a whole file that need exclusive access.
 
-To leave WAL mode is what SQLite does only for the last one that has a file open.
+SQLite leaves WAL mode only for the last connection to a file.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ T = TypeVar("T")
 def without_wal(
     connection: apsw.Connection, path: str, work: Callable[[apsw.Connection], T], *, checked: bool
 ) -> T:
-    """Do it while all of the store is in its main file.
+    """Does work while all of the store is in its main file.
 
     Raises:
-        StoreUnavailable: somebody else has the file open.
+        StoreUnavailable: another process has the file open.
     """
     try:
         see_as_it_is(connection)
@@ -44,13 +44,13 @@ def without_wal(
 
 
 def write_anew(connection: apsw.Connection) -> None:
-    """Every page, with its checksum."""
+    """Writes every page again, with its checksum."""
     move(connection, create=False)
     connection.execute("VACUUM")
 
 
 def keep_copy(connection: apsw.Connection, path: str) -> str:
-    """A copy of the file as it is, beside it: its path."""
+    """Copies the file as it is, beside it; returns the copy's path."""
     connection.execute("BEGIN IMMEDIATE")  # who opens it meanwhile waits before it writes
     try:
         return copy_beside(path, "-damaged")

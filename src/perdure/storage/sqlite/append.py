@@ -1,4 +1,4 @@
-"""One commit inside a transaction: checked, inserted, and all that goes with it."""
+"""One commit inside a transaction: checked, inserted, with everything that goes along with it."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ _sql = statements()
 
 
 def append(db: apsw.Connection, item: Append, clock: Clock, heads: Heads = NO_HEADS) -> Outcome:
-    """Write one commit with those that come along with it, or nothing of it (I2). Later ones of
-    the transaction see it."""
+    """Writes one commit with everything that goes along with it, or nothing (I2). Later ones of the
+    transaction see it."""
     try:
         return _append_whole(db, item, clock) if item.then else _append(db, item, clock, heads)
     except apsw.ConstraintError as error:  # the first statement's: nothing is written yet
@@ -111,7 +111,7 @@ def _append_once(db: apsw.Connection, item: Append, no: int, clock: Clock, heads
     """One with an idempotency key: in if that was not used before."""
     assert item.riders.key is not None
     key = item.riders.key[0]
-    # Taken before anything else: it is its own look whether somebody used it before.
+    # The key is taken before anything else: this also tells whether it was used before.
     do(db, "take_key", (no, key, item.seq, item.riders.key[1]))
     if not db.changes():
         seq, asked = find_key(db, no, key) or (0, b"")
@@ -134,12 +134,12 @@ def _is_id(db: apsw.Connection, at: int, commit: bytes) -> bool:
 
 
 def id_of(item: Append) -> bytes:
-    """The id of a commit, which is digested once, where it is linked."""
+    """Returns the id of a commit, which is computed once, where it is linked."""
     return item.id or chain.commit_id(item.header)
 
 
 def landed(db: apsw.Connection, item: Append) -> int | None:
-    """The agent's number if exactly this commit is in the log."""
+    """Returns the agent's number if exactly this commit is in the log; else None."""
     no = item.no
     if no is None:
         found = run(db, "find_agent", (item.agent, item.incarnation))
@@ -151,7 +151,8 @@ def landed(db: apsw.Connection, item: Append) -> int | None:
 
 
 def _refusal(db: apsw.Connection, item: Append) -> Refused | None:
-    """What can be told before anything is written; the rest, the insert itself refuses."""
+    """Returns a refusal that can be decided before anything is written; the insert itself refuses
+    the rest."""
     if item.riders.consumed and not _are_there(db, item.riders.consumed):
         return Refused("consumed")
     if (item.riders.read_to or item.riders.holder is not None) and _is_unread(db, item):
@@ -192,7 +193,7 @@ def _are_leaves_there(db: apsw.Connection, snapshot: StoredSnapshot) -> bool:
 
 
 def _is_unread(db: apsw.Connection, item: Append) -> bool:
-    """As `Append.read_to` and `Append.holder`."""
+    """True if a message is unread in the sense of `Riders.read_to` and `Riders.holder`."""
     taken = ids_json(item.riders.consumed)
     looks: list[tuple[Any, ...]] = [
         (run_id, last, taken) for run_id, last in item.riders.read_to.items()
@@ -208,7 +209,7 @@ def _are_there(db: apsw.Connection, messages: Sequence[int]) -> bool:
 
 
 def _diagnose(db: apsw.Connection, item: Append, no: int) -> Refused:
-    """Why the head could not be claimed."""
+    """Returns why the head could not be claimed."""
     ref = find_ref(db, no, item.branch)
     if ref is None or ref.deleted or ref.kind != "branch":
         return Refused("gone", ref)

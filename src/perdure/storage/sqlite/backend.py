@@ -151,19 +151,19 @@ class SqliteBackend:
                 manifest, packed = rows[0]
                 ids = unpack_ids(packed)
                 leaves = dict(run(db, "find_leaves", (ids_json(ids),)))
-                # A leaf is missing: did retention just remove both?
+                # A leaf is missing: perhaps retention has just removed both.
                 if len(leaves) == len(ids) or run(db, "find_snapshot", (place(no, seq),)) == rows:
                     return StoredSnapshot(manifest, ids, leaves)
         return None
 
     def manifest(self, no: int, seq: int) -> StoredSnapshot | None:
-        """As `Parts.manifest`."""
+        """See `SnapshotParts.manifest`."""
         with self._reading() as db:
             rows = run(db, "find_snapshot", (place(no, seq),))
         return StoredSnapshot(rows[0][0], unpack_ids(rows[0][1])) if rows else None
 
     def leaf(self, leaf_id: int) -> bytes | None:
-        """As `Parts.leaf`."""
+        """See `SnapshotParts.leaf`."""
         with self._reading() as db:
             rows = run(db, "find_leaves", (ids_json((leaf_id,)),))
         return rows[0][1] if rows else None
@@ -172,7 +172,7 @@ class SqliteBackend:
         return self._look_up(find_key, no, key)
 
     def keys(self, no: int, keys: Sequence[str]) -> dict[str, int]:
-        """As `ManyKeys.keys`."""
+        """See `ManyKeys.keys`."""
         with self._reading() as db:
             return find_keys(db, no, keys)
 
@@ -195,11 +195,12 @@ class SqliteBackend:
         return self._look_up(find_ref, no, name)
 
     def ref_at_hand(self, no: int, name: str) -> tuple[Ref | None] | None:
-        """As `AtHand.ref_at_hand`."""
+        """See `HeadsAtHand.ref_at_hand`."""
         return self._writer.at_hand(find_ref, no, name)
 
     def _look_up(self, look: Callable[[apsw.Connection, *Asked], T], *asked: *Asked) -> T:
-        """What a look at a row or two says: mostly it is who wrote last that asks."""
+        """Returns the result of a look at a row or two, preferably on the writer's connection:
+        usually the last writer asks."""
         if (found := self._writer.at_hand(look, *asked)) is not None:
             return found[0]
         with self._reading() as db:
@@ -210,7 +211,7 @@ class SqliteBackend:
             return [to_ref(row) for row in run(db, "list_refs", (no,))]
 
     def look(self, agent: str, run: str) -> Seen:
-        """As `Looks.look`."""
+        """See `Looks.look`."""
         with self._reading() as db:
             return look(db, agent, run)
 
@@ -369,28 +370,28 @@ class SqliteBackend:
         return Sizes()
 
     def incarnations(self) -> list[AgentInfo]:
-        """Every agent that there ever was; for `perdure.repair`."""
+        """Returns every agent that there ever was; for `perdure.repair`."""
         with self._reading() as db:
             return [info_of(db, row) for row in run(db, "list_incarnations")]
 
     def examine(self, look: Callable[[apsw.Connection, str], T]) -> T:
-        """What a look at the file itself says; for `perdure.repair`."""
+        """Returns the result of a look at the file itself; for `perdure.repair`."""
         with self._reading() as db:
             return look(db, self.path)
 
     def change(self, work: Callable[[apsw.Connection], object]) -> None:
-        """Change the tables themselves; for `perdure.repair`."""
+        """Changes the tables themselves; for `perdure.repair`."""
         with self._alone(), self._transaction() as db:
             work(db)
 
     def keep_copy(self) -> str:
-        """A copy of the file as it is, beside it: its path; for `perdure.repair`."""
+        """Copies the file as it is, beside it; returns the copy's path; for `perdure.repair`."""
         with self._writer.lock:
             self._readers.close()
             return self._writer.keep_copy()
 
     def rewrite_pages(self) -> None:
-        """Write every page anew, with its checksum; for `perdure.repair`."""
+        """Writes every page again, with its checksum; for `perdure.repair`."""
         with self._writer.lock:
             self._readers.close()
             self._writer.rewrite()
@@ -430,11 +431,11 @@ class SqliteBackend:
         self._readers.close()
         self._writer.close(spare)
 
-    # SQLite's locks do not cross a fork, and what it knows of them in memory does: connections of a
-    # child, even new ones, would take for their own what only the parent holds.
+    # SQLite's locks do not cross a fork, but its memory of them does: a child's connections, even
+    # new ones, would believe that they hold the parent's locks.
 
     def stop(self) -> None:
-        """Before a fork: let nobody have a connection until `go_on`, or `renew` in the child."""
+        """Before a fork: gives nobody a connection until `go_on`, or `renew` in the child."""
         self._readers.stop()
         self._writer.stop()
 
@@ -450,8 +451,7 @@ class SqliteBackend:
 
 
 class _Reading(Taker):
-    """Context manager: a connection to read with. One that something went wrong on is not used
-    again."""
+    """Context manager: a connection to read with. After an error it is not used again."""
 
     def __init__(self, readers: Readers, writer: Writer) -> None:
         self._readers = readers

@@ -1,4 +1,4 @@
-"""Pages of SQLite's b-trees, as https://sqlite.org/fileformat2.html#b_tree_pages has them."""
+"""Pages of SQLite's b-trees; see https://sqlite.org/fileformat2.html#b_tree_pages."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ NULL, NUMBER, TEXT, BLOB = range(4)
 
 
 class NoPageError(Exception):
-    """The bytes are no page of a b-tree, or one that cannot be told from here."""
+    """The bytes are not a page of a b-tree, or not one that can be recognised."""
 
 
 def column(value: int | float | str | bytes | None) -> tuple[int, Any]:
-    """A value as a column of a `Key`."""
+    """Returns a value as a column of a `Key`."""
     if value is None:
         return NULL, 0
     if isinstance(value, str):
@@ -39,14 +39,14 @@ class Page:
     """One page.
 
     Attributes:
-        count: of its cells.
+        count: the number of its cells.
         leaf, table: its kind.
     """
 
     __slots__ = ("_at", "_data", "_head", "count", "leaf", "table")
 
     def __init__(self, data: bytes) -> None:
-        """Raises NoPageError: it is none."""
+        """Reads a page. Raises NoPageError if the bytes are not one."""
         head = _HEADS.get(data[0]) if data else None
         if head is None:
             raise NoPageError
@@ -59,16 +59,16 @@ class Page:
         self._at = struct.unpack_from(f">{self.count}H", data, head)
 
     def child(self, number: int) -> int:
-        """The page left of a cell; of the number behind the last, the one right of all."""
+        """Returns the page left of a cell; for the number after the last, the rightmost page."""
         at = 8 if number == self.count else self._at[number]
         (found,) = _LONG.unpack_from(self._data, at)
         return int(found)
 
     def key(self, number: int, columns: int) -> Key:
-        """Of a table, the row's id; of an index, the first columns of the row.
+        """Returns a table row's id, or the first columns of an index row.
 
         Raises:
-            NoPageError: it does not lie on this page.
+            NoPageError: it is not on this page.
         """
         try:
             at = self._at[number] + (0 if self.leaf else 4)
@@ -81,10 +81,10 @@ class Page:
             raise NoPageError from error
 
     def shape(self, number: int) -> str:
-        """The kinds of all columns of a row, one letter each: null, int, float, text, blob.
+        """Returns the kinds of all columns of a row, one letter each: null, int, float, text, blob.
 
         Raises:
-            NoPageError: they do not lie on this page, or only the row's id does.
+            NoPageError: they are not on this page, or only the row's id is.
         """
         if self.table and not self.leaf:
             raise NoPageError
@@ -124,7 +124,8 @@ class Page:
 
 
 def is_whole(page: bytes) -> bool:
-    """Whether a page of the main file has its own checksum, https://sqlite.org/cksumvfs.html."""
+    """Returns True if a page of the main file has a valid checksum,
+    https://sqlite.org/cksumvfs.html."""
     first = second = 0
     words = struct.unpack(f"<{len(page) // 4}I", page)
     for at in range(0, len(words) - 2, 2):
@@ -134,7 +135,7 @@ def is_whole(page: bytes) -> bool:
 
 
 def _local(size: int, room: int) -> int:
-    """How much of a row of an index lies on its page."""
+    """Returns the number of bytes of an index row that are on its page."""
     most, least = (room - 12) * 64 // 255 - 23, (room - 12) * 32 // 255 - 23
     if size <= most:
         return size
@@ -165,7 +166,7 @@ def _letter(kind: int) -> str:
 
 
 def _varint(data: bytes, at: int) -> tuple[int, int]:
-    """A number of one to nine bytes, and where it ends."""
+    """Returns a number of one to nine bytes, and its end."""
     byte = data[at]
     if byte < 0x80:
         return byte, at + 1

@@ -1,7 +1,8 @@
-"""What keeps writers out of a store that follows another, or of an agent that has moved.
+"""Keeps writers out of a store that follows another, or of an agent that has moved.
 
-Triggers, which are in the file only while something is closed: so an ordinary commit pays nothing,
-and every process is refused in its own transaction, those of earlier versions of the program too.
+Triggers do this. They are in the file only while something is closed: so an ordinary commit pays
+nothing, and every process is refused in its own transaction, also with earlier versions of the
+program.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ _CLOSING = ("close_log", "close_heads", "close_names", "close_mail")
 
 
 def find(db: apsw.Connection, no: int) -> Standing | None:
-    """As `Backend.standing`."""
+    """See `Backend.standing`."""
     if not run(db, "has_standings"):
         return None
     rows = run(db, "find_standing", (no,))
@@ -31,7 +32,7 @@ def find(db: apsw.Connection, no: int) -> Standing | None:
 
 
 def put(db: apsw.Connection, standing: Standing | None, no: int) -> None:
-    """As `Backend.stand`, in the transaction that is open."""
+    """See `Backend.stand`; in the open transaction."""
     if standing is None:
         if not run(db, "has_standings"):
             return
@@ -47,14 +48,14 @@ def put(db: apsw.Connection, standing: Standing | None, no: int) -> None:
 
 
 def make_standings(db: apsw.Connection) -> None:
-    """All of the schema that this file adds to a store's."""
+    """Adds everything that this file adds to a store's schema."""
     for name in ("make_standings", *_CLOSING):
         run(db, name)
 
 
 @contextmanager
 def shipping(db: apsw.Connection) -> Iterator[None]:
-    """Around what may be written although the store is closed."""
+    """Allows the block's writes although the store is closed."""
     if not run(db, "has_standings"):
         yield
         return
@@ -64,7 +65,7 @@ def shipping(db: apsw.Connection) -> Iterator[None]:
 
 
 def find_closed(db: apsw.Connection, no: int, agent: str = "") -> ClosedError | None:
-    """The refusal for whoever writes to an agent, or, with 0, to the store; None: it is open."""
+    """Returns the refusal for a write to an agent, or, with 0, to the store; None if it is open."""
     own = find(db, no) if no else None
     standing = own or find(db, 0)
     if standing is None or not standing.closed:
@@ -74,7 +75,7 @@ def find_closed(db: apsw.Connection, no: int, agent: str = "") -> ClosedError | 
 
 
 def closed(db: apsw.Connection, item: Append, error: apsw.ConstraintError) -> ClosedError:
-    """The refusal of a commit that a trigger refused; any other error is raised again."""
+    """Returns the refusal of a commit that a trigger refused; raises any other error again."""
     if getattr(error, "extendedresult", 0) == apsw.SQLITE_CONSTRAINT_TRIGGER:
         found = find_closed(db, item.no or 0, item.agent)
         if found is not None:
@@ -84,10 +85,10 @@ def closed(db: apsw.Connection, item: Append, error: apsw.ConstraintError) -> Cl
 
 @contextmanager
 def unless_closed(db: apsw.Connection, no: int = 0) -> Iterator[None]:
-    """Around a statement that a trigger may refuse.
+    """Runs a statement that a trigger may refuse.
 
     Raises:
-        ClosedError: it did.
+        ClosedError: it was refused.
     """
     try:
         yield

@@ -1,4 +1,4 @@
-"""Opening one SQLite file the safe way: checksummed pages, a journal that is watched, no surprises.
+"""Opening one SQLite file the safe way: checksummed pages, a supervised journal.
 
 Every rule here was learnt by breaking it; each has a test in tests/crash. Facts about SQLite are
 from its documentation: https://sqlite.org/wal.html, https://sqlite.org/cksumvfs.html,
@@ -43,7 +43,7 @@ _setup_lock = Lock()
 
 
 def checksum_vfs() -> str:
-    """Name of the VFS that keeps a checksum in each page, loaded at the first call."""
+    """Returns the name of the VFS that keeps a checksum in each page, loaded at the first call."""
     with _setup_lock:
         if "cksmvfs" not in apsw.vfs_names():
             version = tuple(int(part) for part in apsw.sqlite_lib_version().split("."))
@@ -74,16 +74,16 @@ def connect(
     trees: Trees | None = None,
     has_wal: bool = False,
 ) -> apsw.Connection:
-    """Open the file as a store, creating it if asked. One of an earlier format that may not be
-    written to is seen as if it were of this one; else call `upgrade` before anything else.
+    """Opens the file as a store, creating it if asked. One of an earlier format that may not be
+    written to is seen as if it were of this one; otherwise call `upgrade` before anything else.
 
     Args:
         checked: False: read pages whose checksum is wrong, too; only for their repair.
-        trees: what was looked at in this file so far.
-        has_wal: there is one beside it, of which nobody knows yet whether it is this file's.
+        trees: the parts of this file that were checked so far.
+        has_wal: True if there is one beside it that may belong to another file.
 
     Raises:
-        StoreUnavailable, NotAStore, UnsupportedFormat, Corrupt: as they say. A file
+        StoreUnavailable, NotAStore, UnsupportedFormat, Corrupt: the file cannot be used. A file
         that is not a store is left exactly as it was.
     """
     try:
@@ -110,7 +110,8 @@ def _connect_in_time(
 
 
 class _MadeMeanwhileError(Exception):
-    """It looks as if another process were making the file a store at this moment: open it anew."""
+    """Another process seems to be making the file a store at this moment: it has to be opened
+    again."""
 
     def __init__(self, problem: PerdureError) -> None:
         super().__init__(str(problem))
@@ -129,14 +130,14 @@ def _connect(
         with suppress(OSError):  # SQLite says why it is not there
             make_empty(path)
     try:
-        # Not to be made by SQLite, which would let others read it.
+        # Not created by SQLite, which would let others read it.
         flags = apsw.SQLITE_OPEN_READWRITE
         connection = Connection(path, flags=flags, vfs=vfs or checksum_vfs())
     except apsw.Error as error:
         raise translate(error, path) from error
     try:
-        # Closing must not checkpoint by itself: from a WAL that another program truncated under us,
-        # or that is not this file's, it would copy garbage into the main file.
+        # Closing must not checkpoint by itself: from a WAL that another program truncated, or that
+        # is not this file's, it would copy garbage into the main file.
         connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
         give_room(connection, path)
         connection.set_busy_timeout(BUSY_MS)
@@ -151,14 +152,14 @@ def _connect(
                 refuse_cut_page(connection, path)
         except Corrupt as problem:
             # The VFS reads the byte that switches checksums on when it opens the file. It cannot,
-            # if the file was empty then and another process made it a store behind our back.
+            # if the file was empty then and another process made it a store in the meantime.
             if empty:
                 raise _MadeMeanwhileError(problem) from problem
             raise
         connection.pragma("synchronous", synchronous)
         connection.wal_autocheckpoint(0)
-        # Or SQLite would plan a query anew whenever other values are bound to it, and that takes
-        # several times as long as the query. Our plans depend on no values.
+        # Otherwise SQLite would plan a query again whenever other values are bound to it, and that
+        # takes several times as long as the query. Our plans depend on no values.
         connection.config(apsw.SQLITE_DBCONFIG_ENABLE_QPSG, 1)
         connection.pragma("cache_size", -16_000)
         if not checked:
@@ -177,13 +178,13 @@ def _connect(
 
 
 def _size(path: str) -> int:
-    """Bytes of the file; 0 where none is there.
+    """Returns the size of the file in bytes; 0 if there is none.
 
     SQLite takes a file of one byte for an empty one, and writes over it; on a device or a pipe it
     fails as a bad disk does, or waits for ever.
 
     Raises:
-        NotAStore: it is no file that SQLite could use, and was left as it was.
+        NotAStore: it is not a file that SQLite could use; it is not changed.
     """
     try:
         status = os.stat(path)
@@ -191,19 +192,19 @@ def _size(path: str) -> int:
         return 0
     hint = "check the path; nothing was changed"
     if not stat.S_ISREG(status.st_mode):
-        raise NotAStore("is no regular file", target=f"store {path}", hint=hint)
+        raise NotAStore("is not a regular file", target=f"store {path}", hint=hint)
     if status.st_size == 1:
         raise NotAStore("is not a Perdure store", target=f"store {path}", hint=hint)
     return status.st_size
 
 
 def may_write(path: str) -> bool:
-    """Whether this user may write to the file and beside it, as a WAL needs."""
+    """True if this user may write to the file and beside it, as a WAL needs."""
     return writable(path) and writable(os.path.dirname(path) or ".")
 
 
 def _connect_to_look(path: str, vfs: str) -> Connection:
-    """Open a file that may only be read: nothing is made beside it, and nothing can be written.
+    """Opens a file that may only be read: nothing is made beside it, and nothing can be written.
 
     Raises:
         StoreUnavailable: part of it is in its WAL, which cannot be read without writing.
@@ -228,7 +229,7 @@ def _connect_to_look(path: str, vfs: str) -> Connection:
 
 
 def _was_a_store(path: str) -> bool:
-    """Whether a file that SQLite does not know as its own has our mark in its header."""
+    """True if a file that SQLite does not recognise has our mark in its header."""
     flags = [apsw.SQLITE_OPEN_MAIN_DB | apsw.SQLITE_OPEN_READONLY, 0]
     try:
         file = apsw.VFSFile("unix", os.path.abspath(path), flags)
@@ -241,7 +242,7 @@ def _was_a_store(path: str) -> bool:
 
 
 def _adopt(connection: apsw.Connection, path: str, *, create: bool, checked: bool) -> None:
-    """Make sure that the file is a store of a known format; create the schema in an empty one."""
+    """Makes sure that the file is a store of a known format; creates the schema in an empty one."""
     application, version = _marks(connection)
     if (application, version) == (0, 0):
         if _is_bare(connection):
@@ -267,8 +268,8 @@ def _adopt(connection: apsw.Connection, path: str, *, create: bool, checked: boo
     if (checked and verifying not in (1, "1")) or (
         connection.reserve_bytes("main", -1) != CHECKSUM_SIZE
     ):
-        # The byte that switches checksums on is itself in the file: without this check, one
-        # flipped bit there would switch them off in silence.
+        # The byte that switches checksums on is itself in the file: without this check, one flipped
+        # bit there would switch them off silently.
         raise Corrupt("its pages carry no checksums", target=f"store {path}", hint=RESTORE)
 
 
@@ -276,7 +277,7 @@ MARKS = "SAVEPOINT marks; PRAGMA application_id; PRAGMA user_version; RELEASE ma
 
 
 def _marks(connection: apsw.Connection) -> tuple[int, int]:
-    # In one snapshot: between two, another process may make the file a store. (To join the two
+    # Both in one snapshot: between two, another process may make the file a store. (Joining the two
     # pragmas' tables takes as long as the rest of an opening's statements.)
     marks: Any = connection.execute(MARKS).fetchall()
     return marks[0][0], marks[1][0]
@@ -308,7 +309,7 @@ def _create(connection: apsw.Connection, path: str) -> None:
 
 
 def sync_folder(path: str) -> None:
-    """Make the file's name durable, too: without this a power cut may forget a new file."""
+    """Makes the file's name durable, too: without this a power cut may forget a new file."""
     folder = os.open(os.path.dirname(os.path.abspath(path)), os.O_RDONLY)
     try:
         os.fsync(folder)

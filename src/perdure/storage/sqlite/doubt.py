@@ -1,9 +1,9 @@
-"""A failed sync is told to whoever opens the store next, by a file beside it.
+"""A file beside the store that tells the next opener of a failed sync.
 
-The story: a process could not sync a commit, said "unknown", and ended. The next one read that
-commit from the system's memory, took it for durable, and wrote its own behind it. The power failed:
-on the disk the log had a hole, and all that was acknowledged behind it was gone. The system's
-memory lies until the next boot; so long must the file last, and it need not be durable itself.
+The story: a process could not sync a commit, reported "unknown", and ended. The next one read that
+commit from the system's memory, took it for durable, and wrote its own after it. The power failed:
+on the disk the log had a hole, and everything acknowledged after it was gone. The system's memory
+lies until the next boot; the file has to last that long, and need not be durable itself.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from perdure.storage.sqlite.files import exists
 
 
 def doubt(path: str) -> None:
-    """What the store's WAL holds may not be on the disk, though it can be read."""
+    """Notes that the content of the store's WAL may not be on the disk, though it can be read."""
     with suppress(OSError):  # where not even that can be written, the store cannot be, either
         os.close(make_file(_file(path), os.O_WRONLY, like=path))
 
@@ -29,7 +29,7 @@ def is_in_doubt(path: str) -> bool:
 
 
 def trust(path: str) -> None:
-    """All of it was written and synced anew."""
+    """Removes the note: everything was written and synced again."""
     with suppress(OSError):  # where it stays, all of it is written anew once more
         os.unlink(_file(path))
 

@@ -1,7 +1,7 @@
-"""Who is alive: each executor holds a lock on a file of its own for as long as its process lives.
+"""Liveness of executors: each holds a lock on a file of its own for as long as its process lives.
 
-The kernel frees the lock at the moment the process ends, however it ends. A pid would lie: one from
-another container looks dead and is not.
+The kernel frees the lock at the moment the process ends, for whatever reason. A pid would mislead:
+one from another container looks dead and is not.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ class ExecutorLocks:
         """Closed as often as anybody likes: a number may be another file's by then."""
 
     def hold(self, executor: str) -> bool:
-        """Take the lock of our own executor; kept until `drop` or the end of the process.
+        """Takes the lock of our own executor; kept until `drop` or the end of the process.
 
         Returns:
-            Whether it was taken now.
+            True if it was taken now.
         """
         if executor in self._own:
             return False
@@ -53,16 +53,17 @@ class ExecutorLocks:
                 hint="this user must be allowed to write beside the store",
             ) from error
         raise StoreUnavailable(
-            "somebody else holds the executor's file",
+            "another process holds the executor's file",
             target=self._file(executor),
             hint="make the call again",
         )
 
     def _lock(self, executor: str) -> FileIO | None:
-        """The locked file; None if another process, tidying up, was just trying or removing it."""
+        """Returns the locked file; None if another process, tidying up, was just trying or removing
+        it."""
         path = self._file(executor)
-        # Held by an object: interrupted here, it goes, and the lock with it. Nobody could be this
-        # executor any more otherwise.
+        # Held by an object: after an interrupt it is dropped, and the lock with it. Otherwise
+        # nobody could be this executor any more.
         file = FileIO(path, "r+", opener=lambda *_: make_file(path, os.O_RDWR, like=self._store))
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -84,9 +85,9 @@ class ExecutorLocks:
             self._own.pop(executor, None)  # last: who is interrupted calls again
 
     def dead(self, executor: str) -> bool:
-        """Whether the executor's process has provably ended: its lock is free.
+        """Returns True if the executor's process has provably ended: its lock is free.
 
-        A missing file proves nothing (somebody may have tidied up), so that is False.
+        A missing file proves nothing (it may have been tidied up), so the result is False.
         """
         if executor in self._own:
             return False
@@ -103,11 +104,11 @@ class ExecutorLocks:
         return True
 
     def holds(self, executor: str) -> bool:
-        """Whether it is an executor of this process."""
+        """True if it is an executor of this process."""
         return executor in self._own
 
     def tidy(self, needed: Callable[[str], bool]) -> None:
-        """Remove the files of dead executors, but of those that without it would seem alive."""
+        """Removes the files of dead executors, except those that would seem alive without it."""
         try:
             names = os.listdir(self._folder)
         except OSError:
@@ -123,7 +124,8 @@ class ExecutorLocks:
             self.drop(executor)
 
     def forget_after_fork(self) -> None:
-        """In a forked child: the parent's locks are not ours, though we share the descriptors."""
+        """Resets itself in a forked child: the parent's locks are not ours, though we share the
+        descriptors."""
         for file in self._own.values():
             file.close()
         self._own.clear()

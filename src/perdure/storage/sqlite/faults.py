@@ -1,4 +1,4 @@
-"""SQLite's errors in the words of the one tree: what happened, to which file, and the way out."""
+"""SQLite's errors translated into the one tree: what happened, to which file, and the way out."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ RESTORE = "run `perdure verify`, and restore the store from a copy; do not write
 RESTORE_OR_REPAIR = (
     "do not write to it. `perdure repair` proves the data and rebuilds the checksums, if another "
     "SQLite had it open after a crash. If it names damage: restore the store from a copy; or, "
-    "where there is none, `perdure repair --take-incomplete` keeps the file as it is beside it, "
-    "and makes all usable that is whole"
+    "if there is none, `perdure repair --take-incomplete` keeps the file as it is beside it, "
+    "and makes everything usable that is whole"
 )
 
 
@@ -34,30 +34,30 @@ class ReplacedError(Exception):
 
 
 class MisplacedError(Exception):
-    """Rows are not what their table can have. Each page has a checksum, and none says where it
+    """Rows are not what their table can have. Each page has a checksum, but none says where it
     belongs: the disk may have put one in the place of another."""
 
 
 class NoTextError(MisplacedError):
-    """A column of text has bytes that are none."""
+    """A column of text has bytes that are not valid text."""
 
 
 FAILED = (apsw.Error, OSError, ReplacedError, MisplacedError)
-"""What is raised where SQLite or the system could not; none of it reaches a caller as it is."""
+"""The errors of a failure of SQLite or the system; none of them reaches a caller as it is."""
 
 _UNREAD = (errno.EIO, errno.ENXIO, errno.ERANGE)
 
 
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-"""What the system says where nothing more can be written. Of these SQLite knows the first one only,
-and only where it writes."""
+"""The system's errors if nothing more can be written. SQLite knows only the first one, and only
+where it writes."""
 
 
 def unmasked(error: BaseException, connection: apsw.Connection | None) -> BaseException:
-    """What an error was before SQLite called it damage, as it does where the disk cannot read; or
-    an input/output error, as it does where a quota is used up.
+    """Returns the error that SQLite reported as damage, as it does if the disk cannot read; or as
+    an input/output error, as it does if a quota is used up.
 
-    See SQLITE_IOERR_CORRUPTFS, https://sqlite.org/rescode.html: no byte is wrong for that.
+    See SQLITE_IOERR_CORRUPTFS, https://sqlite.org/rescode.html: no byte is wrong then.
     """
     if connection is None or not isinstance(error, apsw.Error):
         return error
@@ -83,7 +83,7 @@ _NO_CODE = re.compile(r"failed to (?:get page|read ptrmap)", re.IGNORECASE)
 
 
 def unread_page(found: Iterable[str], connection: apsw.Connection) -> BaseException | None:
-    """The error, where what `integrity_check` found is that the disk cannot read a page."""
+    """Returns the error if `integrity_check` found that the disk cannot read a page; else None."""
     for words in found:
         for code in map(int, _UNREAD_PAGE.findall(words)):
             if code & 0xFF == apsw.SQLITE_IOERR and code != IOERR_DATA:
@@ -107,7 +107,8 @@ counted in pointers."""
 
 
 def _last_of_wal(connection: apsw.Connection) -> int:
-    """As SQLite does it itself for the database: `file_control` reaches no other file."""
+    """Returns the last system error of the WAL file, in the way SQLite does for the database:
+    `file_control` reaches no other file."""
     number, file = ctypes.c_int(0), ctypes.c_void_p()
     connection.file_control("main", apsw.SQLITE_FCNTL_JOURNAL_POINTER, ctypes.addressof(file))
     pointers = ctypes.POINTER(ctypes.c_void_p)
@@ -121,7 +122,7 @@ def _last_of_wal(connection: apsw.Connection) -> int:
 
 
 def translate(error: BaseException, path: str) -> PerdureError:
-    """The error of the tree for one of apsw's. `path` is its target."""
+    """Returns the error of the tree for one of apsw's. `path` is its target."""
     target = f"store {path}"
     if isinstance(error, PerdureError):
         return error
@@ -134,10 +135,10 @@ def translate(error: BaseException, path: str) -> PerdureError:
             "this store, and open it again to see what was kept",
         )
     if isinstance(error, NoTextError):
-        return Corrupt(f"a text in it is none: {error}", target=target, hint=RESTORE_OR_REPAIR)
+        return Corrupt(f"a text in it is not valid: {error}", target=target, hint=RESTORE_OR_REPAIR)
     if isinstance(error, MisplacedError):
         return Corrupt(
-            "a page of the file stands where another one belongs", target=target, hint=RESTORE
+            "a page of the file is in the place of another one", target=target, hint=RESTORE
         )
     if isinstance(error, OSError):
         problem, hint = _SYSTEM.get(error.errno or 0, _UNAVAILABLE[apsw.IOError])
@@ -178,11 +179,11 @@ _GROWING = (*_WRITING, apsw.SQLITE_IOERR_FSYNC)
 """And where the system says of what was written before that there is no room for it."""
 
 _ROOM_BYTES = 64 * 1024 * 1024
-"""What one transaction may well write."""
+"""The size that one transaction may well write."""
 
 
 def _limited(path: str) -> bool:
-    """Whether this process has a limit for the size of files that those of a store may have come to
+    """True if the files of a store may have reached this process's limit for the size of files
     (`ulimit -f`). SQLite does not say why a write failed."""
     try:
         limit = resource.getrlimit(resource.RLIMIT_FSIZE)[0]
@@ -220,7 +221,7 @@ _UNAVAILABLE: dict[type, tuple[str, str]] = {
 
 _SHM = {
     apsw.SQLITE_IOERR_SHMSIZE: (  # it does not say which
-        "there is no room for its -shm, 32 kB that whoever opens it shares: the disk is full, or a "
+        "there is no room for its -shm, 32 kB that all who open it share: the disk is full, or a "
         "limit is reached",
         "free some space, or raise the limit (`ulimit -f`, quotas); nothing was changed",
     ),

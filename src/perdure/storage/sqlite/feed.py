@@ -1,8 +1,8 @@
-"""The feed over all agents, out of the tables that there are: nothing is written for it.
+"""The feed over all agents, read from the existing tables: nothing is written for it.
 
-A log's end is one descent of the b-tree of commits, so comparing all ends with those that the
-cursor names costs microseconds per agent, and no commit pays for being fed. The cursor is those
-ends, and the id of one commit, by which another store, or an older copy of this one, is known.
+Finding a log's end is one descent of the b-tree of commits, so comparing all ends with those in the
+cursor costs microseconds per agent, and no commit pays for the feed. The cursor holds those ends,
+and the id of one commit, by which another store, or an older copy of this one, is detected.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ END_BYTES, OTHERS_BYTES = 9, 64
 """Of a cursor before it is packed, at most: for each agent, and for all else."""
 
 PURGED = 2
-"""What `agents.deleted` is, where only the last commit is left."""
+"""The value of `agents.deleted` if only the last commit is left."""
 
 
 class _Cursor(Struct, array_like=True, forbid_unknown_fields=True):
-    """`ends`: the last seq that was fed of agents 1, 2, …; `latest`: the agent that was fed last,
-    and `check` the beginning of its last commit's id."""
+    """A feed's cursor. `ends`: the last seq that was fed of agents 1, 2, …; `latest`: the agent
+    that was fed last, and `check` the beginning of its last commit's id."""
 
     ends: list[int]
     latest: int
@@ -43,10 +43,10 @@ _cursor = msgspec.msgpack.Decoder(_Cursor).decode
 
 
 class Feeder:
-    """Reads the feed of one store, on whichever of its connections that only read.
+    """Reads the feed of one store, on any of its reading connections.
 
-    Where nobody has committed anything since a connection last found nothing behind a cursor,
-    there is still nothing: that is known without a look at any agent.
+    If nobody has committed since a connection last found nothing behind a cursor, there is still
+    nothing: that is known without a look at any agent.
     """
 
     def __init__(self, url: str) -> None:
@@ -54,7 +54,7 @@ class Feeder:
         self._quiet: WeakKeyDictionary[apsw.Connection, tuple[int, str]] = WeakKeyDictionary()
 
     def read(self, db: apsw.Connection, text: str, limit: int) -> Feed:
-        """As `Backend.feed`."""
+        """See `Backend.feed`."""
         version = db.pragma("data_version")  # before the look: what comes after shows next time
         if text and self._quiet.get(db) == (version, text):
             return Feed([], text)
@@ -77,8 +77,8 @@ class Feeder:
 
 
 def _in_turn(db: apsw.Connection, latest: int) -> Iterator[Any]:
-    """Agents and their logs' ends, from the one behind the one that was fed last: a busy one must
-    not keep the others from their turn."""
+    """Yields agents and their logs' ends, starting after the one that was fed last: a busy one must
+    not starve the others."""
     yield from each(db, "list_heads", (latest + 1, SEQ_MAX))
     yield from each(db, "list_heads", (1, latest))
 
@@ -111,7 +111,8 @@ def _format(cursor: _Cursor) -> str:
 
 
 def _parse(text: str, url: str, agents: int) -> _Cursor:
-    """`agents`: so many the store has, and so long, at most, is a cursor of its own."""
+    """Returns the cursor in a text. `agents`: the store's number of agents, which bounds the length
+    of a cursor of its own."""
     try:
         packed = base64.b64decode(text.encode(), altchars=b"-_", validate=True)
         unpacked = zlib.decompressobj().decompress(packed, OTHERS_BYTES + END_BYTES * agents)

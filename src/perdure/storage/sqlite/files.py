@@ -1,9 +1,9 @@
-"""Whether the files that an open connection works on are still those at their paths.
+"""Checks that the files of an open connection are still those at their paths.
 
-It is asked at every commit, so it must not ask for times. Since Linux 6.13 a file of which somebody
-has seen the time of its last change gets a new one at the next write, in a finer grain
+The check runs at every commit, so it must not ask for times. Since Linux 6.13 a file whose time of
+last change was read gets a new one at the next write, in a finer grain
 (https://docs.kernel.org/filesystems/multigrain-ts.html): a change of the file system with each
-commit. `os.stat` asks for times, `statx` for what it is told to; Python has no `os.statx` yet.
+commit. `os.stat` asks for times, `statx` only for what it is told to; Python has no `os.statx` yet.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Look = tuple[Identity, int]
 
 
 class _Statx(ctypes.Structure):
-    """As https://man7.org/linux/man-pages/man2/statx.2.html and <linux/stat.h> have it."""
+    """See https://man7.org/linux/man-pages/man2/statx.2.html and <linux/stat.h>."""
 
     _fields_ = (
         ("mask", ctypes.c_uint32),
@@ -55,7 +55,7 @@ _MOUNT_ROOT = 0x2000
 
 
 def look_with_times(path: bytes) -> Look:
-    """Where nothing else can be had.
+    """Looks at a file by `os.stat`, where nothing else is available.
 
     Raises:
         OSError: the file cannot be looked at.
@@ -84,7 +84,7 @@ def _look_without_times() -> Callable[[bytes], Look]:
 
 
 def _find_statx() -> Any:
-    # PyDLL: to let other threads run meanwhile costs more than the call, which waits for no disk.
+    # PyDLL: releasing the interpreter's lock costs more than the call, which waits for no disk.
     return ctypes.PyDLL(None, use_errno=True).statx
 
 
@@ -94,7 +94,8 @@ def _failed(path: bytes) -> OSError:
 
 
 def choose_look() -> Callable[[bytes], Look]:
-    """What looks at a file. The C library or a container's filter may not have `statx`."""
+    """Returns the function that looks at a file. The C library or a container's filter may not have
+    `statx`."""
     with suppress(AttributeError, OSError):
         look = _look_without_times()
         look(b"/")
@@ -107,8 +108,8 @@ look = choose_look()
 
 
 def names_of(path: str) -> tuple[int, bool]:
-    """How many names a file has, and whether it is mounted there by itself, as far as the kernel
-    says so (Linux 5.8).
+    """Returns the number of names of a file, and whether it is mounted there by itself, as far as
+    the kernel knows (Linux 5.8).
 
     Raises:
         OSError: the file cannot be looked at.
@@ -125,14 +126,14 @@ def names_of(path: str) -> tuple[int, bool]:
 _statx_of_names = cache(_find_statx)
 
 NOT_THERE = (FileNotFoundError, NotADirectoryError, ValueError)
-"""What says that there is no such file, and no other error does."""
+"""The errors that say that there is no such file; no other error does."""
 
 
 def exists(path: str) -> bool:
-    """Whether there is a file.
+    """Returns True if there is a file.
 
     Raises:
-        OSError: nobody can tell (I12: `os.path.exists` would say no).
+        OSError: it cannot be told (I12: `os.path.exists` would say no).
     """
     try:
         os.stat(path)
@@ -154,10 +155,10 @@ _access = _find_access()
 
 
 def writable(path: str) -> bool:
-    """Whether this user may write to a file or folder.
+    """Returns True if this user may write to a file or folder.
 
     Raises:
-        OSError: nobody can tell (`os.access` would say no).
+        OSError: it cannot be told (`os.access` would say no).
     """
     if _access is None:
         return os.access(path, os.W_OK)
@@ -172,8 +173,8 @@ def writable(path: str) -> bool:
 class Files(Struct):
     """The identity of the files that an open connection works on.
 
-    path, wal_path: as the system calls take them.
-    wal_size: the WAL's length in bytes when it was checked last; 0: it was not yet.
+    path, wal_path: in the form for system calls. wal_size: the WAL's length in bytes at the last
+    check; 0: there was none yet.
     """
 
     path: bytes
@@ -184,7 +185,7 @@ class Files(Struct):
 
     @classmethod
     def of(cls, path: str) -> Files:
-        """Of a file that is open now; one that may only be looked at has no WAL."""
+        """Returns the identity of an open file; one that may only be read has no WAL."""
         own = os.fsencode(path)
         wal = own + b"-wal"
         database = look(own)[0]
@@ -194,7 +195,8 @@ class Files(Struct):
             return cls(own, wal, database, None)
 
     def check(self) -> None:
-        """I1: what was written to a file that is no longer at its path is not durable.
+        """Checks that the files are still at their paths (I1): what was written to a replaced file
+        is not durable.
 
         Raises:
             ReplacedError: another program deleted or replaced a file.

@@ -1,4 +1,4 @@
-"""The trees of the schema that look-ups go down, and what tells each from the others."""
+"""The trees of the schema that look-ups descend, and how each is recognised."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ from msgspec import Struct
 
 
 class Tree(Struct, frozen=True):
-    """What there is to tell a tree by.
+    """How a tree is recognised.
 
     Attributes:
-        table: that it belongs to.
-        columns: how many its keys have; of a table, 1: the row's id.
-        shape: of its rows, as `Page.shape` says them.
-        lacks: a look, by SQL, that finds a row which the tree should have and has not; among a few.
-            For where it has one page only, which no other one bounds.
-        whose: for an index of two columns, the look at the row of its table, by the row's id: a
-            value that never changes.
-        words: or all that its first column can be.
+        table: the table that it belongs to.
+        columns: the number of columns of its keys; for a table, 1: the row's id.
+        shape: the shape of its rows, see `Page.shape`.
+        lacks: an SQL query that finds, among a few rows, one that the tree should have and lacks.
+            For a tree of one page, which no other page bounds.
+        whose: for an index of two columns, the query for a value of the table's row that never
+            changes, by the row's id.
+        words: or all possible values of its first column.
     """
 
     table: str
@@ -42,7 +42,7 @@ _OF_MESSAGE = "t.run = s.run AND t.kind = s.kind AND t.name = s.name AND t.key =
 
 
 def _lacks(rows: str, columns: str, order: str, tree: str, where: str) -> str:
-    """A look at some rows `s` of a source, at both of its ends, of which a tree `t` has none."""
+    """Returns a query for rows `s` of a source, at both of its ends, that a tree `t` lacks."""
     ends = (
         f"SELECT * FROM (SELECT {columns} FROM {rows} ORDER BY {order}{way} LIMIT 8)"
         for way in ("", " DESC")
@@ -85,7 +85,7 @@ TREES = {
         "commits",
         1,
         "nbb",
-        # Not of one agent: who reads a log compares its end with its branches.
+        # Not of one agent: a reader of a log compares its end with its branches.
         "SELECT 1 FROM agents WHERE deleted < 2 AND NOT EXISTS (SELECT 1 FROM commits) LIMIT 1",
     ),
     "refs": Tree(

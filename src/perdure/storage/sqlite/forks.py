@@ -1,4 +1,4 @@
-"""Open stores are quiet while the process forks, and what the child has of them begins anew."""
+"""Open stores pause while the process forks, and the child resets them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Protocol
 
 
 class Store(Protocol):
-    """What is open. `stop` comes before a fork, `go_on` behind it in the parent, `renew` in the
+    """An open store. `stop` comes before a fork, `go_on` after it in the parent, `renew` in the
     child."""
 
     def stop(self) -> None: ...
@@ -24,7 +24,7 @@ _hooks: list[bool] = []
 
 
 def quiet_at_forks(store: Store) -> None:
-    """From now on, for as long as it lives."""
+    """Pauses a store at forks, from now on, for as long as it lives."""
     if not _hooks:
         _hooks.append(True)
         os.register_at_fork(before=_stop_all, after_in_parent=_go_on, after_in_child=_renew)

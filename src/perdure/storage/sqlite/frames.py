@@ -1,4 +1,4 @@
-"""Frames of SQLite's write-ahead log, as https://sqlite.org/fileformat2.html#walformat has them."""
+"""Frames of SQLite's write-ahead log; see https://sqlite.org/fileformat2.html#walformat."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _MASK = 0xFFFFFFFF
 
 
 class Frame(Struct, frozen=True):
-    """One page that was written: its number. `pages`: of the database after a commit; 0: no
+    """One written page: its number. `pages`: the size of the database after a commit; 0: not a
     commit."""
 
     page: int
@@ -29,12 +29,12 @@ class Frame(Struct, frozen=True):
     pages: int
     checksum: tuple[int, int]
     summed: bytes
-    """What its checksum is over."""
+    """The bytes that its checksum covers."""
 
 
 class Frames:
-    """The frames of one write-ahead log, in a file that is open already. `is_headless`: its header
-    is damaged; they are then those of the first one's generation."""
+    """The frames of one write-ahead log, in an open file. `is_headless`: its header is damaged; the
+    frames are then those of the first one's generation."""
 
     def __init__(self, wal: apsw.VFSFile, page_size: int) -> None:
         self._wal = wal
@@ -54,7 +54,7 @@ class Frames:
                 self.salts, self._orders = self.read(0).salts, "<>"
 
     def read(self, number: int) -> Frame:
-        """A frame, from 0."""
+        """Returns a frame, numbered from 0."""
         whole = self._wal.xRead(self._size, WAL_HEADER_SIZE + number * self._size)
         page, pages, _, _, first, second = _HEAD.unpack_from(whole)
         return Frame(
@@ -62,8 +62,8 @@ class Frames:
         )
 
     def of_generation(self, first: int) -> Iterator[tuple[int, Frame]]:
-        """Those from there on that have the salts of this one, with their numbers. Of the others no
-        more is read than that: they are most of a WAL that has just begun anew."""
+        """Yields the frames from there on with the salts of this log, with their numbers. Of other
+        frames only the salts are read: they are most of a WAL that has just been restarted."""
         at = WAL_HEADER_SIZE + SALTS_AT
         for number in range(first, self.count):
             if self._wal.xRead(SALTS_SIZE, at + number * self._size) == self.salts:
@@ -72,18 +72,18 @@ class Frames:
                     yield number, frame
 
     def may_be_patched(self, number: int) -> bool:
-        """Whether a sector begins between a frame's mark of a commit and its salts, so that a torn
-        write may have left the mark of the frame that was there before beside new salts."""
+        """True if a sector begins between a frame's commit mark and its salts, so that a torn write
+        may have left the mark of an older frame beside new salts."""
         at = WAL_HEADER_SIZE + number * self._size
         return (at + 4) // SECTOR != (at + 15) // SECTOR
 
     def follows(self, frame: Frame, before: Frame) -> bool:
-        """Whether a frame was written behind that one: its checksum goes on from there."""
+        """True if a frame was written after that one: its checksum continues from there."""
         return self._goes_on(frame, before.checksum)
 
     def has_commit_behind(self, count: int) -> bool:
-        """Whether a recovery, which goes from frame to frame while their checksums go on, would
-        come to a commit behind so many frames that are valid."""
+        """True if a recovery, which goes from frame to frame while their checksums continue, would
+        reach a commit after that many valid frames."""
         sums = self.read(count - 1).checksum if count else self._sums
         for number in range(count, self.count):
             frame = self.read(number)
@@ -99,7 +99,7 @@ class Frames:
 
 
 def _sum(summed: bytes, behind: tuple[int, int], order: str) -> tuple[int, int]:
-    """A checksum that goes on from another one; by the order of bytes of who wrote it."""
+    """Returns a checksum that continues another one; in the byte order of its writer."""
     first, second = behind
     words = struct.unpack(f"{order}{len(summed) // 4}I", summed)
     for place in range(0, len(words), 2):

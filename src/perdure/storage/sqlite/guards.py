@@ -1,6 +1,6 @@
-"""What is looked at before a statement's answer is believed: that there is nothing, or no more.
+"""Checks before a statement's answer is believed: that there is nothing, or no more.
 
-Rows, too: SQLite takes for what it looked for whatever comes next on the page where that belongs.
+They check rows, too: SQLite takes whatever comes next on a row's page for that row.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ Rows = list[Any]
 
 
 class Connection(apsw.Connection):
-    """One to a store's file. `trees`: None where nothing is looked at, as for a repair;
-    `is_old`: it is seen as if it were of a later format."""
+    """A connection to a store's file. `trees`: None disables the checks, as for a repair; `is_old`:
+    the file is seen as if it were of a later format."""
 
     trees: Trees | None = None
     is_old = False
 
 
 class One(Struct, frozen=True):
-    """Of a statement that looks for one row.
+    """The guard of a statement that looks for one row.
 
     Attributes:
-        tree: in which it looks.
-        columns: how many of its values, the first ones, are the key there.
-        echo: columns that are what was asked for, and which values those are.
+        tree: the tree in which it looks.
+        columns: the number of its first values that are the key there.
+        echo: columns of the row that repeat values of the query, with the numbers of those values.
     """
 
     tree: str
@@ -42,11 +42,11 @@ class One(Struct, frozen=True):
 
     @property
     def each(self) -> bool:
-        """Whether rows are looked at, too."""
+        """True if rows are checked, too."""
         return bool(self.echo)
 
     def check(self, db: apsw.Connection, trees: Trees, values: Any, rows: Rows) -> None:
-        """Raises MisplacedError: a page on the way belongs elsewhere."""
+        """Raises MisplacedError if a page on the way belongs elsewhere."""
         if not rows:
             trees.prove(db, self.tree, tuple(map(column, values[: self.columns])))
         for place, value in self.echo:
@@ -56,15 +56,14 @@ class One(Struct, frozen=True):
 
 
 class All(Struct, frozen=True):
-    """Of a statement that looks for all that there is, or all of one agent, run or kind.
+    """The guard of a statement that looks for all rows, or all of one agent, run or kind.
 
     Attributes:
-        tree: out of which they come.
-        whose: the name or number of the value by which its keys begin, and the column of the rows
-            that it is.
-        also: other trees that they come out of.
-        ordered: the column by which they come, in the order of the tree; `down`: the other way
-            round.
+        tree: the tree that they come from.
+        whose: the name or number of the value that begins its keys, and the column of the rows that
+            repeats it.
+        also: other trees that they come from.
+        ordered: the column that sorts them, in the order of the tree; `down`: in reverse.
     """
 
     tree: str
@@ -78,7 +77,7 @@ class All(Struct, frozen=True):
         return True
 
     def check(self, db: apsw.Connection, trees: Trees, values: Any, rows: Rows) -> None:
-        """As `One.check`."""
+        """See `One.check`."""
         prefix: Key = ()
         if self.whose is not None:
             value = values[self.whose[0]]
@@ -103,17 +102,17 @@ class All(Struct, frozen=True):
 
 
 class Log(Struct, frozen=True):
-    """Of a statement that looks for commits from one key to another, which lie close together.
+    """The guard of a statement that looks for commits from one key to another, which are adjacent.
 
     Attributes:
-        each: whether it is asked for all of them, not for the last one.
+        each: True if it asks for all of them, not for the last one.
     """
 
     each: bool = True
     down: bool = False
 
     def check(self, db: apsw.Connection, trees: Trees, values: Any, rows: Rows) -> None:
-        """As `One.check`."""
+        """See `One.check`."""
         first, last, *limit = values
         near, far = (last, first) if self.down else (first, last)
         if not rows or rows[0][0] != near:
@@ -135,10 +134,10 @@ def _check_order(keys: list[Any]) -> None:
 
 
 def check_missing(db: apsw.Connection, tree: str, *values: Any) -> None:
-    """That there is no row of a key, where SQLite found none.
+    """Checks that there is no row of a key, where SQLite found none.
 
     Raises:
-        MisplacedError: nobody knows.
+        MisplacedError: that cannot be told.
     """
     trees: Trees | None = getattr(db, "trees", None)
     if trees is not None:

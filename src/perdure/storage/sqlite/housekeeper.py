@@ -26,20 +26,21 @@ LONG_PAGES = 4 * CHECKPOINT_PAGES
 """Pages in the WAL from which on the writers of other processes have to wait while it is moved."""
 
 KEPT_OUT_MAX_MS = 200
-"""How long it is tried to keep them out. Where somebody reads for long, our own writers wait as
-long: once, and again when the WAL has grown to twice its length."""
+"""The time for which keeping them out is tried. While somebody reads for long, our own writers wait
+as long: once, and again when the WAL has grown to twice its length."""
 
 _log = logs.logger("perdure.sqlite")
 
 
 class Housekeeper:
-    """Started at its first task; `close` ends it. Failures are logged: the WAL still has it all.
+    """Started at its first task; `close` ends it. Failures are logged: the WAL still has
+    everything.
 
     Attributes:
         wal_pages: how many the WAL had at the last commit; 0: nobody knows yet.
         flush_due: whether there are commits that were acknowledged before they were durable.
-        close_left: closes the connections that calls left in a transaction. As long as those have
-            one, no writer begins the WAL anew.
+        close_left: closes the connections that calls left in a transaction. As long as they have
+            one, no writer restarts the WAL.
     """
 
     def __init__(
@@ -65,7 +66,7 @@ class Housekeeper:
         self.renew()
 
     def renew(self) -> None:
-        """In a forked child, which has no such thread yet."""
+        """Resets itself in a forked child, which has no such thread yet."""
         self._wake: queue.SimpleQueue[None] = queue.SimpleQueue()
         self._servants = Servants("perdure-housekeeper")
         self._at_work = threading.Lock()
@@ -73,8 +74,8 @@ class Housekeeper:
     def wal_grew(self, _: object, __: str, pages: int) -> int:
         """SQLite's hook: told after each commit, on the committing thread. Must cost nothing.
 
-        A checkpoint does not make the WAL shorter; only a later writer starts it anew. So the next
-        one is due when it has grown as much again, or has begun anew and grown.
+        A checkpoint does not make the WAL shorter; only a later writer restarts it. So the next one
+        is due when it has grown as much again, or was restarted and has grown.
         """
         self.wal_pages = pages
         if pages < self._moved:
@@ -91,7 +92,7 @@ class Housekeeper:
             self._kick()
 
     def _kick(self) -> bool:
-        """Have the thread look; whether there is one."""
+        """Wakes the thread; returns True if there is one."""
         if not self._servants.any_lives:
             try:
                 self._servants.begin(self._work)
@@ -131,11 +132,11 @@ class Housekeeper:
             _log.warning("housekeeping of %s: %s", self._path, error)
 
     def _checkpoint(self) -> None:
-        """Move the WAL into the main file: most of it beside the writers, the last pages alone.
+        """Moves the WAL into the main file: most of it beside the writers, the last pages alone.
 
-        A writer begins the WAL anew only if all of it was moved. Under steady load it never was:
-        the file grew without end, and each commit paid for making it longer. The writers of other
-        processes are kept out only where they made it long: they look for the lock again and again.
+        A writer restarts the WAL only if all of it was moved. Under steady load it never was: the
+        file grew without end, and each commit paid for that. Writers of other processes are kept
+        out only if they made it long: they poll for the lock.
         """
         self.close_left()
         self._connection = connection = self._connection or self._connect()
@@ -151,7 +152,8 @@ class Housekeeper:
                 self._wait_from_pages = LONG_PAGES
 
     def stop(self) -> None:
-        """Before a fork: finish what is under way, close the connection, and wait for `go_on`."""
+        """Before a fork: finishes what is under way, closes the connection, and waits for
+        `go_on`."""
         self._at_work.acquire()
         self._let_go()
 

@@ -1,4 +1,4 @@
-"""Messages for runs: put in once, each in a transaction of its own, and read in their order."""
+"""Messages for runs: put in once, each in a transaction of its own, and read in order."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ from perdure.storage.wanted import Wanted
 
 
 class Put:
-    """Puts one message in. May be called again where a COMMIT failed: what it did then is its own.
+    """Puts one message in. May be called again after a failed COMMIT: it recognises its own
+    message.
 
     Raises:
         TypeError: the value is not plain data.
@@ -60,19 +61,21 @@ class Put:
         return Sent(replace(message, value=codec.decode(self._value), no=self._tried), fresh=True)
 
     def find(self, db: apsw.Connection) -> Message | None:
-        """What was put in, by this call or by another one."""
+        """Returns the message that is there, put in by this call or by another one; None if there
+        is none."""
         return find(db, self._message)
 
 
 def find(db: apsw.Connection, message: Message) -> Message | None:
-    """The one of the same run, kind, name and key, taken out or not."""
+    """Returns the message of the same run, kind, name and key, taken out or not."""
     place = message.run, message.kind, message.name, message.key
     rows = run(db, "find_message", place)
     return to_message(rows[0]) if rows else None
 
 
 def mail(db: apsw.Connection, cursor: str, limit: int, url: str) -> Mail:
-    """As `Backend.mail`. Numbers grow in the order of commits: one transaction writes at a time."""
+    """See `Backend.mail`. Numbers grow in the order of commits: one transaction writes at a
+    time."""
     after = number_of(cursor)
     rows = run(db, "last_message")
     last = rows[0][0] if rows else 0
@@ -83,7 +86,7 @@ def mail(db: apsw.Connection, cursor: str, limit: int, url: str) -> Mail:
 
 
 def messages(db: apsw.Connection, wanted: Wanted) -> list[Message]:
-    """As `Backend.inbox`."""
+    """See `Backend.inbox`."""
     values = {
         "run": wanted.run,
         "agent": wanted.agent,

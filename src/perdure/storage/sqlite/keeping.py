@@ -1,4 +1,4 @@
-"""A copy of a store's file, kept beside it before something is written over what is damaged."""
+"""A copy of a store's file, kept beside it before something is written over damaged parts."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ COPIED_AT_ONCE = 1 << 20
 
 
 def copy_beside(path: str, end: str) -> str:
-    """Copy a file to its path with `end` behind it, and a number where that is taken; durably.
+    """Copies a file to its path with `end` appended, and a number if that is taken; durably.
 
-    It has its name once it is whole. To be called by who keeps others from writing to the file.
+    It gets its name once it is complete. The caller keeps others from writing to the file.
 
     Raises:
-        OSError, apsw.Error: there is none.
+        OSError, apsw.Error: there is no copy.
     """
     part = path + end + PART
     with suppress(FileNotFoundError):

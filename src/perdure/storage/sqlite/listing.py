@@ -1,4 +1,4 @@
-"""Rows of agents and of their names, put back as a log has them: for `perdure.repair`."""
+"""Rows of agents and of their names, restored from a log: for `perdure.repair`."""
 
 from __future__ import annotations
 

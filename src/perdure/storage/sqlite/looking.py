@@ -1,4 +1,4 @@
-"""Looking at an agent and a run at once: in one transaction, and so at one moment."""
+"""An agent and a run read at once: in one transaction, and so at one moment."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from perdure.storage.sqlite.rows import NO_MAX, SEQ_MAX, find_ref, run, span, to
 from perdure.storage.wanted import Wanted
 
 DELETED = (0, 1, PURGED)
-"""What the column of that name can be."""
+"""The possible values of the column of that name."""
 
 
 def look(db: apsw.Connection, agent: str, run_id: str) -> Seen:
-    """As `Looks.look`."""
+    """See `Looks.look`."""
     db.execute("BEGIN")
     seen = _look(db, agent, run_id)
     db.execute("COMMIT")
@@ -40,13 +40,13 @@ def _look(db: apsw.Connection, agent: str, run_id: str) -> Seen:
 
 
 def find_agent(db: apsw.Connection, name: str, incarnation: int | None = None) -> AgentInfo | None:
-    """An agent's latest incarnation, or a certain one."""
+    """Returns an agent's latest incarnation, or a certain one."""
     rows = run(db, "find_agent", (name, incarnation))
     return info_of(db, rows[0]) if rows else None
 
 
 def info_of(db: apsw.Connection, row: Any) -> AgentInfo:
-    """Of a row of agents, and of where the log ends."""
+    """Returns what a row of agents, and its log's end, say."""
     no, name, incarnation, deleted = row[:4]
     if not 0 < no <= NO_MAX:
         raise Corrupt(f"an agent has the number {no}", target=f"agent {name!r}", hint=RESTORE)

@@ -1,6 +1,6 @@
-"""What can be said of a file whose page checksums are wrong, without them: for `perdure.repair`.
+"""Proofs about a file with wrong page checksums, made without them: for `perdure.repair`.
 
-Nothing here writes to it. Each connection is one that reads pages whose checksum is wrong, too.
+Nothing here writes to it. The connections also read pages with wrong checksums.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _OF_AN_INDEX = re.compile(
     r"row \d+ (missing from|values differ from) index |wrong # of entries in index |"
     r"non-unique entry in index |rowid not at end-of-record for row \d+ of index "
 )
-"""What `integrity_check` says where a table and its index differ, and both can be walked through.
+"""The findings of `integrity_check` if a table and its index differ, and both can be read.
 (https://sqlite.org/pragma.html#pragma_integrity_check)"""
 
 _TOLD_MAX = 20
@@ -31,10 +31,11 @@ _FOUND_MAX = 10_000
 
 
 def differing_indexes(db: apsw.Connection, path: str) -> bool:
-    """Whether look-ups find other rows than a scan of the tables does, and that is all.
+    """Returns True if look-ups find other rows than a scan of the tables does, and nothing else is
+    wrong.
 
     Raises:
-        Corrupt: a b-tree itself is damaged: nobody can say which of its rows are missing.
+        Corrupt: a b-tree itself is damaged: its missing rows are unknown.
     """
     found = [str(row[0]) for row in db.execute(f"PRAGMA integrity_check({_FOUND_MAX})")]
     if found == ["ok"]:
@@ -48,8 +49,8 @@ class Doubtful(Struct, frozen=True):
     """Tables with a page that fails its checksum in the main file.
 
     Attributes:
-        commits: such pages with commits; None: more than are kept.
-        keyed: the numbers of agents that have keys, where those of anybody are on such a page.
+        commits: such pages with commits; None if there are too many to keep.
+        keyed: the numbers of agents that have keys, if any keys are on such a page.
     """
 
     tables: frozenset[str]
@@ -57,7 +58,7 @@ class Doubtful(Struct, frozen=True):
     keyed: frozenset[int] = frozenset()
 
     def may_hold(self, header: bytes) -> bool:
-        """Whether some of the header of a commit may be on such a page."""
+        """True if part of a commit's header may be on such a page."""
         if self.commits is None:
             return True
         ends = header[:_END], header[-_END:]
@@ -71,8 +72,8 @@ _KEPT_MAX = 256
 
 
 def find_doubtful(db: apsw.Connection, path: str) -> Doubtful:
-    """See `Doubtful`. Of an index nothing is in doubt: it can be compared with its table, and be
-    made anew from that."""
+    """Returns the `Doubtful` parts of a file. Indexes are never in doubt: each can be compared with
+    its table, and rebuilt from it."""
     failing = _failing_pages(db, path)
     if not failing:
         return Doubtful(frozenset())
@@ -110,8 +111,8 @@ def _failing_pages(db: apsw.Connection, path: str) -> dict[int, bytes]:
 
 
 def _never_had_one(page: bytes) -> bool:
-    """Whether another SQLite moved a page that was new: where the checksum goes it is empty. Not
-    so where all of its last sector is: that is what a disk leaves of a write that it lost."""
+    """True if another SQLite moved a new page: the place of its checksum is empty. Not if its whole
+    last sector is empty: a disk leaves that when it loses a write."""
     return not any(page[-_SUM:]) and any(page[-_SECTOR:])
 
 
@@ -120,25 +121,25 @@ _SECTOR = 512
 
 
 def check_what_nothing_proves(db: apsw.Connection, path: str, doubtful: frozenset[str]) -> None:
-    """Refuse what a repair would hide, as no log says it.
+    """Refuses a repair that would hide something that no log records.
 
     Raises:
-        Corrupt: the schema is another one, or may be; rows belong to no agent; or who may write to
-            the store stands on a page that fails its checksum.
+        Corrupt: the schema differs, or may differ; rows belong to no agent; or the store's standing
+            is on a page that fails its checksum.
     """
     if "sqlite_schema" in doubtful:
         _check_schema(db, path)
     check_list(db, path)
     if "standings" in doubtful and db.execute("SELECT 1 FROM standings").get:
-        raise _refusal("a page that says who may write to it fails its checksum", path)
+        raise _refusal("the page with its standing fails its checksum", path)
 
 
 def check_list(db: apsw.Connection, path: str) -> None:
-    """Of the list of agents: each that has rows is on it, and lives or is deleted. A page that is
-    as it was before an agent began, as a disk leaves it that lost a write, has a right checksum.
+    """Checks the list of agents: each that has rows is on it, and lives or is deleted. A page from
+    before an agent began, as a disk leaves it after a lost write, has a valid checksum.
 
     Raises:
-        Corrupt: it is another list.
+        Corrupt: the list differs.
     """
     if orphans := unlisted(db, path):
         raise Corrupt(
@@ -152,7 +153,7 @@ def check_list(db: apsw.Connection, path: str) -> None:
 
 
 def unlisted(db: apsw.Connection, path: str) -> list[int]:
-    """The numbers of agents that have rows and are not listed."""
+    """Returns the numbers of agents that have rows and are not listed."""
     rows: Any = db.execute(
         "SELECT id >> 36 FROM commits UNION SELECT agent_no FROM refs UNION SELECT agent_no "
         "FROM keys UNION SELECT id >> 36 FROM snapshots EXCEPT SELECT no FROM agents"
@@ -165,7 +166,7 @@ def _numbers(numbers: list[int]) -> str:
 
 
 def _check_schema(db: apsw.Connection, path: str) -> None:
-    """Against one that is made anew."""
+    """Compares the schema with a new one."""
     fresh = apsw.Connection(":memory:")
     try:
         version = int(db.pragma("user_version"))
@@ -182,7 +183,7 @@ def _check_schema(db: apsw.Connection, path: str) -> None:
     there = _schema(db)
     if not made <= there <= known:
         names = sorted(str(one[1]) for one in (made - there) | (there - known))
-        raise _refusal(f"its schema is another one, of {', '.join(names)}", path)
+        raise _refusal(f"its schema differs, in {', '.join(names)}", path)
 
 
 def _schema(db: apsw.Connection) -> set[tuple[object, ...]]:

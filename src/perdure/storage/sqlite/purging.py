@@ -1,7 +1,7 @@
-"""Removing what deleted incarnations left, part by part (`Backend.purge`).
+"""Removal of deleted incarnations, part by part (`Backend.purge`).
 
-The rows of an agent lie together, so their pages become free whole, and SQLite uses those for what
-is written next. A part is small: its transaction is over before a writer notices.
+The rows of an agent are adjacent, so their whole pages become free, and SQLite reuses them. A part
+is small: its transaction ends before a writer notices.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ PART_BYTES = 4_000_000
 
 
 def mark(db: apsw.Connection, no: int) -> None:
-    """In the transaction that deletes it: it is to be purged."""
+    """Marks it to be purged, in the transaction that deletes it."""
     do(db, "add_mark", (f"purge {no}",))
 
 
@@ -29,7 +29,7 @@ def to_purge(db: apsw.Connection, after: int, limit: int) -> list[int]:
 
 
 def purge(db: apsw.Connection, no: int, limit: int) -> bool:
-    """In the transaction that is open; whether there may be more."""
+    """Removes one part, in the open transaction; returns True if there may be more."""
     found = run(db, "find_deleted", (no,))
     if not found or not found[0][0]:
         raise Conflict("is not deleted", target=f"agent number {no}")
@@ -48,7 +48,7 @@ def purge(db: apsw.Connection, no: int, limit: int) -> bool:
 
 
 def _snapshots(db: apsw.Connection, no: int, limit: int) -> int:
-    """Snapshots, each after its leaves; what of the limit is left."""
+    """Removes snapshots, each after its leaves; returns the rest of the limit."""
     for at, packed in run(db, "list_snapshots", (*span(no), limit)):
         ids = unpack_ids(packed)
         sizes = run(db, "measure_leaves", (ids_json(ids), limit))
@@ -65,7 +65,7 @@ def _snapshots(db: apsw.Connection, no: int, limit: int) -> int:
 
 
 def _commits(db: apsw.Connection, no: int, limit: int) -> int:
-    """All but the last; how many went. `limit`, if there may be more."""
+    """Removes all commits but the last; returns their number, or `limit` if there may be more."""
     first, end = span(no)
     last = run(db, "last_place", (first, end))[0][0]
     sizes = run(db, "measure_commits", (first, last - 1, limit))
@@ -76,7 +76,7 @@ def _commits(db: apsw.Connection, no: int, limit: int) -> int:
 
 
 def _in_part(sizes: list[tuple[int, int]]) -> list[int]:
-    """The ids of those that go at once."""
+    """Returns the ids of those that are removed at once."""
     part: list[int] = []
     total = 0
     for at, size in sizes:
@@ -94,7 +94,7 @@ def trim(
     remains: Mapping[int, bytes],
     snapshots: Sequence[int],
 ) -> bool:
-    """As `Backend.trim`, in the transaction that is open."""
+    """See `Backend.trim`; in the open transaction."""
     ref = find_ref(db, no, RETENTION)
     if word != (ref.seq if ref is not None else 0):
         return False
@@ -113,7 +113,7 @@ def trim(
 
 
 def bury(db: apsw.Connection, item: Append) -> None:
-    """As `Shipment.graves`."""
+    """Puts in one of `Shipment.graves`."""
     found = run(db, "find_agent", (item.agent, item.incarnation))
     no = found[0][0] if found else run(db, "add_agent", (item.agent, item.incarnation))[0][0]
     last = run(db, "last_place", span(no))

@@ -1,4 +1,4 @@
-"""The connections that read: a few are kept, each used by one call at a time."""
+"""The reading connections: a few are kept, each used by one call at a time."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ connection a hundred times as long."""
 
 
 class Taker:
-    """Who uses a connection.
+    """A user of a connection.
 
     Attributes:
-        connection: None: it has none, or gave it back.
+        connection: None if it has none, or gave it back.
     """
 
     connection: apsw.Connection | None = None
@@ -31,10 +31,9 @@ class Taker:
 class Readers:
     """A pool that can be stopped: no connection may be open when the process forks.
 
-    Who has a connection is noted with the call that uses it. An exception may come between that
-    call's taking and its giving back; once it is over, its place is free all the same. The
-    connection itself is not used again: nobody knows what it was doing. It may be in a transaction,
-    and until that ends no writer can begin the WAL anew.
+    The user of a connection is noted with its call. If an exception keeps that call from giving it
+    back, its place is free once the call has ended. The connection itself is not used again: its
+    state is unknown. It may be in a transaction, and until that ends no writer can restart the WAL.
     """
 
     def __init__(self, connect: Callable[[], apsw.Connection]) -> None:
@@ -43,14 +42,14 @@ class Readers:
         self.renew()
 
     def renew(self) -> None:
-        """In a forked child: the threads that used the pool are not there."""
+        """Resets itself in a forked child: the threads that used the pool are not there."""
         self._taken: dict[Taker, FrameType] = {}
         self._waiting: deque[threading.Lock] = deque()
         self._stopped = False
 
     def take(self, taker: Taker, frame: FrameType) -> apsw.Connection:
-        """A connection for this taker alone, until it gives it back or the call of that frame
-        is over."""
+        """Takes a connection for this user alone, until it gives it back or the call of that frame
+        ends."""
         pause_s = LOOK_FIRST_S
         while not self._enter(taker, frame):
             self.close_left()
@@ -67,10 +66,10 @@ class Readers:
             raise
 
     def give_back(self, taker: Taker, *, whole: bool = True) -> None:
-        """End a use.
+        """Ends a use.
 
         Args:
-            whole: False: something went wrong on the connection, and nobody uses it again.
+            whole: False after an error on the connection: it is not used again.
         """
         if not whole and taker.connection is not None:
             taker.connection.close(True)
@@ -80,7 +79,7 @@ class Readers:
         self._leave(taker)
 
     def _enter(self, taker: Taker, frame: FrameType) -> bool:
-        # Noted before the look: so `stop` sees it, or it sees that all are to stop.
+        # Noted before the check: so either `stop` sees it, or it sees the stop.
         self._taken[taker] = frame
         if not self._stopped and len(self._taken) <= AT_ONCE:
             return True
@@ -98,12 +97,12 @@ class Readers:
                 self._waiting.popleft().release()
 
     def _wait(self, ready: Callable[[], object], seconds: float) -> None:
-        """Until somebody wakes us, for so long at most; not where it is ready by now."""
+        """Waits to be woken, at most this long; not if it is ready by now."""
         gate = threading.Lock()
         gate.acquire()
         self._waiting.append(gate)
         try:
-            # Behind being seen as one who waits: whoever leaves from now on wakes this one.
+            # After becoming visible as a waiter: whoever leaves from now on wakes this one.
             if not ready():
                 gate.acquire(timeout=seconds)
         finally:
@@ -111,7 +110,7 @@ class Readers:
                 self._waiting.remove(gate)
 
     def close_left(self) -> None:
-        """Close the connections of calls that are over, and free their places."""
+        """Closes the connections of calls that have ended, and frees their places."""
         for taker, frame in list(self._taken.items()):
             if is_over(frame):
                 with suppress(apsw.Error):  # another thread is doing it
@@ -120,7 +119,7 @@ class Readers:
                 self._leave(taker)
 
     def stop(self) -> None:
-        """Wait until nobody reads, close all, and let nobody begin until `go_on`."""
+        """Waits until nobody reads, closes all, and lets nobody begin until `go_on`."""
         self._stopped = True
         while self._taken:
             self.close_left()
@@ -132,25 +131,27 @@ class Readers:
         self._wake(len(self._waiting))
 
     def lend(self, connection: apsw.Connection) -> None:
-        """Read with this one, until it is taken back."""
+        """Adds a connection for reading, until it is taken back."""
         self._idle.append(connection)
 
     def take_back(self, connection: apsw.Connection) -> bool:
-        """Whether nobody uses this one, or closed it: then it is the caller's from now on."""
+        """Returns True if nobody uses this connection, or closed it: then it is the caller's from
+        now on."""
         with suppress(ValueError):
             self._idle.remove(connection)
             return True
         return False
 
     def spare(self) -> apsw.Connection | None:
-        """One that nobody uses, which is the caller's from now on."""
+        """Returns a connection that nobody uses, which is the caller's from now on; None if there
+        is none."""
         try:
             return self._idle.pop()
         except IndexError:
             return None
 
     def close(self) -> None:
-        """Close those that nobody uses."""
+        """Closes the connections that nobody uses."""
         self.close_left()
         while (connection := self.spare()) is not None:
             connection.close(True)

@@ -1,12 +1,12 @@
-"""Giving a store its page checksums back, after another SQLite moved pages without them, or a bit
-of a page was flipped.
+"""Restoring a store's page checksums, after another SQLite moved pages without them, or a bit of a
+page was flipped.
 
 The first story: a store's process crashed, somebody looked into the file with another SQLite, and
 that one, as the last to close it, moved the WAL into the main file. It knows nothing of our
-checksums, so every page that it moved fails them, though no byte of the data is wrong.
+checksums, so every page that it moved fails them, although no byte of the data is wrong.
 
-The second one: a page of the file is damaged. It has rows of a dozen agents, and one of these rows
-is not what it was; but none of them can be read.
+The second one: a page of the file is damaged. It has rows of a dozen agents, and only one of these
+rows has changed; but none of them can be read.
 """
 
 from __future__ import annotations
@@ -33,34 +33,35 @@ from perdure.storage.sqlite.proofs import (
 
 
 class Asks(Protocol):
-    """What is asked of those who read logs; each raises where the file is to stay as it is."""
+    """Questions to the readers of logs; each raises if the file is to stay as it is."""
 
     def unlisted(self, backend: Backend, no: int) -> AgentInfo | None:
-        """The agent that has a log under a number that is not listed, if the log says so."""
+        """Returns the agent that has a log under a number that is not listed, if the log names
+        it."""
 
     def lost_names(self, backend: Backend, info: AgentInfo) -> Sequence[Ref]:
-        """What is to be put in the place of names that its log has otherwise."""
+        """Returns the rows for names that differ in its log."""
 
     def doubt(self, backend: Backend, doubtful: Doubtful) -> None:
-        """Told what is on pages that fail their checksums, before anything is proved."""
+        """Receives the content of pages that fail their checksums, before anything is proved."""
 
     def prove(self, backend: Backend, info: AgentInfo) -> None:
-        """Called with every agent, deleted and former ones too."""
+        """Called with every agent, deleted and former ones included."""
 
     def conclude(self, backend: Backend) -> None:
         """Called once all are proved; may write."""
 
 
 def rebuild_checksums(path: str, asks: Asks, *, take_incomplete: bool) -> str:
-    """Read the file without its checksums, prove that it is whole, then write them anew.
+    """Reads the file without its checksums, proves that it is whole, then writes them again.
 
     Args:
-        take_incomplete: the data may be damaged, too. Then indexes that differ from their tables
-            are made anew, rows of agents and of names that were lost are put back as the logs have
-            them, and a copy is kept.
+        take_incomplete: True if the data may be damaged, too. Then indexes that differ from their
+            tables are rebuilt, lost rows of agents and names are restored from the logs, and a copy
+            is kept.
 
     Returns:
-        The path of the copy; empty where none was asked for.
+        The path of the copy; empty if none was made.
 
     Raises:
         Corrupt: the data itself is damaged. Restore the store from a copy.
@@ -104,7 +105,7 @@ def rebuild_checksums(path: str, asks: Asks, *, take_incomplete: bool) -> str:
 
 
 def _put_back(backend: SqliteBackend, asks: Asks, keep: Callable[[], None]) -> None:
-    """Rows of agents and names that a disk lost."""
+    """Restores rows of agents and names that a disk lost."""
     for no in backend.examine(unlisted):
         if (info := asks.unlisted(backend, no)) is not None:
             keep()
@@ -116,7 +117,8 @@ def _put_back(backend: SqliteBackend, asks: Asks, keep: Callable[[], None]) -> N
 
 
 def _refuse_damaged(backend: SqliteBackend, info: AgentInfo, error: UnsupportedFormat) -> None:
-    """Raises Corrupt: what looks like a newer version's is on a page that fails its checksum."""
+    """Raises Corrupt if what looks like a newer version's data is on a page that fails its
+    checksum."""
     rows = backend.read(info.no, error.seq, error.seq) if error.seq else []
     if rows and backend.examine(find_doubtful).may_hold(rows[0].header):
         raise Corrupt(
@@ -133,7 +135,7 @@ def _rebuild_indexes(backend: SqliteBackend) -> None:
         backend.change(lambda db: db.execute("REINDEX"))
     except apsw.ConstraintError as error:
         raise Corrupt(
-            f"rows that there can be one of are there twice ({error})",
+            f"rows that must be unique are there twice ({error})",
             target=f"store {backend.path}",
             hint=RESTORE,
         ) from error

@@ -1,4 +1,4 @@
-"""Rows and model objects, one into the other; and how a statement is run by its name."""
+"""Rows as model objects, and the reverse; and running statements by their names."""
 
 from __future__ import annotations
 
@@ -29,17 +29,17 @@ SEQ_MAX = (1 << SEQ_BITS) - 1
 NO_MAX = (1 << 63 - SEQ_BITS) - 1
 _BYTES = frozenset((bytes,))
 SURROGATES = range(0xD800, 0xE000)
-"""What no text in a database has."""
+"""Code points that no text in a database has."""
 
 _sql = statements()
 
 
 def run(db: apsw.Connection, name: str, values: Any = ()) -> list[Any]:
-    """Execute a named statement; all its rows.
+    """Executes a named statement; returns all its rows.
 
     Raises:
         MisplacedError: there may be more of them.
-        NoTextError: a text among them is none.
+        NoTextError: a text among them is not valid.
     """
     try:
         rows = db.execute(_sql[name], values).fetchall()
@@ -54,7 +54,8 @@ def run(db: apsw.Connection, name: str, values: Any = ()) -> list[Any]:
 
 
 def each(db: apsw.Connection, name: str, values: Any) -> Iterable[Any]:
-    """Execute a named statement; its rows as they are asked for. Raises NoTextError, as `run`."""
+    """Executes a named statement; yields its rows as they are asked for. Raises NoTextError, as
+    `run`."""
     try:
         yield from db.execute(_sql[name], values)
     except UnicodeDecodeError as error:
@@ -62,23 +63,23 @@ def each(db: apsw.Connection, name: str, values: Any) -> Iterable[Any]:
 
 
 def do(db: apsw.Connection, name: str, values: Any) -> None:
-    """Execute a named statement that has no rows."""
+    """Executes a named statement that has no rows."""
     db.execute(_sql[name], values)
 
 
 def place(no: int, seq: int) -> int:
-    """The key of a commit or snapshot: one b-tree, clustered by agent."""
+    """Returns the key of a commit or snapshot: one b-tree, clustered by agent."""
     return (no << SEQ_BITS) | seq
 
 
 def span(no: int) -> tuple[int, int]:
-    """The first and last key of an agent."""
+    """Returns the first and last key of an agent."""
     return place(no, 0), place(no, SEQ_MAX)
 
 
 def behind(prefix: str) -> str | bytes:
-    """The least value of a column of texts that comes behind all that begin with a prefix; where no
-    text does, a blob, which comes behind every text."""
+    """Returns the least value of a column of texts that sorts after all that begin with a prefix;
+    if no text does, a blob, which sorts after every text."""
     while prefix:
         last = ord(prefix[-1]) + 1
         if last <= sys.maxunicode:
@@ -92,7 +93,7 @@ def pack_ids(ids: Any) -> bytes:
 
 
 def unpack_ids(packed: bytes) -> tuple[int, ...]:
-    """Raises MisplacedError: they are none."""
+    """Returns ids. Raises MisplacedError if the bytes are not ids."""
     try:
         return struct.unpack(f">{len(packed) // 8}q", packed)
     except (struct.error, TypeError) as error:
@@ -100,10 +101,10 @@ def unpack_ids(packed: bytes) -> tuple[int, ...]:
 
 
 def to_commits(rows: list[Any], first: int, last: int, *, down: bool) -> list[StoredCommit]:
-    """Of one agent, between two keys, in their order; what is read goes on behind the last.
+    """Returns commits of one agent, between two keys, in their order.
 
     Raises:
-        MisplacedError: they are not, or no such rows.
+        MisplacedError: the rows are not such commits.
     """
     if rows:
         keys, headers, payloads, _ = zip(*rows, strict=True)  # no instruction for each
@@ -116,7 +117,7 @@ def to_commits(rows: list[Any], first: int, last: int, *, down: bool) -> list[St
 
 
 def ids_json(ids: Iterable[int]) -> str:
-    """Ids as one parameter of a statement."""
+    """Returns ids as one parameter of a statement."""
     return f"[{','.join(map(str, ids))}]"
 
 
@@ -131,7 +132,7 @@ def find_key(db: apsw.Connection, no: int, key: str) -> tuple[int, bytes] | None
 
 
 def find_keys(db: apsw.Connection, no: int, keys: Sequence[str]) -> dict[str, int]:
-    """As `ManyKeys.keys`."""
+    """See `ManyKeys.keys`."""
     if all(key.isascii() and key.isprintable() for key in keys):
         found: dict[str, int] = dict(run(db, "find_keys", (no, json.dumps(keys))))
         for key in keys:
@@ -153,7 +154,7 @@ def find_ref(db: apsw.Connection, no: int, name: str) -> Ref | None:
 
 
 def _kinds(*columns: type | tuple[type, ...]) -> frozenset[tuple[type, ...]]:
-    """All that the types of a row's columns can be."""
+    """Returns all possible types of a row's columns."""
     each = [column if isinstance(column, tuple) else (column,) for column in columns]
     return frozenset(product(*each))
 
@@ -189,13 +190,13 @@ _MESSAGE = _kinds(str, str, str, str, str, (bytes, _NONE), str, int, int)
 
 
 def _refuse_others(row: Any, kinds: frozenset[tuple[type, ...]]) -> None:
-    """Raises MisplacedError: it is a row of another table."""
+    """Raises MisplacedError if it is a row of another table."""
     if tuple(map(type, row)) not in kinds:
         raise MisplacedError
 
 
 def to_ref(row: Any) -> Ref:
-    """Raises MisplacedError: it is none."""
+    """Returns the name in a row. Raises MisplacedError if it is not one."""
     if tuple(map(type, row)) not in _REF:
         raise MisplacedError
     name, kind, seq, deleted, epoch, held, holder, data, _ = row
@@ -208,7 +209,7 @@ def from_checkpoint(checkpoint: Checkpoint) -> bytes:
 
 
 def to_run(row: Any) -> RunInfo:
-    """Raises MisplacedError: it is none."""
+    """Returns the run in a row. Raises MisplacedError if it is not one."""
     _refuse_others(row[:RUN_COLUMNS], _RUN)
     values = list(row[:RUN_COLUMNS])
     values[10] = value_of(values[10], values[1])
@@ -243,10 +244,10 @@ def from_run(row: RunInfo, no: int) -> tuple[Any, ...]:
 
 
 def to_message(row: Any) -> Message:
-    """Its value is MISSING if it was taken out.
+    """Returns the message in a row. Its value is MISSING if it was taken out.
 
     Raises:
-        MisplacedError: it is none.
+        MisplacedError: it is not a message.
     """
     _refuse_others(row, _MESSAGE)
     values = list(row)

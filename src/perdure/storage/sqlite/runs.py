@@ -1,4 +1,4 @@
-"""Looking for rows of runs: which statement, and so which index, answers what is asked."""
+"""Queries for rows of runs: the statement, and so the index, for each."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PLACE_MAX = 2**63 - 1
 
 
 def list_runs(db: apsw.Connection, query: RunQuery) -> list[RunInfo]:
-    """As `RunRows.runs`."""
+    """See `RunRows.runs`."""
     low, high, status = 0, PLACE_MAX, query.status
     if query.after is not None:
         found = run(db, "find_run_place", (query.after,))
@@ -48,7 +48,7 @@ def list_runs(db: apsw.Connection, query: RunQuery) -> list[RunInfo]:
 
 
 def _narrowed(db: apsw.Connection, run_id: str, low: int, high: int) -> tuple[int, int]:
-    """The bounds of one run's place, where it lies between these; else of none."""
+    """Returns the bounds of one run's place if it lies between these; else empty bounds."""
     for (place,) in run(db, "find_run_place", (run_id,)):
         if low < place < high:
             return place - 1, place + 1
@@ -56,7 +56,7 @@ def _narrowed(db: apsw.Connection, run_id: str, low: int, high: int) -> tuple[in
 
 
 def list_ready(db: apsw.Connection, now: int, limit: int, holders: Iterable[str]) -> list[RunInfo]:
-    """As `Backend.ready`; `holders` are executors that live: what they run needs nobody."""
+    """See `Backend.ready`; `holders` are living executors: their runs need nobody."""
     first = [to_run(row) for row in run(db, "list_ready", {"now": now, "limit": limit})]
     there = {row.id for row in first}
     values = {"holders": json.dumps(list(holders)), "limit": limit}

@@ -1,4 +1,4 @@
-"""What comes from another store, written in one transaction (`Backend.ship`)."""
+"""Data of another store, written in one transaction (`Backend.ship`)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from perdure.storage.standing import check_after, no_such_agent, not_linked, num
 
 
 def ship(db: apsw.Connection, shipment: Shipment, clock: Clock) -> None:
-    """In the transaction that is open; where it raises, that must be rolled back."""
+    """Ships in the open transaction; after an error that must be rolled back."""
     check_after(closing.find(db, 0), shipment.after, f"sqlite:///{db.filename}")
     with closing.shipping(db):
         _take_in(db, shipment.messages)
@@ -57,7 +57,8 @@ def _number(
 
 
 def _addressed(db: apsw.Connection, item: Append, no: int | None) -> Append:
-    """With the number of its agent, nobody's lease in its way, and the leaves that are new."""
+    """Returns it with the number of its agent and only new leaves, and removes any lease that would
+    block it."""
     if no is not None:
         for branch in (item.branch, item.riders.drop_branch):
             if branch is not None:
@@ -71,7 +72,7 @@ def _addressed(db: apsw.Connection, item: Append, no: int | None) -> Append:
 
 
 def _take_in(db: apsw.Connection, messages: Sequence[Message]) -> None:
-    """Put messages in with the numbers that they have; those that are there stay as they are."""
+    """Puts messages in with their numbers; those that are there stay as they are."""
     for message in messages:
         place = (message.run, message.kind, message.name, message.key)
         alive = message.value is not MISSING

@@ -1,9 +1,10 @@
-"""Room for the `-shm`: who opens a store shares an index of its WAL in memory, which is a file.
+"""Room for the `-shm`, the file that all openers of a store map into memory as a shared index of
+its WAL.
 
-SQLite makes that longer by one byte in each 4 KiB, and maps it. On a file system with smaller
-blocks this leaves holes, and where the disk is full, a write into a hole is no error but SIGBUS,
-and the process is gone. So there, each part that SQLite maps is given room before anybody writes to
-it, and a full disk is the error that it is everywhere else.
+SQLite extends it by one byte in each 4 KiB, and maps it. On a file system with smaller blocks this
+leaves holes, and on a full disk a write into a hole is not an error but SIGBUS, which kills the
+process. So there, each part that SQLite maps is allocated before anybody writes to it, and a full
+disk is an ordinary error.
 """
 
 from __future__ import annotations
@@ -42,10 +43,11 @@ _paths: dict[int, str] = {}
 
 
 def give_room(connection: apsw.Connection, path: str) -> None:
-    """To be called before anything of the WAL is read; costs a microsecond where nothing is to do.
+    """Gives the `-shm` its room. Called before anything of the WAL is read; costs a microsecond if
+    there is nothing to do.
 
     Raises:
-        OSError: nobody can tell what the blocks are.
+        OSError: the block size cannot be determined.
     """
     if sys.platform != "linux" or os.statvfs(os.path.dirname(path) or ".").f_frsize >= NO_HOLES:
         return
@@ -60,7 +62,8 @@ def give_room(connection: apsw.Connection, path: str) -> None:
 
 @cache
 def _with_room(address: int) -> tuple[Any, Any] | None:
-    """SQLite's methods of a file, but for one, which is the second: both are kept for good."""
+    """Returns SQLite's methods of a file with one replaced, and the replacement: both are kept for
+    good."""
     pointers = _POINTERS.get(ctypes.c_int.from_address(address).value)
     if pointers is None:
         return None
@@ -88,13 +91,14 @@ def _with_room(address: int) -> tuple[Any, Any] | None:
 
 
 def _has_room(path: str, at: int, size: int) -> bool:
-    """Whether a part of a file has all of its blocks; it is given them."""
+    """Returns True if a part of a file has all of its blocks, allocating them if need be."""
     descriptor = _find_open(path)
     if descriptor is None:
         return True
     fallocate = ctypes.PyDLL(None, use_errno=True).fallocate
     fallocate.argtypes = (ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64)
-    # Not `posix_fallocate`: where the file system cannot, that writes zeros over what others write.
+    # Not `posix_fallocate`: if the file system cannot allocate, that writes zeros over what others
+    # write.
     if not fallocate(descriptor, 0, at, size):
         return True
     if ctypes.get_errno() == errno.EOPNOTSUPP:
@@ -104,7 +108,7 @@ def _has_room(path: str, at: int, size: int) -> bool:
 
 
 def _find_open(path: str) -> int | None:
-    """SQLite's own descriptor of a file: closing another one would drop its locks."""
+    """Returns SQLite's own descriptor of a file: closing another one would drop its locks."""
     status = os.stat(path)
     for name in os.listdir("/proc/self/fd"):
         with suppress(OSError):

@@ -1,9 +1,9 @@
-"""Where a store's file may lie: on a local disk, and under one name.
+"""The allowed places of a store's file: on a local disk, and under one name.
 
-What of a store is not in its file yet is in the WAL beside it, and those who have it open find each
-other by what lies there. Under a second name, a hard link or a mount of the file alone, there is
-another WAL, and nobody hears of anybody: commits that were acknowledged are written over
-(https://sqlite.org/howtocorrupt.html, 2.4 and 2.5).
+The parts of a store that are not in its file yet are in the WAL beside it, and processes that have
+it open find each other by the files there. Under a second name, a hard link or a mount of the file
+alone, there is another WAL, and the processes do not see each other: acknowledged commits are
+overwritten (https://sqlite.org/howtocorrupt.html, 2.4 and 2.5).
 """
 
 from __future__ import annotations
@@ -26,10 +26,11 @@ NETWORK_FILE_SYSTEMS = frozenset(
 
 
 def refuse_second_names(path: str) -> None:
-    """To be asked when a store is opened. Who has it open goes on: the other name is refused.
+    """Refuses a second name, when a store is opened. Processes that have it open are not affected:
+    the other name is refused.
 
     Raises:
-        StoreUnavailable: the file has two, or is mounted without its folder.
+        StoreUnavailable: the file has two names, or is mounted without its folder.
     """
     try:
         links, is_mount = names_of(path)
@@ -42,10 +43,11 @@ def refuse_second_names(path: str) -> None:
         raise translate(error, path) from error
     if links > 1:
         raise StoreUnavailable(
-            f"its file has {links} names (hard links), and beside each would be a -wal of its own: "
-            "what is committed under one is lost to the others",
+            f"its file has {links} names (hard links), each with a -wal of its own: commits under "
+            "one are lost to the others",
             target=f"store {path}",
-            hint=f"{_others(path)}leave it one name; a copy is made by copying (cp --reflink=auto)",
+            hint=f"{_others(path)}leave it one name; to copy it, use a real copy (cp "
+            "--reflink=auto)",
         )
     if is_mount:
         raise StoreUnavailable(
@@ -56,11 +58,11 @@ def refuse_second_names(path: str) -> None:
 
 
 def refuse_lone_wal(path: str) -> None:
-    """To be asked before a file that is empty, or not there, is opened: SQLite takes the WAL beside
-    it for a left-over, and deletes it.
+    """Refuses a lone WAL, before a file that is empty, or not there, is opened: SQLite takes that
+    WAL for a left-over, and deletes it.
 
     Raises:
-        StoreUnavailable: there is one with something in it.
+        StoreUnavailable: there is one with content.
     """
     wal = path + "-wal"
     try:
@@ -72,14 +74,14 @@ def refuse_lone_wal(path: str) -> None:
         if os.path.exists(path):  # between the two looks, another process has made both
             return refuse_lone_wal(path)
     raise StoreUnavailable(
-        "is not there, but its -wal is: commits that were acknowledged may be in nothing else",
+        "is not there, but its -wal is: acknowledged commits may be nowhere else",
         target=f"store {path}",
-        hint=f"put the file back that it belongs to; if there is none, move {quote(wal)} away",
+        hint=f"restore the file that it belongs to; if there is none, move {quote(wal)} away",
     )
 
 
 def _others(path: str) -> str:
-    """Those that lie beside it, for people."""
+    """Returns a hint with the other names beside it, for people."""
     folder, own = os.path.split(os.path.abspath(path))
     inode = os.stat(path).st_ino
     with suppress(OSError), os.scandir(folder) as entries:
@@ -90,10 +92,10 @@ def _others(path: str) -> str:
 
 
 def refuse_network_file_system(path: str) -> None:
-    """SQLite's locks and shared memory do not work across machines.
+    """Refuses a network file system: SQLite's locks and shared memory do not work across machines.
 
     Raises:
-        StoreUnavailable: it is there.
+        StoreUnavailable: the path is on one.
     """
     if sys.platform != "linux":
         return
@@ -112,7 +114,8 @@ mounts takes as long as half of the rest."""
 
 
 def _file_system(folder: str) -> str:
-    """What is mounted there; "" where it was local when we last looked, or nobody says."""
+    """Returns the kind of file system of a folder; "" if it was local at the last look, or is
+    unknown."""
     kind, best = "", ""
     try:
         device = os.stat(folder).st_dev

@@ -1,7 +1,7 @@
 """Notices between processes: a Unix datagram socket for each executor that listens.
 
-It lies beside the executor's lock file. Nothing depends on a notice: one that is lost costs the
-time until somebody looks by himself, so no error here is anybody's business but the log's.
+It lies beside the executor's lock file. Nothing depends on a notice: a lost one costs the time
+until the next poll, so errors here are only logged.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _log = logs.logger("perdure.sqlite")
 
 
 class Sockets:
-    """Those of one store, in ``<store>-executors/``."""
+    """The sockets of one store, in ``<store>-executors/``."""
 
     def __init__(self, store_path: str, is_dead: Callable[[str], bool]) -> None:
         self._store = store_path
@@ -43,7 +43,7 @@ class Sockets:
         self._lock = Lock()
 
     def listen(self, executor: str, callback: Callable[[str], None]) -> Callable[[], None]:
-        """As `Backend.listen`. Where it cannot be had, nobody listens: polling serves."""
+        """See `Backend.listen`. If it fails, nobody listens: polling serves."""
         with self._lock:
             before = self._ears.get(executor)
             if before is not None:
@@ -67,7 +67,7 @@ class Sockets:
             with suppress(FileNotFoundError):
                 os.unlink(file)
             with self._names() as path:
-                # Who may write to the store may notify.
+                # Whoever may write to the store may notify.
                 bind(own, file, path(executor + SUFFIX), like=self._store)
         except BaseException:
             own.close()
@@ -76,7 +76,8 @@ class Sockets:
 
     @contextmanager
     def _names(self) -> Iterator[Callable[[str], str]]:
-        """From a socket's file name to a path that is short enough, if there can be one."""
+        """Gives a function that returns a short enough path for a socket's file name, if
+        possible."""
         longest = PATH_MAX - len(os.fsencode(self._folder)) - 1
         if sys.platform != "linux":
             yield lambda name: os.path.join(self._folder, name)
@@ -98,7 +99,7 @@ class Sockets:
                 os.close(folder)
 
     def notify(self, run_id: str, besides: str = "") -> None:
-        """As `Backend.notify`."""
+        """See `Backend.notify`."""
         own = besides + SUFFIX
         try:
             there = os.listdir(self._folder)
@@ -127,7 +128,8 @@ class Sockets:
             pass  # full, just removed, not ours to write to, or too long: polling serves
 
     def _remove_if_dead(self, name: str) -> None:
-        """A socket that no process has. One of a living executor is about to be opened anew."""
+        """Removes a socket that no process has. A living executor is about to open its socket
+        again."""
         executor = name.removesuffix(SUFFIX)
         lock = os.path.join(self._folder, executor)
         if executor not in self._ears and (self._is_dead(executor) or not os.path.exists(lock)):
@@ -135,7 +137,7 @@ class Sockets:
                 os.unlink(os.path.join(self._folder, name))
 
     def tidy(self) -> None:
-        """Remove the sockets of the dead: one that can be sent to has a process."""
+        """Removes the sockets of the dead: one that accepts a message has a process."""
         self.notify("")
 
     def _end(self, executor: str, ear: _Ear) -> None:
@@ -152,8 +154,8 @@ class Sockets:
             self._end(executor, ear)
 
     def forget_after_fork(self) -> None:
-        """In a forked child: the parent's sockets are the parent's. Kept open here, they would
-        seem to have a process after its end."""
+        """Resets itself in a forked child: the parent's sockets are the parent's. Kept open here,
+        they would seem to have a process after its end."""
         for ear in self._ears.values():
             ear.forget()
         self._ears.clear()
@@ -173,13 +175,14 @@ class _Ear:
         begin(threading.Thread(target=self._serve, name="perdure-listener", daemon=True))
 
     def end(self) -> None:
-        """The thread closes its sockets itself: nobody else knows when it has let go of them."""
+        """Ends it. The thread closes its sockets itself: nobody else knows when it no longer uses
+        them."""
         self._ended = True
         with suppress(OSError):
             self._waker.close()
 
     def forget(self) -> None:
-        """In a forked child, where the thread is not."""
+        """Drops it in a forked child, where the thread is not."""
         self._ended = True
         for one in (self._socket, self._wake, self._waker):
             one.close()
@@ -196,7 +199,8 @@ class _Ear:
                         call(self._callback, run_id)
 
     def _heard(self) -> dict[str, None]:
-        """All that has come, each run once: emptied first, so that the next ones find room."""
+        """Returns all runs that were notified, each once: the socket is emptied first, so that new
+        notices find room."""
         runs: dict[str, None] = {}
         while True:
             try:

@@ -12,10 +12,10 @@ _PART = re.compile(r"\{(\w+)\}")
 
 @cache
 def statements() -> dict[str, str]:
-    """Every statement of queries/ by its name, without comments, its parts filled in.
+    """Returns every statement of queries/ by its name, without comments, with its parts filled in.
 
-    Parameters are bound by name or place, never spliced in; {a_name} stands for the part of that
-    name, which is the same in several statements.
+    Parameters are bound by name or place, never spliced in; {a_name} stands for a part that several
+    statements share.
     """
     bare: dict[str, str] = {}
     for entry in (files(__package__) / "queries").iterdir():
@@ -27,7 +27,7 @@ def statements() -> dict[str, str]:
 
 @cache
 def migrations() -> dict[int, str]:
-    """The scripts of migrations/ by number: the schema is their sum."""
+    """Returns the scripts of migrations/ by number: the schema is their sum."""
     folder = files(__package__) / "migrations"
     return {
         int(entry.name[:4]): entry.read_text()

@@ -1,4 +1,4 @@
-"""A transaction outside the log: committed where its block ends, else rolled back."""
+"""A transaction outside the log: committed at the end of its block, else rolled back."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 
 class Transaction:
-    """Context manager, inside of `Alone`: what it commits is durable when it ends.
+    """Context manager, inside of `Alone`: its transaction is durable when it ends.
 
     Raises:
         StoreUnavailable, Corrupt: it may have happened; its statements may be run again.
@@ -47,11 +47,11 @@ class Transaction:
 
 
 class Alone:
-    """Context manager: the writer's lock, and at its end no transaction. For a plain function's
-    block, whose frame holds the lock (system/locks.py).
+    """Context manager: holds the writer's lock, and leaves no transaction open. For a plain
+    function's block, whose frame holds the lock (system/locks.py).
 
-    An exception may come where `Transaction` begins to end. So one lies around the other: of two
-    ends, a single exception can only miss one.
+    An exception may come where `Transaction` begins to end. So one lies around the other: a single
+    exception can only skip one of the two ends.
     """
 
     def __init__(self, writer: Writer) -> None:
@@ -68,14 +68,14 @@ class Alone:
 
 
 def settled(writer: Writer, work: Callable[[apsw.Connection], T], find: Find = lambda db: db) -> T:
-    """Inside of `Alone`: a `Transaction` of which is known, in the end, whether it was done.
+    """Runs, inside of `Alone`, a `Transaction` whose outcome is known in the end.
 
-    A COMMIT that failed may have happened: `work` is then done once more, in a reopened file,
-    and finds by itself what it did before. Where that cannot be, `find` tells whether it is there;
-    by default nobody can.
+    A failed COMMIT may have happened: `work` is then called again, in a reopened file, and finds by
+    itself what it did before. If that fails, `find` tells whether it is there; by default that is
+    unknown.
 
     Raises:
-        StoreUnavailable: it was not done; or "unknown", where even that cannot be found out.
+        StoreUnavailable: it was not done; or "unknown", if even that cannot be determined.
     """
     committing = False
     try:

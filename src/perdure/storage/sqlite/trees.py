@@ -1,17 +1,17 @@
-"""Whether the pages on the way to a key are those that belong there.
+"""Checks that the pages on the way to a key are the right ones.
 
-A page's checksum says that it is whole, not whose place it has. Where the disk put another one
-there, a look-up goes astray, and what is in the store is "not found": an agent is begun anew, a key
-is taken twice. SQLite looks at the order of pages only when it is told to look at all of them
+A page's checksum says that it is whole, not that it is in its place. If the disk put another one
+there, a look-up goes astray, and existing rows are "not found": an agent is created again, a key is
+taken twice. SQLite checks the order of pages only when told to check all of them
 (https://sqlite.org/pragma.html#pragma_integrity_check).
 
-So whoever found nothing has the way looked at that led there: each page on it must be of that very
-tree, and have no key that the pages above it do not leave to it. What was looked at is remembered
-for a moment: the way to a leaf costs some microseconds, and the next look at it nothing.
+So after a look-up that found nothing, its way is checked: each page on it must belong to that tree,
+and have no key outside the range that the pages above leave to it. The result is remembered for a
+moment: the way to a leaf costs some microseconds, and the next look at it nothing.
 
-The main file is what is looked at, for the disk can only misplace what is there. It may be older
-than what SQLite sees, and in the middle of a checkpoint it is of no single moment. So what looks
-wrong is only a reason to ask SQLite, which then checks the whole table.
+The main file is checked, because the disk can only misplace pages there. It may be older than what
+SQLite sees, and in the middle of a checkpoint it mixes several moments. So a suspicious page is
+only a reason to ask SQLite, which then checks the whole table.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ RANGES_MAX = 10_000
 """Leaves that are remembered of a tree."""
 
 FRESH_S = 1.0
-"""How long that is. SQLite reads pages anew whenever somebody else wrote, and what it reads then
-may be another one's by now."""
+"""The length of that moment. SQLite reads pages again whenever somebody else wrote, and may get a
+wrong one then."""
 
 TRIED, PAUSE_S = 4, 0.003
 """A checkpoint may be under way."""
@@ -50,7 +50,7 @@ with it, and less than the next."""
 
 
 class Trees:
-    """Of one file; see the module."""
+    """The checked ranges of one file's trees."""
 
     def __init__(self, path: str) -> None:
         self._path = path
@@ -59,7 +59,8 @@ class Trees:
         self._until = 0.0
 
     def prove(self, db: apsw.Connection, name: str, key: Key) -> None:
-        """That SQLite, which looked for a key in a tree of this name, looked where it belongs.
+        """Proves that SQLite, which looked for a key in a tree of this name, looked in the right
+        place.
 
         Raises:
             MisplacedError: it did not.
@@ -84,7 +85,8 @@ class Trees:
             self._asked.add((name, key))
 
     def _look(self, db: apsw.Connection, name: str, key: Key) -> tuple[Key, Key] | None:
-        """The bounds of the leaf; None: of all that SQLite said of the table, nothing is wrong."""
+        """Returns the bounds of the leaf; None if SQLite's check of the table found nothing
+        wrong."""
         tree = TREES[name]
         for tried in range(TRIED):
             if tried:
@@ -98,7 +100,7 @@ class Trees:
         return None
 
     def _descend(self, db: apsw.Connection, name: str, tree: Tree, key: Key) -> tuple[Key, Key]:
-        """Raises NoPageError: it looks wrong."""
+        """Returns the bounds of the key's leaf. Raises NoPageError if a page looks wrong."""
         query = "SELECT rootpage FROM main.sqlite_schema WHERE name = ?"
         number = db.execute(query, (name,)).get
         if number is None:  # not in this format
@@ -137,7 +139,7 @@ def _read(file: apsw.VFSFile, number: int) -> Page:
 
 
 def _lacks(db: apsw.Connection, tree: Tree) -> bool:
-    """Whether a tree has not what it should have, as other tables say."""
+    """True if a tree lacks a row that other tables imply."""
     found: list[Any] = db.execute(tree.lacks).fetchall()
     if tree.lacks != KEYED:
         return bool(found)
@@ -163,7 +165,7 @@ def _key_of(header: bytes) -> str | None:
 
 
 def _check_rows(db: apsw.Connection, page: Page, tree: Tree) -> None:
-    """Of an index: that they are those of its table."""
+    """Checks rows of an index against its table."""
     if not page.count or not (tree.words or tree.whose):
         return
     for number in {0, page.count - 1}:
@@ -191,7 +193,7 @@ def _check(page: Page, tree: Tree, low: Key, high: Key, depth: int) -> None:
 
 
 def _first_from(page: Page, columns: int, key: Key) -> int:
-    """The first cell whose key is not less."""
+    """Returns the number of the first cell whose key is not less."""
     low, high = 0, page.count
     while low < high:
         middle = (low + high) // 2

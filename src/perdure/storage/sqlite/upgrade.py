@@ -1,6 +1,6 @@
-"""A store of an earlier format, brought up to date; or, where nothing may be written, seen as if.
+"""A store of an earlier format, upgraded; or, if nothing may be written, seen as if it were.
 
-The log stays as it is, byte for byte: what changes is what stands beside it.
+The log stays as it is, byte for byte: only the tables beside it change.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ def is_old(connection: apsw.Connection) -> bool:
 
 
 def upgrade(connection: apsw.Connection) -> None:
-    """In one transaction: a crash leaves the format that was there, or the new one.
+    """Upgrades in one transaction: a crash leaves the old format, or the new one.
 
-    Call it only once the file, with its WAL, was found sound: it writes.
+    Call it only after the file, with its WAL, was found sound: it writes.
     """
     if not is_old(connection):
         return
@@ -44,8 +44,8 @@ def upgrade(connection: apsw.Connection) -> None:
 
 
 def see_as_new(connection: apsw.Connection) -> None:
-    """For a connection that only looks: the tables that a later format has, in its memory. Names
-    find temporary tables before those of the file."""
+    """Gives a read-only connection the tables of a later format, in its memory. Names resolve to
+    temporary tables before those of the file."""
     missing = _missing(connection)
     if not missing:
         return
@@ -60,7 +60,7 @@ def see_as_new(connection: apsw.Connection) -> None:
 
 
 def see_as_it_is(connection: apsw.Connection) -> None:
-    """Undo `see_as_new`."""
+    """Undoes `see_as_new`."""
     connection.pragma("query_only", False)
     names = connection.execute(
         "SELECT name FROM temp.sqlite_schema WHERE type = 'table'"
@@ -80,7 +80,7 @@ def _missing(connection: apsw.Connection) -> list[int]:
 
 
 def _add_times(connection: apsw.Connection) -> None:
-    """When each run began and last changed, as the log says."""
+    """Fills in when each run began and last changed, according to the log."""
     query = "SELECT place, id, agent_no, started, ended FROM runs"
     rows: list[Any] = connection.execute(query).fetchall()
     for key, run_id, no, started, ended in rows:
@@ -92,7 +92,7 @@ def _add_times(connection: apsw.Connection) -> None:
 
 
 def _time(connection: apsw.Connection, no: int, seq: int) -> int:
-    """Of a commit; 0 where it cannot be read: saying so is not an upgrade's business."""
+    """Returns the time of a commit; 0 if it cannot be read: an upgrade does not report that."""
     found: Any = connection.execute(
         "SELECT header FROM commits WHERE id = ?", (place(no, seq),)
     ).fetchall()
@@ -103,7 +103,7 @@ def _time(connection: apsw.Connection, no: int, seq: int) -> int:
 
 
 def _last_change(connection: apsw.Connection, run_id: str, no: int, started: int) -> int:
-    """Seq of the latest commit that changed the row of an unfinished run."""
+    """Returns the seq of the latest commit that changed the row of an unfinished run."""
     commits = connection.execute(
         "SELECT id - ?1, header, payload, (SELECT name FROM agents WHERE no = ?3) "
         "FROM commits WHERE id > ?2 AND id < ?4 ORDER BY id DESC",

@@ -1,6 +1,6 @@
-"""The write-ahead log as a file: made durable, written anew, and made longer ahead of its use.
+"""The write-ahead log as a file: made durable, rewritten, and extended ahead of its use.
 
-None of SQLite's locks lives on this file, so that closing a descriptor of it is safe.
+None of SQLite's locks is on this file, so closing a descriptor of it is safe.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ ROOM_BEHIND = WAL_HEADER_SIZE + 32 * 1024
 what shall be there already behind the last one."""
 
 ROOM = 120 * 1024
-"""What it is made longer by, in bytes. More saves little, and whoever pays for it waits longer."""
+"""The number of bytes by which it is extended. More saves little, and whoever pays for it waits
+longer."""
 
 _ZEROS = bytes(4096)
 """Written one by one: what is written at once, Linux may keep in one piece, and then counts all of
@@ -29,16 +30,16 @@ it as written at each commit that changes a part."""
 
 
 def make_room(path: str, vfs: str | None) -> None:
-    """Make the WAL longer, by zeros. To be called inside a write transaction, before its COMMIT.
+    """Extends the WAL by zeros. Called inside a write transaction, before its COMMIT.
 
-    A commit that makes a file longer has its new length and new blocks written to the file system's
-    journal at its sync, which takes as long as the commit itself. Zeros that lie there already are
-    written over in place. (Blocks that are only reserved are not enough: the first write to each is
-    a change of the file system, too.) SQLite's recovery ends at them, as their salts are not those
-    of the WAL's header (https://sqlite.org/fileformat2.html#walformat). Whoever holds SQLite's
-    write lock is alone in writing behind the last frame, and they are synced with the commit.
+    A commit that extends a file has the new length and blocks written to the file system's journal
+    at its sync, which takes as long as the commit itself. Existing zeros are overwritten in place.
+    (Blocks that are only reserved are not enough: the first write to each is a change of the file
+    system, too.) SQLite's recovery ends at them, because their salts are not those of the WAL's
+    header (https://sqlite.org/fileformat2.html#walformat). Only the holder of SQLite's write lock
+    writes behind the last frame, and the zeros are synced with the commit.
 
-    A disk that is full is no error here: the commit finds out by itself whether it has room.
+    A full disk is not an error here: the commit finds out by itself whether it has room.
     """
     flags = [apsw.SQLITE_OPEN_WAL | apsw.SQLITE_OPEN_READWRITE, 0]
     with suppress(apsw.Error):
@@ -52,7 +53,7 @@ def make_room(path: str, vfs: str | None) -> None:
 
 
 def sync_wal(path: str) -> None:
-    """Make what was written to the WAL durable."""
+    """Makes what was written to the WAL durable."""
     descriptor = os.open(path + "-wal", os.O_RDONLY)
     try:
         os.fdatasync(descriptor)
@@ -61,8 +62,8 @@ def sync_wal(path: str) -> None:
 
 
 def write_wal_again(connection: apsw.Connection, path: str) -> None:
-    """Make the WAL durable after a sync of it failed: the system may have forgotten what it had to
-    write, and would then call a second sync a success. So all of it is written anew, then synced.
+    """Makes the WAL durable after a failed sync: the system may have forgotten what it had to
+    write, and would report a second sync as a success. So all of it is written again, then synced.
 
     Raises:
         OSError, apsw.Error: it may still not be durable.

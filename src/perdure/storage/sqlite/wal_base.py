@@ -1,18 +1,18 @@
-"""Whether a WAL goes on from the very state of the main file that it lies beside.
+"""Checks that a WAL continues from the present state of the main file beside it.
 
 The story: a machine crashed, and the store was found damaged. Its verified backup was copied over
-it, and the WAL that the crash had left still lay there. SQLite moved that WAL's pages into the
-backup: nothing in a WAL says which file it belongs to. What came out was malformed for good; or it
-opened, with agents of two moments, and took edits.
+it, but the WAL that the crash had left was still there. SQLite moved that WAL's pages into the
+backup: nothing in a WAL says which file it belongs to. The result was malformed for good; or it
+opened, with agents of two moments, and accepted edits.
 
-So a row of the file, `wal_base`, has a number drawn by chance, and the one before. Whoever writes
-where all of the WAL was moved into the main file draws the next, in that same transaction. Thus two
-states of the main file with nothing left in a WAL never have the same number; and whatever WAL
-begins, its first transaction holds that of the state that it goes on from, and its own. A crash
-leaves the main file with one of the two.
+So a row of the file, `wal_base`, has a random number, and the previous one. The first writer after
+all of the WAL was moved into the main file draws the next, in the same transaction. So two states
+of the main file with nothing left in a WAL never have the same number; and the first transaction of
+any WAL holds the number of the state that it continues, and its own. A crash leaves the main file
+with one of the two.
 
-That is looked at where a WAL was recovered, which is what SQLite does for whoever opens a file that
-nobody has open. Until then it has written nothing but an index of the WAL.
+The check is made when a WAL was recovered, which SQLite does for the first opener of a file. Until
+then it has written nothing but an index of the WAL.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ _SIZE = 16
 _NONE = bytes(_SIZE)
 
 _ROW = bytes((3 + 2 * _SIZE, 1, 3, 12 + 2 * _SIZE, 12 + 2 * _SIZE))
-"""How the only row of such a table begins: its size, its id, and the kinds of its columns. No other
-table's can have these."""
+"""The beginning of the only row of such a table: its size, its id, and the kinds of its columns. No
+other table's rows can have these."""
 
 _LEAF, _ONE = bytes((LEAF_TABLE,)), bytes((0, 1))
 """Of a page: its kind, and how many rows it has."""
@@ -51,20 +51,19 @@ _TRIED, _PAUSE_S = 4, 0.003
 
 
 class WalBase:
-    """Of the connection that writes."""
+    """The `wal_base` of the writing connection."""
 
     def __init__(self) -> None:
         self._words: Sequence[int] | None = None
 
     def forget(self) -> None:
-        """It is another connection, or has left WAL mode."""
+        """Forgets the index: the connection is another one, or has left WAL mode."""
         self._words = None
 
     def begin(self, connection: apsw.Connection, *, always: bool = False) -> None:
-        """In each transaction that writes, before anything else: draw the next number, if it is
-        due, or `always`. Nobody moves a number but who has SQLite's write lock; and one transaction
-        draws one, as the number before it must be that of a state that there was.
-        """
+        """Begins each writing transaction, before anything else: draws the next number, if it is
+        due, or `always`. Only the holder of SQLite's write lock changes the number; and one
+        transaction draws one, because the previous number must be that of a real state."""
         words = self._words
         if words is None:
             words = self._words = wal_index(connection)
@@ -72,11 +71,11 @@ class WalBase:
             move(connection)
 
     def settle(self, connection: apsw.Connection) -> None:
-        """Before the last one closes the file, and moves a WAL that it recovered: it may be a
-        copy's, which ends where that of the original went on.
+        """Draws a number before the last connection closes the file, and moves a WAL that it
+        recovered: the WAL may be a copy's, which ends where the original's continued.
 
         Raises:
-            apsw.Error: it may not be written. The WAL must stay.
+            apsw.Error: the number cannot be written. The WAL must stay.
         """
         words = wal_index(connection)
         if words[FRAMES] and not (words[CHANGES] or connection.in_transaction):
@@ -88,16 +87,16 @@ class WalBase:
 
 
 def make(connection: apsw.Connection) -> None:
-    """In the transaction that makes the schema, or adds to an earlier one."""
+    """Makes the table, in the transaction that makes the schema, or adds to an earlier one."""
     connection.execute(_sql["make_wal_base"])
     connection.execute(_sql["begin_wal_base"])
 
 
 def move(connection: apsw.Connection, *, create: bool = True) -> None:
-    """Draw the next number.
+    """Draws the next number.
 
     Args:
-        create: the table, in a store of an earlier version.
+        create: makes the table in a store of an earlier version.
     """
     try:
         connection.execute(_sql["move_wal_base"])
@@ -107,11 +106,11 @@ def move(connection: apsw.Connection, *, create: bool = True) -> None:
 
 
 def refuse_other_wal(connection: apsw.Connection, path: str) -> None:
-    """To be asked by who opens a file beside which there is a WAL, before all else.
+    """Refuses a foreign WAL beside a file that is opened, before anything else.
 
     Raises:
-        Corrupt: that belongs to another file, or to another state of this one.
-        OSError, apsw.Error: nobody can tell.
+        Corrupt: it belongs to another file, or to another state of this one.
+        OSError, apsw.Error: it cannot be checked.
     """
     with suppress(apsw.Error):  # what is wrong is said by whoever needs it
         connection.execute("PRAGMA application_id").fetchall()  # recovers the WAL
@@ -171,7 +170,7 @@ def _goes_on(path: str, wal: _Wal) -> bool:
 
 
 class _Wal:
-    """Its frames, so many of which SQLite found valid."""
+    """The frames of a WAL that SQLite found valid."""
 
     def __init__(self, file: apsw.VFSFile, frames: int) -> None:
         self._file = file
@@ -179,15 +178,16 @@ class _Wal:
         self.page_size = int.from_bytes(file.xRead(4, 8), "big")
 
     def page(self, number: int) -> int:
-        """Of the main file, from 1; a frame's number is from 0."""
+        """Returns the page number of a frame; pages of the main file count from 1, frames from
+        0."""
         return self._head(number)[0]
 
     def row(self, number: int) -> tuple[bytes, bytes] | None:
-        """The numbers in it, if it is of `wal_base`."""
+        """Returns the numbers in a frame, if it is a page of `wal_base`."""
         return _row_of(self._file.xRead(self.page_size, self._at(number) + FRAME_HEADER_SIZE))
 
     def is_of_first_change(self, number: int) -> bool:
-        """Whether it was written by the first transaction, and that was no VACUUM."""
+        """True if it was written by the first transaction, and that was not a VACUUM."""
         for other in range(self.frames):
             if pages := self._head(other)[1]:
                 return number <= other < pages - 1
@@ -202,7 +202,7 @@ class _Wal:
 
 
 def _read(path: str, page: int, size: int) -> bytes:
-    """Of the main file, past SQLite; empty where it ends before."""
+    """Reads the main file, past SQLite; empty if it ends before."""
     flags = [apsw.SQLITE_OPEN_MAIN_DB | apsw.SQLITE_OPEN_READONLY, 0]
     file = apsw.VFSFile("unix", path, flags)
     try:

@@ -1,4 +1,4 @@
-"""What those who have a store open share of its WAL: https://sqlite.org/walformat.html, 2.1.
+"""The shared index of an open store's WAL: https://sqlite.org/walformat.html, 2.1.
 
 It is read where SQLite has it in memory: to open and close that file would drop SQLite's locks.
 """
@@ -30,8 +30,8 @@ _Words = ctypes.c_uint32 * (MOVED + 1)
 
 
 def wal_index(connection: apsw.Connection) -> Sequence[int]:
-    """Its first words, as they are from moment to moment. To be called once the connection has
-    read, and used for as long as it is open and in WAL mode: then that memory is gone."""
+    """Returns its first words, which change from moment to moment. Call it once the connection has
+    read, and use the words only while it is open and in WAL mode: then that memory is gone."""
     if connection.readonly("main"):
         return UNKNOWN  # it has opened no WAL, and a look would make what lies beside one
     found = c_void_p()

@@ -1,4 +1,4 @@
-"""Whether a store's file has its end, and its WAL all that was acknowledged."""
+"""Checks that a store's file is complete, and its WAL has everything acknowledged."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ _log = logs.logger("perdure.sqlite")
 
 
 def refuse_cut_page(connection: apsw.Connection, path: str) -> None:
-    """SQLite reads what a file lacks of its last page as zeros, and that page's checksum is not
-    looked at. One that a checkpoint did not get through with is in the WAL.
+    """Refuses a file that ends within a page: SQLite reads the missing part as zeros, without
+    checking the page's checksum. A page of an unfinished checkpoint is in the WAL.
 
     Raises:
         Corrupt: the file ends within a page that is nowhere else.
-        OSError: nobody can tell.
+        OSError: it cannot be checked.
     """
     size = os.path.getsize(path)
     while size % PAGE_SIZE:
@@ -44,11 +44,11 @@ def refuse_cut_page(connection: apsw.Connection, path: str) -> None:
 
 
 def refuse_missing_pages(connection: apsw.Connection, path: str) -> None:
-    """As `refuse_cut_page`, of whole pages: those that something is on are looked for. It takes as
-    long as to read all pages where the file is shorter than what SQLite makes of it.
+    """Refuses a file that lacks whole pages that are in use. Takes as long as reading all pages if
+    the file is shorter than SQLite expects.
 
     Raises:
-        Corrupt, OSError: the same.
+        Corrupt, OSError: as `refuse_cut_page`.
     """
     refuse_cut_page(connection, path)
     count = int(connection.pragma("page_count"))
@@ -57,7 +57,7 @@ def refuse_missing_pages(connection: apsw.Connection, path: str) -> None:
     if missing and not connection.readonly("main"):
         missing -= _pending_pages(connection, path)
     if missing and os.path.getsize(path) // PAGE_SIZE == there:
-        # A page that was never used need not be anywhere.
+        # A page that was never used need not exist.
         missing &= {int(number) for (number,) in connection.execute("SELECT pageno FROM dbstat")}
         if missing:
             raise Corrupt(
@@ -68,7 +68,7 @@ def refuse_missing_pages(connection: apsw.Connection, path: str) -> None:
 
 
 def _pending_pages(connection: apsw.Connection, path: str) -> set[int]:
-    """The numbers of pages that are read from the WAL, not from the main file."""
+    """Returns the numbers of pages that are read from the WAL, not from the main file."""
     valid, copied = _frames(connection)
     if valid <= copied:
         return set()
@@ -89,7 +89,8 @@ UNSYNCED_MARK = "SELECT 1 FROM marks WHERE name = ?"
 
 
 def may_have_wal(path: str) -> bool:
-    """Whether anything may be in its WAL: who had the store open last has mostly tidied up."""
+    """True if anything may be in its WAL: usually the last process that had the store open tidied
+    up."""
     try:
         return look(os.fsencode(path) + b"-wal")[1] > 0
     except NOT_THERE:
@@ -99,11 +100,11 @@ def may_have_wal(path: str) -> bool:
 
 
 def refuse_headless_wal(path: str) -> None:
-    """SQLite takes a WAL whose header is damaged for an empty one: whatever is written next goes
-    over all that was acknowledged. To be asked before anything is.
+    """Refuses a WAL with a damaged header, before anything else is read: SQLite takes it for an
+    empty one, and the next write would overwrite everything acknowledged.
 
     Raises:
-        Corrupt: behind such a header there are commits. The WAL is left as it is.
+        Corrupt: there are commits behind such a header. The WAL is left as it is.
     """
     damaged: str | None = None
     for tried in range(_TRIED):
@@ -116,13 +117,14 @@ def refuse_headless_wal(path: str) -> None:
 
 
 def check_wal(connection: apsw.Connection, path: str) -> None:
-    """Find damage in the middle of a WAL that SQLite would take for its end.
+    """Finds damage in the middle of a WAL that SQLite would take for its end.
 
-    Recovery stops in silence at the first frame whose checksum fails, and drops all behind it. A
-    torn write can only leave frames of one unfinished transaction there; a *commit* behind it that
-    is followed by more was acknowledged, so its loss is damage, not a crash. (A damaged last
+    Recovery silently stops at the first frame whose checksum fails, and drops everything behind it.
+    A torn write can only leave frames of one unfinished transaction there; a *commit* behind it
+    that is followed by more was acknowledged, so its loss is damage, not a crash. (A damaged last
     transaction cannot be told from a torn one; `verify(anchor=…)` can.) In a store that was ever
-    written to without syncing each commit, a power cut leaves such gaps, too: there, it is an end.
+    written to without syncing each commit, a power cut leaves such gaps, too, so there it counts as
+    an end.
 
     Raises:
         Corrupt: with the frame's number. The WAL is left as it is.
@@ -139,12 +141,13 @@ def check_wal(connection: apsw.Connection, path: str) -> None:
 
 
 def refuse_lost_schema(connection: apsw.Connection, path: str) -> None:
-    """As `check_wal`, of a file that is empty for SQLite: where the transaction that made its
-    tables is damaged, they are in nothing else, and the next one would be written over all of it.
-    That one was synced, whatever the store's durability is: no power cut leaves a gap there.
+    """Checks the WAL like `check_wal`, for a file that SQLite takes for empty: if the transaction
+    that made its tables is damaged, they are nowhere else, and the next one would overwrite
+    everything. That transaction was synced, whatever the store's durability is: no power cut leaves
+    a gap there.
 
     Raises:
-        Corrupt: behind it there are commits. The WAL is left as it is.
+        Corrupt: there are commits behind it. The WAL is left as it is.
     """
     damaged = _damage_behind(connection, path) if may_have_wal(path) else None
     if damaged is not None:
@@ -152,7 +155,8 @@ def refuse_lost_schema(connection: apsw.Connection, path: str) -> None:
 
 
 def _damage_behind(connection: apsw.Connection, path: str) -> str | None:
-    """What is damaged behind all that SQLite takes for valid, if commits are behind that."""
+    """Returns the damage behind everything that SQLite takes for valid, if there are commits behind
+    that; else None."""
     while True:
         valid = _frames(connection)[0]
         if valid < 0:  # it has no WAL for this connection: another process is just giving it one
@@ -171,8 +175,8 @@ def _damage(path: str, what: str | None) -> Corrupt:
 
 
 def _frames(connection: apsw.Connection) -> tuple[int, int]:
-    """How many frames SQLite takes for valid, and how many of these are in the main file for sure.
-    It says "busy" at once beside a checkpoint."""
+    """Returns the number of frames that SQLite takes for valid, and of those that are surely in the
+    main file. Retries while a checkpoint is busy."""
     until = time.monotonic() + WAIT_S
     while True:
         try:
@@ -184,19 +188,20 @@ def _frames(connection: apsw.Connection) -> tuple[int, int]:
 
 
 def open_wal(path: str) -> apsw.VFSFile:
-    """Through SQLite's own file layer: closing a plain descriptor would drop our locks."""
+    """Opens the WAL through SQLite's own file layer: closing a plain descriptor would drop our
+    locks."""
     flags = [apsw.SQLITE_OPEN_WAL | apsw.SQLITE_OPEN_READONLY, 0]
     return apsw.VFSFile("unix", path + "-wal", flags)
 
 
 def _damaged(path: str, valid: int, page_size: int, *, of_header: bool = False) -> str | None:
-    """What is: the first frame that is not valid, or the header, if behind it there is a frame of
-    the current WAL generation that was written behind a later commit.
+    """Returns what is damaged: the first frame that is not valid, or the header, if behind it there
+    is a frame of the current WAL generation that was written behind a later commit.
 
-    It must go on from that commit: writers that were killed before they had published theirs leave
-    frames that the next one writes over from the same place on, as far as its own go. And the mark
-    of that commit must be its own: of a transaction that was just being written, a part of a header
-    may be an older one's.
+    The frame must continue from that commit: writers that were killed before they published theirs
+    leave frames that the next writer overwrites from the same place on, as far as its own reach.
+    And the commit mark must be the frame's own: while a transaction is being written, a part of a
+    header may be an older one's.
     """
     try:
         wal = open_wal(path)

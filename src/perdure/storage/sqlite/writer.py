@@ -1,4 +1,4 @@
-"""The one connection that writes: its transactions, and finding out what became of a failed one.
+"""The one connection that writes: its transactions, and the outcomes of failed ones.
 
 A commit's fate after an error is looked up, never guessed: COMMIT has been seen to fail with the
 row in place (I1).
@@ -50,10 +50,10 @@ HEADS_KEPT = 4096
 
 
 class Writer:
-    """See the module. `lock` orders its users.
+    """The writing connection of one open store. `lock` orders its users.
 
-    An exception may come between any two instructions. What one leaves behind is put right by
-    whoever has the lock next: see `ready`.
+    An exception may come between any two instructions. The next holder of the lock repairs what it
+    left: see `ready`.
     """
 
     def __init__(
@@ -98,7 +98,7 @@ class Writer:
             raise
 
     def connect(self, *, create: bool = False, has_wal: bool = False) -> apsw.Connection:
-        """Another connection to the same file."""
+        """Returns another connection to the same file."""
         synchronous = "FULL" if self._durability == "sync" else "NORMAL"
         connection = connect(
             self._path,
@@ -111,7 +111,7 @@ class Writer:
         )
         only_looks = connection.readonly("main")
         if self._only_looks not in (None, only_looks):
-            # One that only looks does not see the WAL: not what this very process has committed.
+            # A connection that may only read sees no WAL: not even this process's own commits.
             connection.close(True)
             raise StoreUnavailable(
                 "whether this user may write to the file has changed since it was opened",
@@ -121,8 +121,8 @@ class Writer:
         return connection
 
     def lend(self, readers: Readers) -> None:
-        """Let those who read have the connection of the opening, until somebody writes: a second
-        one takes as long as to open a store and read a little. Who writes first takes it back, if
+        """Lends the connection of the opening to the readers, until somebody writes: a second one
+        takes as long as opening a store and reading a little. The first writer takes it back, if
         nobody is reading with it at that moment."""
         connection, self._connection = self._connection, None
         assert connection is not None
@@ -132,7 +132,7 @@ class Writer:
         readers.lend(connection)
 
     def _take_back(self) -> apsw.Connection | None:
-        """What was lent, if it is free; None: another one is needed."""
+        """Returns the lent connection, if it is free; None if another one is needed."""
         lent, self._lent = self._lent, None
         return lent[0] if lent is not None and lent[1].take_back(lent[0]) else None
 
@@ -156,16 +156,15 @@ class Writer:
         self._connection = connection  # last: what goes with it is there
 
     def check(self) -> None:
-        """Raise what ended this writer: it was closed, or the files were exchanged under it."""
+        """Raises the error that ended this writer: it was closed, or its files were exchanged."""
         if self._final is not None:
             raise self._final
 
     def ready(self) -> apsw.Connection:
-        """With the lock held: the connection, in no transaction; opened anew if the last failure,
-        or a fork, closed it.
+        """Returns, with the lock held, the connection outside of any transaction; reopened if the
+        last failure, or a fork, closed it.
 
-        One that is in a transaction was left so by a call that an exception ended: neither that
-        call nor anybody else wants it committed.
+        An open transaction was left by a call that an exception ended: nobody wants it committed.
         """
         if self._final is not None:
             raise self._final
@@ -202,7 +201,7 @@ class Writer:
     # -- commits ---------------------------------------------------------------------------
 
     def append(self, batch: Sequence[Append]) -> list[Outcome]:
-        """As `Backend.append`."""
+        """See `Backend.append`."""
         try:
             return self._transact(batch)
         except FAILED as error:
@@ -253,7 +252,7 @@ class Writer:
         return outcomes
 
     def _mark_unsynced(self, connection: apsw.Connection) -> None:
-        """Durably, before the first commit that is not: see `check_wal`."""
+        """Marks the store durably, before its first unsynced commit: see `check_wal`."""
         self.begin()
         do(connection, "add_mark", (UNSYNCED,))
         self.commit(connection)
@@ -261,14 +260,14 @@ class Writer:
         self._marked = True
 
     def _sync_each(self, connection: apsw.Connection, full: bool) -> None:
-        """Whether the connection syncs each transaction that it commits."""
+        """Sets whether the connection syncs each transaction that it commits."""
         if full != self._full:
             self._full = None  # I1: an exception in between leaves nobody to believe in a sync
             connection.execute(f"PRAGMA synchronous = {'FULL' if full else 'NORMAL'}")
             self._full = full
 
     def _settle(self, batch: Sequence[Append], error: Exception) -> list[Outcome]:
-        """After an error that hit the whole transaction: look up what is in, retry what is not."""
+        """Settles a batch after an error: looks up what is in, retries the rest."""
         self._distrust(error)
         problem = self.translate(error)
         if isinstance(problem, Corrupt):
@@ -297,12 +296,12 @@ class Writer:
             return refused
 
     def _reopen_durably(self) -> None:
-        """Drop the connection that failed, and write anew what it may have left unsynced.
+        """Drops the failed connection, and rewrites what it may have left unsynced.
 
         After a failed fsync the kernel may call lost pages clean, so a later fsync of the WAL
         proves nothing. I1: the WAL is written a second time before any of it goes into the main
         file: newer pages there, under a WAL whose end is lost, would be no state that ever was.
-        Then it is emptied, durably: what nobody was told of must not come back from it.
+        Then it is emptied, durably: commits that nobody was told of must not reappear from it.
         """
         if self._connection is not None:
             self._connection.close(True)
@@ -325,15 +324,15 @@ class Writer:
         trust(self._path)
 
     def judge(self, problem: PerdureError, *finds: Find) -> list[PerdureError]:
-        """The errors of what failed where the file cannot be written anew: not done, or unknown."""
+        """Returns the errors for what failed and cannot be rewritten: not done, or unknown."""
         connect = self._connect_again if self._lacked_room else None
         return judged(problem, self._path, finds, connect)
 
     # -- everything else -------------------------------------------------------------------
 
     def begin(self, *, renumbers: bool = False) -> apsw.Connection:
-        """The connection, in a transaction that is durable when it is committed. `renumbers`: a
-        page of the same number is another one afterwards."""
+        """Begins a transaction that is durable once committed; returns the connection. `renumbers`:
+        pages may get other content under the same numbers."""
         connection = self.ready()
         self._sync_each(connection, True)
         connection.execute("BEGIN IMMEDIATE")
@@ -341,28 +340,28 @@ class Writer:
         return connection
 
     def commit(self, connection: apsw.Connection) -> None:
-        """Commit what `begin` began."""
+        """Commits what `begin` began."""
         connection.execute("COMMIT")
         self._files.check()
 
     def drop_transaction(self) -> None:
-        """Roll back what was begun, if anything was: other processes would wait for its end."""
+        """Rolls back an open transaction, if any: other processes would wait for its end."""
         with suppress(apsw.Error):
             if self._connection is not None:
                 roll_back(self._connection)
 
     def failed(self, error: Exception) -> PerdureError:
-        """The error of the tree for one that ended a transaction."""
+        """Returns the error of the tree for one that ended a transaction."""
         self._distrust(error)
         return self.translate(error)
 
     def translate(self, error: BaseException) -> PerdureError:
-        """The error of the tree; files that were exchanged under us explain all others."""
+        """Returns the error of the tree; exchanged files explain all other errors."""
         error = unmasked(error, self._connection)
         try:
             self._files.check()
         except ReplacedError as replaced:
-            # For good: what is read from now on may be what nobody else can see.
+            # For good: what is read from now on may be invisible to everyone else.
             self._final = translate(replaced, self._path)
             return self._final
         except OSError as unknown:
@@ -370,7 +369,7 @@ class Writer:
         return translate(error, self._path)
 
     def tidy(self) -> None:
-        """Move all of the WAL into the main file, and empty it."""
+        """Moves all of the WAL into the main file, and empties it."""
         self._housekeeper.close_left()
         try:
             self.ready().wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
@@ -378,8 +377,8 @@ class Writer:
             raise self.translate(error) from error
 
     def shrink(self) -> None:
-        """Give the free pages back: the file is written anew, and as much again goes through the
-        WAL. Meanwhile nobody else can write."""
+        """Gives free pages back: the file is rewritten, and as much again goes through the WAL.
+        Meanwhile nobody else can write."""
         try:
             connection = self.begin(renumbers=True)
             self.commit(connection)
@@ -389,15 +388,16 @@ class Writer:
         self.tidy()
 
     def rewrite(self) -> None:
-        """Write every page anew, with its checksum. Nobody else may have the file open."""
+        """Writes every page again, with its checksum. Nobody else may have the file open."""
         self._without_wal(write_anew)
         self.tidy()
 
     def keep_copy(self) -> str:
-        """A copy of the file as it is, beside it: its path. Nobody else may have the file open.
+        """Copies the file as it is, beside it; returns the copy's path. Nobody else may have the
+        file open.
 
         Raises:
-            StoreUnavailable: somebody has; or there is no room for it.
+            StoreUnavailable: another process has it open; or there is no room for the copy.
         """
         return self._without_wal(lambda connection: keep_copy(connection, self._path))
 
@@ -412,10 +412,10 @@ class Writer:
             self._files = Files.of(self._path)
 
     def flush(self) -> None:
-        """Make what was acknowledged durable.
+        """Makes everything acknowledged durable.
 
         Raises:
-            StoreUnavailable: it may not be; the next write, or flush, does it the long way.
+            StoreUnavailable: it may not be durable; the next write, or flush, rewrites it.
         """
         with self.lock:
             self.ready()
@@ -426,27 +426,27 @@ class Writer:
             raise unknown(translate(error, self._path), f"store {self._path}") from error
 
     def _distrust(self, error: Exception) -> None:
-        """What the connection believes after an error; and the WAL, if a sync may have failed."""
+        """Distrusts the connection after an error; and the WAL, if a sync may have failed."""
         self._suspect = True
         self._lacked_room = is_refused_room(error, self._connection)
         if isinstance(error, apsw.IOError | OSError):
             doubt(self._path)
 
     def sync_failed(self) -> None:
-        """A sync failed: no later one of the same file proves anything about what came before."""
+        """Notes that a sync failed: no later one of the file proves anything of earlier writes."""
         self._suspect = True
         doubt(self._path)
 
     def stop(self) -> None:
-        """Before a fork: no connection may cross it, as SQLite's locks do not. Until `go_on`, or
-        `renew` in the child, nobody else can write."""
+        """Before a fork: closes the connection, because SQLite's locks do not cross a fork. Until
+        `go_on`, or `renew` in the child, nobody else can write."""
         self._housekeeper.stop()
         with suppress(WithinItselfError):  # this very thread has it
             self.lock.take(first_frame())
         if self._connection is not None:
             self._connection.close(True)
             self._connection = None
-        # From here on nobody of this process has the file open, and its readers have closed theirs,
+        # From here on nobody in this process has the file open, and its readers have closed theirs,
         # too. So another process may be the last one to close it, and tidy the WAL away.
         self._files.wal = None
 
@@ -455,15 +455,15 @@ class Writer:
         self._housekeeper.go_on()
 
     def renew(self) -> None:
-        """In the child."""
+        """Resets itself in the child."""
         self.lock = Lock()
         self._housekeeper.renew()
 
     def close(self, spare: apsw.Connection | None = None) -> None:
-        """Close; as the last one it tidies the WAL away, if that is still ours.
+        """Closes; as the last one it tidies the WAL away, if that is still ours.
 
         Args:
-            spare: the last connection that read, for who never wrote.
+            spare: the last connection that read, for a store that never wrote.
         """
         self._housekeeper.close()  # it may be waiting for the lock
         with self.lock:
@@ -495,6 +495,6 @@ class Writer:
 
 
 def roll_back(connection: apsw.Connection) -> None:
-    """End the transaction that it is in, if it is in one."""
+    """Ends the open transaction, if there is one."""
     if connection.in_transaction:
         connection.execute("ROLLBACK")

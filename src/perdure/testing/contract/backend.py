@@ -50,7 +50,7 @@ class BackendContract(
     TakingContract,
     TrimmingContract,
 ):
-    """See the module."""
+    """The whole contract of a backend."""
 
     def test_it_declares_what_it_is_tested_for(self, backend: Backend) -> None:
         assert backend.capabilities & WHOLE == self.capabilities

@@ -1,7 +1,7 @@
 """The contract of the storage port on lengths: what `core.bounds` allows, every backend takes.
 
-All text here is as long as it may be, in bytes too, and of characters by chance: an index that
-compresses its entries would take far more of the same one.
+All text here is as long as allowed, in bytes too, and of random characters: an index that
+compresses its entries would take far more of a repeated one.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from perdure.testing.pen import Contract, Pen, needs
 
 
 def wide(characters: int, seed: str) -> str:
-    """Characters of four bytes each in UTF-8."""
+    """Returns characters of four bytes each in UTF-8."""
     chances = random.Random(seed)
     return "".join(chr(chances.randrange(0x10000, 0x20000)) for _ in range(characters))
 
@@ -33,7 +33,7 @@ AGAIN = wide((KEY_BYTES_MAX + SUFFIX_BYTES_MAX) // 4, "again")
 
 
 class BoundsContract(Contract):
-    """See the module."""
+    """Tests of lengths."""
 
     @needs(RUN_ROWS, INBOX)
     def test_the_widest_names_keys_and_messages_are_kept(self, backend: Backend) -> None:

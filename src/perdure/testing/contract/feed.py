@@ -20,7 +20,7 @@ from perdure.testing.pen import Contract, Pen, refused
 
 
 def drained(backend: Backend, cursor: str = "", limit: int = 1000) -> tuple[list[Fed], str]:
-    """All that the feed has behind a cursor."""
+    """Returns everything that the feed has behind a cursor."""
     entries: list[Fed] = []
     while (part := backend.feed(cursor, limit=limit)).entries:
         assert len(part.entries) <= limit
@@ -30,8 +30,8 @@ def drained(backend: Backend, cursor: str = "", limit: int = 1000) -> tuple[list
 
 
 def places(entries: Sequence[Fed]) -> dict[str, list[int]]:
-    """The seqs of each agent's incarnation, in the order in which they were fed, repeats left
-    out: a commit may be fed more than once."""
+    """Returns the seqs of each agent's incarnation, in the order in which they were fed, repeats
+    left out: a commit may be fed more than once."""
     found: dict[str, list[int]] = {}
     for entry in entries:
         seqs = found.setdefault(f"{entry.agent}/{entry.incarnation}", [])
@@ -41,7 +41,7 @@ def places(entries: Sequence[Fed]) -> dict[str, list[int]]:
 
 
 class FeedContract(Contract):
-    """See the module."""
+    """Tests of the feed."""
 
     def test_the_feed_of_an_empty_store_is_empty(self, backend: Backend) -> None:
         part = backend.feed()

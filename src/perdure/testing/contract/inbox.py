@@ -42,7 +42,7 @@ def _send_at(gate: threading.Barrier, backend: Backend, message: Message) -> Sen
 
 @needs(RUN_ROWS, INBOX)
 class InboxContract(Contract):
-    """See the module."""
+    """Tests of the inbox."""
 
     def test_messages_come_back_in_their_order(self, backend: Backend, pen: Pen) -> None:
         pen.write(runs=[a_run("r"), a_run("other")])

@@ -17,7 +17,7 @@ from perdure.testing.pen import Contract, Pen, fields, needs, refused
 
 @needs(LEASES)
 class LeasesContract(Contract):
-    """See the module."""
+    """Tests of leases."""
 
     def test_i4_only_the_current_epoch_appends(self, backend: Backend, pen: Pen) -> None:
         pen.write()

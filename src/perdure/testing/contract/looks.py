@@ -1,4 +1,4 @@
-"""The contract of looks: what is seen at once is what is read piece by piece."""
+"""The contract of looks: what is seen at once equals what is read piece by piece."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ KINDS: tuple[MessageKind | None, ...] = (None, "start", "signal", "cancel")
 
 
 def check(look: Look, backend: Backend, agent: str, *, no: int = 0, branch: str = "main") -> None:
-    """It answers what the backend does."""
+    """Checks that it answers what the backend does."""
     assert look.agent(agent) == backend.agent(agent)
     assert look.agent(agent, 1) == backend.agent(agent, 1)
     rows = backend.runs(RunQuery(run_id=look.run))
@@ -44,7 +44,7 @@ def a_message(run: str, kind: MessageKind = "signal", key: str = "") -> Message:
 
 @needs(RUN_ROWS, INBOX, LEASES)
 class LooksContract(Contract):
-    """See the module."""
+    """Tests of looks."""
 
     def test_a_look_sees_what_there_is(self, backend: Backend, pen: Pen) -> None:
         look = Look(backend, "a", "r")

@@ -1,4 +1,4 @@
-"""The contract of the storage port on notices: who listens is told, and nobody is hurt."""
+"""The contract of the storage port on notices: listeners are told, and nobody is hurt."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ NEVER_S = 0.2
 
 
 class Heard:
-    """A callback that remembers."""
+    """A callback that remembers its calls."""
 
     def __init__(self) -> None:
         self._runs: SimpleQueue[str] = SimpleQueue()
@@ -45,7 +45,7 @@ class Heard:
 
 
 def in_child(work: Callable[[], object]) -> int:
-    """Fork, do it there, and give the exit code; -9 if it had to be ended."""
+    """Forks, does the work in the child, and returns the exit code; -9 if it had to be killed."""
     pid = os.fork()
     if pid == 0:
         try:
@@ -65,7 +65,7 @@ def in_child(work: Callable[[], object]) -> int:
 
 @needs(NOTICES)
 class NoticesContract(Contract):
-    """See the module."""
+    """Tests of notices."""
 
     def test_all_who_listen_are_told(self, backend: Backend) -> None:
         one, two = Heard(), Heard()

@@ -1,5 +1,5 @@
-"""The contract of the storage port on purging: what goes, what stays, and that it may be ended
-anywhere and begun again."""
+"""The contract of the storage port on purging: what is removed, what stays, and that it may be
+interrupted anywhere and repeated."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ from perdure.testing.pen import Contract, Pen, a_run, needs, refused
 
 
 def a_long_log(pen: Pen, commits: int = 9, *, purge: bool = False) -> list[Append]:
-    """With snapshots, leaves, keys, a checkpoint, a second branch and a run; deleted at the end."""
+    """Writes a log with snapshots, leaves, keys, a checkpoint, a second branch and a run; deleted
+    at the end."""
     run = replace(a_run(f"r-{pen.agent}", status="done", ended=2), agent=pen.agent)
     written = [pen.write(key=("first", b"asked"), runs=[run])]
     for number in range(2, commits - 1):
@@ -31,7 +32,7 @@ def a_long_log(pen: Pen, commits: int = 9, *, purge: bool = False) -> list[Appen
 
 
 def purged(backend: Backend, no: int, limit: int = 500) -> int:
-    """Purge all; in how many parts."""
+    """Purges everything; returns the number of parts."""
     parts = 1
     while backend.purge(no, limit):
         parts += 1
@@ -41,7 +42,7 @@ def purged(backend: Backend, no: int, limit: int = 500) -> int:
 
 @needs(RUN_ROWS, REMOVAL)
 class PurgingContract(Contract):
-    """See the module."""
+    """Tests of purging."""
 
     def test_what_is_deleted_to_be_purged_is_named_until_it_is(self, backend: Backend) -> None:
         pens = [Pen(backend, name) for name in "abc"]

@@ -1,4 +1,4 @@
-"""The contract of the storage port on rows of runs, what can go on, and who is there."""
+"""The contract of the storage port on rows of runs, resumable runs, and living executors."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def waiting(run_id: str, wake_at: int = 0, changed_at: int = 0) -> RunInfo:
 
 @needs(RUN_ROWS, INBOX, LIVENESS)
 class RunsContract(Contract):
-    """See the module."""
+    """Tests of rows of runs."""
 
     def test_a_row_comes_back_whole(self, backend: Backend, pen: Pen) -> None:
         row = RunInfo(

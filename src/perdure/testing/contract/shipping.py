@@ -1,5 +1,5 @@
-"""The contract of the storage port on what comes from other stores: who is kept out, and that a
-shipment gets in whole."""
+"""The contract of the storage port on data of other stores: who is kept out, and that a shipment
+gets in whole."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def taken(no: int) -> Message:
 
 @needs(RUN_ROWS, INBOX, LEASES, SHIPPING, REMOVAL)
 class ShippingContract(Contract):
-    """See the module."""
+    """Tests of shipping."""
 
     # -- who is kept out -------------------------------------------------------------------
 

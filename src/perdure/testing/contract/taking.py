@@ -1,4 +1,4 @@
-"""The contract of commits that take their branch's lease (I4): as runs begin."""
+"""The contract of commits that take their branch's lease (I4), as the begins of runs do."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ ROUNDS = 12
 
 
 def beginning(name: str, backend: Backend, executor: str = "one") -> tuple[Append, Append]:
-    """A commit that creates an agent, and takes its lease with the next one; and that one alone."""
+    """Returns a commit that creates an agent and takes its lease with the next one; and that next
+    one alone."""
     pen = Pen(backend, name)
     first, tail = pen.make()
     pen.tail, pen.heads["main"] = tail, first.seq
@@ -31,7 +32,7 @@ def beginning(name: str, backend: Backend, executor: str = "one") -> tuple[Appen
 
 @needs(RUN_ROWS, INBOX, LEASES)
 class TakingContract(Contract):
-    """See the module."""
+    """Tests of commits that take a lease."""
 
     def test_i4_a_commit_takes_the_lease(self, backend: Backend, pen: Pen) -> None:
         pen.write()
@@ -208,7 +209,7 @@ class TakingContract(Contract):
                 backend.lease(no, "main", None, release=number + 1)
 
     def _read_anew(self, backend: Backend, pen: Pen) -> None:
-        """Others wrote: the pen goes on where the log ends."""
+        """Moves the pen to the log's end: others wrote."""
         from perdure.core.format import chain
 
         (last,) = backend.read(pen.number(), 0, 2**40, newest_first=True, limit=1)

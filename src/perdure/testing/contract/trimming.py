@@ -1,5 +1,5 @@
-"""The contract of the storage port on retention: payloads of a living log that go, and what must
-not be built on what went."""
+"""The contract of the storage port on retention: removed payloads of a living log, and what must
+not be built on them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from perdure.testing.pen import Contract, Pen, fields, needs, refused
 
 @needs(REMOVAL)
 class TrimmingContract(Contract):
-    """See the module."""
+    """Tests of trimming."""
 
     def test_payloads_give_way_to_what_is_left_of_them(
         self, backend: Backend, pen: Pen, place: Path

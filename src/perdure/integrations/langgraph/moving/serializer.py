@@ -60,7 +60,7 @@ class Reader(jsonplus.JsonPlusSerializer):
         self._kept_bytes = 0
         self._blocked: list[tuple[str, str]] = []
         self.unread = False
-        """Whether an `Unread` was given out since somebody set this to False."""
+        """True if an `Unread` was given out since this was last set to False."""
 
     def forget(self) -> None:
         """Give out no object again that was given out."""

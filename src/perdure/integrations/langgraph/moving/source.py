@@ -58,7 +58,7 @@ class Source(Protocol):
     """The path of the file that it is; empty: it is on a server."""
 
     bytes: int
-    """What it takes where it is stored, with all that is not a thread's."""
+    """The bytes that it takes where it is stored, without what belongs to no thread."""
 
     def threads(self, only: Sequence[str] = ()) -> list[SourceThread]:
         """Its threads by name; `only`: those of them that are there.

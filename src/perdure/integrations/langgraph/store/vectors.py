@@ -32,7 +32,7 @@ KNOWN = (
     "__tokenized_fields",
     "__estimated_num_vectors",
 )
-"""What LangGraph's stores have in an index; `text_fields` is what `SqliteStore` calls `fields`."""
+"""The index options of LangGraph's stores; `text_fields` is what `SqliteStore` calls `fields`."""
 
 
 class Embedding:

@@ -22,7 +22,7 @@ from perdure.integrations.langgraph.values import thread_names
 from perdure.model import Commit
 
 AFTER = "lg-after"
-"""What a record is, in its `t`, that names the last move before its commit."""
+"""The kind of a record, in its `t`, that names the last move before its commit."""
 
 Read = Callable[[int], Commit]
 

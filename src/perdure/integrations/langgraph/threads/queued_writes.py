@@ -12,12 +12,12 @@ from perdure.integrations.langgraph.threads.write_records import Write
 from perdure.system.locks import Lock
 
 PATIENCE_S = 0.020
-"""How long writes wait for the checkpoint that follows them, where one may come along: four times
-as long as a thread of Python's may keep the others from running."""
+"""The time that writes wait for a checkpoint that may follow them: four times as long as a thread
+of Python's may keep the others from running."""
 
 ROUNDS_MAX = 6
-"""How often they wait anew, twice as long each time, because checkpoints before theirs get in: a
-second or so in all."""
+"""The most times that they wait again, twice as long each time, because checkpoints before theirs
+get in: a second or so in all."""
 
 MISSED_S = 0.25
 """A checkpoint that comes so soon behind its writes just missed them."""

@@ -28,7 +28,7 @@ class Line(Struct):
     held: Held
     sources: Sources
     put: Told | None = None
-    """What its checkpoint says, where this process put it."""
+    """The content of its checkpoint, if this process put it."""
 
 
 class Put(Struct):

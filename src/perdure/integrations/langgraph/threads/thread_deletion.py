@@ -19,10 +19,10 @@ from perdure.store import Store
 from perdure.system import logs
 
 PURGE_S = 0.020
-"""How long one call may purge. A thread of 1,000 messages takes less."""
+"""The time that one call may spend on purging. A thread of 1,000 messages takes less."""
 
 PAUSE_S = 60.0
-"""How long the rest is left alone where there was time to look at nothing but what copies read."""
+"""The pause before the rest is tried again, if there was only time to look at what copies read."""
 
 _log = logs.logger("perdure.langgraph")
 

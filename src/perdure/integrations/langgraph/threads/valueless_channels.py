@@ -24,8 +24,8 @@ from perdure.integrations.langgraph.values.kinds import is_delta_snapshot
 from perdure.model import Commit
 
 PASSING = ("branch:to:", "start:", "__start__", "__pregel_")
-"""How the channels begin in which LangGraph itself leaves no value between steps. `__root__`, that
-of a state which is one value, may be one of deltas."""
+"""The beginnings of channels in which LangGraph itself leaves no value between steps. `__root__`,
+the channel of a state that is one value, may be one of deltas."""
 
 
 class Lacking:

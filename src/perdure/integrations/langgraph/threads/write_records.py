@@ -9,7 +9,7 @@ from perdure.integrations.langgraph.threads.record import malformed
 from perdure.model import Commit
 
 WRITES = "lg-writes"
-"""What a record of ours is, in its `t`, beside those of checkpoints."""
+"""The kind of our records, in their `t`, beside those of checkpoints."""
 
 
 class Write(Struct):

@@ -35,7 +35,7 @@ RESERVED = frozenset({"dict", "serde"})
 EMPTY: tuple[Any, ...] = (None, {}, [], "")
 MEMBER = "@member"
 BESIDE = ("@unset", "@private", "@more")
-"""What kinds store beside the fields of a class."""
+"""The keys that kinds store beside the fields of a class."""
 
 
 class MisfitError(ValueError):
