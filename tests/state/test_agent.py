@@ -241,13 +241,14 @@ def test_a_failing_write_into_the_live_object_does_not_break_the_log(store, monk
     agent = store.agent("a", initial={"items": [1]})
     with agent.edit() as draft:
         draft["items"].append(2)
-    from perdure.core.schema.schema import TypedPlan
+    from perdure.core.live.append_plan import Appended, TypedPlan
 
     def fail(self):
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr(TypedPlan, "apply", fail)
+        for plan in (Appended, TypedPlan):
+            patched.setattr(plan, "apply", fail)
         with pytest.raises(KeyboardInterrupt), agent.edit() as draft:
             draft["items"].append(3)
     assert store.agent("a").state == {"items": [1, 2, 3]}

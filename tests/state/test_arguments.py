@@ -130,9 +130,9 @@ def test_names_are_texts(store: perdure.Store) -> None:
     agent = store.agent("a", initial={})
     calls: list[Any] = [store.agent, agent.fork, agent.checkpoint]
     for call in calls:
-        with pytest.raises(TypeError, match="is a text, not 5"):
+        with pytest.raises(TypeError, match="must be a text, not 5"):
             call(5)
-    with pytest.raises(TypeError, match="name of a branch is a text, not None"):
+    with pytest.raises(TypeError, match="name of a branch must be a text, not None"):
         store.agent("a", branch=None)  # type: ignore[call-overload]
 
 

@@ -275,7 +275,7 @@ def test_what_changes_with_each_making_is_refused() -> None:
     with perdure.open("memory://") as store:
         agent = store.agent("a", Counting, initial=Counting())
         agent.checkpoint("begun")
-        with pytest.raises(perdure.Unstorable, match="once more"), agent.edit() as draft:
+        with pytest.raises(perdure.Unstorable, match="a second time"), agent.edit() as draft:
             draft.n = 1
         assert store.agent("a", Counting).state == Counting()
 
