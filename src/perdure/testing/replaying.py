@@ -222,7 +222,7 @@ class _ReplayExecution(Execution[Any]):
 
     def __init__(self, *args: Any, **more: Any) -> None:
         super().__init__(*args, **more)
-        self.writer = _NoWriter(self.working, self.catch_up, self.leaving.failed, self._lock)
+        self.writer = _NoWriter(self.working, self.seeing, self.leaving.failed, self._lock)
         self.writer.execution = self
         self.drift: Difference | None = None
         self.matched = 0

@@ -78,7 +78,7 @@ class Execution(Generic[T]):
         self.catch_up, self.show = self.seeing.catch_up, self.seeing.show
         self.turns = Turns(journal, self._lock)
         self.leaving = Leaving(self.interrupt, run_id)
-        self.writer = RunWriter(working, self.catch_up, self.leaving.failed, self._lock)
+        self.writer = RunWriter(working, self.seeing, self.leaving.failed, self._lock)
         self.edits = Edits(self)
         self.going = Going(lambda: wakeups.ring(run_id))
         self.met: dict[int, Any] | None = None if journal.older else {}  # see identity.Unsaid
@@ -155,8 +155,8 @@ class Execution(Generic[T]):
             return self.root
         return frame.scope
 
-    def check_place(self, name: str, *, edit_too: bool = False) -> None:
-        """Whether something can be recorded here.
+    def check_place(self, name: str, *, edit_too: bool = False) -> Scope:
+        """The task in which something can be recorded here.
 
         Raises:
             PerdureError: inside a step or tool, whose body is not gone through on replay, or
@@ -165,8 +165,10 @@ class Execution(Generic[T]):
         if (error := exception()) is not None:
             self.leaving.behind(error)
         self.check()
-        where = self.inside()
-        if where == "edit":
+        frame = current()
+        if frame is None or frame.run is not self:
+            return self.root
+        if (where := frame.inside) == "edit":
             self.edits.check_lost()
         if where != "function" and not (edit_too and where == "edit"):
             raise PerdureError(
@@ -174,6 +176,7 @@ class Execution(Generic[T]):
                 f"a{'n open' if where == 'edit' else ''} {where}",
                 target=f"run {self.id}", hint="do it in the agent function, before or after it",
             )  # fmt: skip
+        return frame.scope or self.root
 
     def find(self, effect: Arrive, scope: Scope, *, patient: bool = False) -> Entry | None:
         """The entry that a call belongs to; it is taken.
@@ -289,20 +292,20 @@ class Execution(Generic[T]):
             if not entry.outcome.not_done:
                 return Arrived(entry.place, entry, "")  # it is not made, and needs no key
         self.check_stop()
-        self.catch_up()
+        if self.seeing.behind:
+            self.catch_up()
         if entry is not None and not entry.cut:
             key = str(entry.call.key or self.journal.key(entry.place, effect.args))
             return Arrived(entry.place, entry, key)  # the key that the world has seen
         named = scope.named(effect.name)
         place = entry.place if entry is not None else self.journal.new_place(named)
         key = self.journal.key(place, effect.args) if effect.keyed else ""
-        before = self._before
-        if before is None or not effect.outside:
+        if self._before is None or not effect.outside:
             return Arrived(place, None, key)
         name = named[len(scope.path) :]
         with self._lock:
-            made = before.made(name, scope.path, effect.args, entry, effect.before)
-        return Arrived(place, None, key, made, before.effects)
+            made = self._before.made(name, scope.path, effect.args, entry, effect.before)
+        return Arrived(place, None, key, made, self._before.effects)
 
     def new_place(self, name: str, scope: Scope) -> str:
         """Where something that is not recorded will be."""
@@ -314,8 +317,7 @@ class Execution(Generic[T]):
             self.check()
             return make()  # part of what the call's outcome records
         name = f"run.{kind}"
-        self.check_place(name, edit_too=True)
-        scope = self.scope()
+        scope = self.check_place(name, edit_too=True)
         with self._lock, self.stopping:
             entry = self.journal.find(scope.named(name))
             if entry is not None:
@@ -330,8 +332,7 @@ class Execution(Generic[T]):
     def patched(self, name: str) -> bool:
         """See `Run.patched`."""
         name = f"patch:{name}"
-        self.check_place(name)
-        scope = self.scope()
+        scope = self.check_place(name)
         with self._lock:
             new, record = self.journal.patched(scope.named(name), scope.path)
             if record is not None:
@@ -342,8 +343,7 @@ class Execution(Generic[T]):
 
     def to_write(self, effect: Record) -> Item | None:
         """What the writer is to commit for an effect now; None: nothing."""
-        riders = effect.riders
-        first = effect.said(0)
+        riders, first = effect.riders, effect.said(0)
         cause = Cause(kind := first.t, run=self.id, step=first.place)
         if not effect.wait:
             if kind == "wait-ended":

@@ -99,12 +99,12 @@ class Performer:
 
     def _arrive(self, effect: Arrive) -> Arrived:
         execution = self._execution
-        scope = execution.scope()
         if execution.past_record or execution.comes_past_record():
-            execution.check_place(effect.name)
+            scope = execution.check_place(effect.name)
             if scope.is_cancelled is not None:
                 check_given_up(scope)
             return execution.arrived(effect, scope, None)
+        scope = execution.scope()
         entry = self._find(effect, scope)
         self.wait_for_turn(entry, scope, effect.name)
         arrived = execution.arrived(effect, scope, entry)

@@ -15,6 +15,7 @@ from perdure.core.format.records import Fired
 from perdure.engine.execution.commit_items import Flight, Item
 from perdure.engine.journal.deferred_records import PutOff
 from perdure.engine.journal.leaving import TornError
+from perdure.engine.journal.visible_state import Seeing
 from perdure.errors import PerdureError, RunInterrupted, SchemaError, Unstorable
 from perdure.state.flow import next_proposal
 from perdure.storage.appending import Riders, together
@@ -36,14 +37,14 @@ class RunWriter:
     def __init__(
         self,
         working: WorkingCopy[Any],
-        before: Callable[[], None],
+        seeing: Seeing,
         on_failure: Callable[[BaseException], BaseException],
         lock: ReentrantLock,
     ) -> None:
         self._working = working
-        self._before = before
+        self._seeing = seeing
         self._on_failure = on_failure
-        self._lock = lock  # the execution's: `before` and `on_failure` take it, too
+        self._lock = lock  # the execution's: `seeing` and `on_failure` take it, too
         self._queue: list[Item] = []
         self._flight: Flight | None = None
         self._waiting = PutOff()
@@ -377,19 +378,21 @@ class RunWriter:
     def _prepare(self, items: list[Item]) -> Flight | None:
         """A commit up to the point where the store is to take it; None: all of it failed before."""
         last = items[-1]
-        waits = bool(self._waiting)
-        riders = [item.riders for item in items]
-        along = together([self._waiting.riders, *riders]) if waits or len(items) > 1 else riders[0]
+        waiting, along = self._waiting, last.riders
+        waits = bool(waiting.records or waiting.consumed)
+        if waits or len(items) > 1:
+            along = together([waiting.riders, *(item.riders for item in items)])
         working = self._working
         try:
-            self._before()
+            if self._seeing.behind:
+                self._seeing.catch_up()
             if last.recording is not None:
                 flow = working.committing_recording(last.recording, last.cause, along)
             else:
                 flow = working.committing_delta([], items[0].cause, along)
             proposal = next_proposal(flow, None)
             # Its own from here on: what is put off while it is under way comes behind it.
-            waited = self._waiting.take() if waits else None
+            waited = waiting.take() if waits else None
             self._flight = Flight(items, flow, proposal, waited)
         except Unstorable as too_big:
             if len(items) > 1:  # it may be one of them, or all together: one after the other

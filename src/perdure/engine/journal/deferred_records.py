@@ -18,9 +18,6 @@ class PutOff(Struct):
     records: list[Record | Mapping[str, Any]] = field(default_factory=list)
     consumed: list[int] = field(default_factory=list)
 
-    def __bool__(self) -> bool:
-        return bool(self.records or self.consumed)
-
     def add(self, riders: Riders) -> None:
         self.records += riders.records
         self.consumed += riders.consumed

@@ -100,33 +100,25 @@ def from_there(call: Call, arrived: Arrived) -> Effects:
         call.unsaid.check(call.target, recorded=arrived.entry is not None)
     if call.captured is not None:
         call.captured.check(call.target, recorded=arrived.entry is not None)
-    return (_step if call.kind == "step" else _tool_call)(call, arrived)
-
-
-def _tool_call(call: Call, arrived: Arrived) -> Effects:
+    if call.kind == "step":
+        return _step(call, arrived)
     if arrived.made is not None:
-        outcome = yield from _decide_again(call, arrived.made, arrived.effects)
-        if outcome is not None:
-            return _outcome(call, outcome)
-    return (yield from _tool(call, arrived.entry))
+        return _tool_again(call, arrived, arrived.made)
+    return _tool(call, arrived.entry)
 
 
-def _decide_again(call: Call, made: Made, effects: str) -> Generator[Effect, Any, Outcome | None]:
-    """A tool call that was made before the run was set back: never again without a decision.
-
-    Returns:
-        The outcome to take; None: it is to be made again.
-    """
+def _tool_again(call: Call, arrived: Arrived, made: Made) -> Effects:
+    """A tool call that was made before the run was set back: never again without a decision."""
     call.instead = made.key
-    if effects == "live":
-        return None
+    if arrived.effects == "live":
+        return (yield from _tool(call, arrived.entry))
     asked = call.intent(attempt=0, made=made.key, made_at=made.seq)
-    gave = made.gave(call.digests) if effects == "reuse" else None
+    gave = made.gave(call.digests) if arrived.effects == "reuse" else None
     if gave is not None:
         said = {"value": gave.value} if gave.error is None else {"error": gave.error}
         outcome = call.outcome(by="reuse", **said)
         yield Record(Riders((asked, outcome), sync=True))
-        return outcome
+        return _outcome(call, outcome)
     yield Record(Riders((asked,), sync=True))
     raise _made_before(call, made.seq)
 

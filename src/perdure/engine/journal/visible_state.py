@@ -31,7 +31,8 @@ class Seeing:
         self, working: WorkingCopy[Any], commits: Sequence[Commit], lock: ReentrantLock, run: str
     ) -> None:
         seq = working.seq
-        self._behind = [one for one in reversed(commits) if one.seq > seq]
+        self.behind = [one for one in reversed(commits) if one.seq > seq]
+        """What is in the log, and the run does not build on yet; the next one last."""
         self._working = working
         self._viewed = working if isinstance(working, ViewedCopy) else None
         if self._viewed is not None:
@@ -56,7 +57,7 @@ class Seeing:
 
     def catch_up(self, seq: int = SEQ_END) -> None:
         """Bring what the run builds on to where it was when this was recorded, or to the head."""
-        if self._behind:
+        if self.behind:
             self._go_on(seq, seen=self._viewed is None)
 
     def show(self, seq: int) -> None:
@@ -67,7 +68,7 @@ class Seeing:
                 self._begin()
                 viewed.show(seq)
                 self._torn = False
-        if self._behind:
+        if self.behind:
             self._go_on(seq, seen=True)
 
     def showing(self, *, edit: bool) -> int:
@@ -85,8 +86,8 @@ class Seeing:
         working, viewed = self._working, self._viewed
         with self._lock:
             self._begin()
-            while self._behind and self._behind[-1].seq <= seq:
-                commit = self._behind[-1]
+            while self.behind and self.behind[-1].seq <= seq:
+                commit = self.behind[-1]
                 if commit.seq <= working.seq:
                     pass  # it may have gone on meanwhile
                 elif viewed is None or (seen and not viewed.ahead):
@@ -95,7 +96,7 @@ class Seeing:
                     viewed.advance_unseen(commit)
                     if seen:
                         viewed.show(commit.seq)
-                self._behind.pop()  # behind it: where that was interrupted, it is found
+                self.behind.pop()  # behind it: where that was interrupted, it is found
             self._torn = False
 
     def _begin(self) -> None:
