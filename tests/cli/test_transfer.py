@@ -208,7 +208,7 @@ def test_a_full_disk_in_the_middle_leaves_nothing(
     true prefix. All commits go into one transaction."""
     path = export.with_name("full.db")
     perdure.open(path).close()
-    real, left = sqlite_append._append, 5
+    real, left = sqlite_append.append, 5
 
     def full(*args: Any, **more: Any) -> Outcome:
         nonlocal left
@@ -217,7 +217,7 @@ def test_a_full_disk_in_the_middle_leaves_nothing(
             raise perdure.StoreUnavailable("the disk is full")
         return real(*args, **more)
 
-    monkeypatch.setattr(sqlite_append, "_append", full)
+    monkeypatch.setattr(sqlite_append, "append", full)
     code, _ = Operator(path).refused("import", str(export))
     assert code == 6
     monkeypatch.undo()

@@ -138,7 +138,7 @@ MUTATIONS = (
     Mutation(
         "a key that a refused commit took is not given back",
         _SQLITE + "append.py",
-        '    if isinstance(outcome, Refused):\n        do(db, "put_back_key"',
+        '    if not isinstance(outcome, Appended):\n        do(db, "put_back_key"',
         '    if False:\n        do(db, "put_back_key"',
         ("tests/contract",),
     ),

@@ -40,11 +40,51 @@ NO_HEADS: Heads = {}
 _sql = statements()
 
 
-def append(db: apsw.Connection, item: Append, clock: Clock, heads: Heads = NO_HEADS) -> Outcome:
+def append(
+    db: apsw.Connection,
+    item: Append,
+    clock: Clock,
+    heads: Heads = NO_HEADS,
+    *,
+    key_taken: bool = False,
+) -> Outcome:
     """Writes one commit with everything that goes along with it, or nothing (I2). Later ones of the
     transaction see it."""
     try:
-        return _append_whole(db, item, clock) if item.then else _append(db, item, clock, heads)
+        no, plain, execute = item.no, item.is_plain, db.execute
+        if not plain:
+            if item.then:
+                return _append_whole(db, item, clock)
+            if item.riders.key is not None and no is not None and not key_taken:
+                return _append_once(db, item, no, clock, heads)
+            if refused := _refusal(db, item):
+                return refused
+        if no is None:
+            no = int(run(db, "add_agent", (item.agent, item.incarnation))[0][0])
+        at = place(no, item.seq)
+        if item.expected is not None:
+            wanted = (no, item.branch, item.seq, item.expected, item.epoch, at - 1)
+            if item.riders.holder is None:
+                execute(_sql["claim_head"], wanted)
+            else:
+                execute(_sql["claim_free_head"], (*wanted, item.riders.holder))
+            if not db.changes():
+                return _diagnose(db, item, no)
+        # I3: it links to the commit before its place, and the place is free.
+        before = item.seq - 1
+        links = heads.get(no) == (before, item.prev) or not before or _is_id(db, at - 1, item.prev)
+        if links:
+            execute(_sql["add_commit"], (at, item.header, item.payload))
+        if not links or not db.changes():
+            if item.expected is not None:
+                taken = item.riders.holder is not None
+                do(db, "put_back_head", (no, item.branch, item.expected, taken))
+            return Refused("stale")
+        if item.expected is None:
+            do(db, "add_branch", (no, item.branch, item.seq))
+        if not plain:
+            _append_extras(db, item, no, at, clock)
+        return Appended(no)
     except apsw.ConstraintError as error:  # the first statement's: nothing is written yet
         return closed(db, item, error)
 
@@ -52,12 +92,12 @@ def append(db: apsw.Connection, item: Append, clock: Clock, heads: Heads = NO_HE
 def _append_whole(db: apsw.Connection, item: Append, clock: Clock) -> Outcome:
     db.execute("SAVEPOINT whole")
     try:
-        outcome = _append(db, item, clock, NO_HEADS)
+        outcome = append(db, replace(item, then=()), clock)
         before = item
         for follower in item.then:
             if isinstance(outcome, Appended):
                 heads = {outcome.no: (before.seq, id_of(before))}
-                outcome = _append(db, replace(follower, no=outcome.no), clock, heads)
+                outcome = append(db, replace(follower, no=outcome.no), clock, heads)
                 before = follower
     except apsw.ConstraintError:
         db.execute("ROLLBACK TO whole")
@@ -67,44 +107,6 @@ def _append_whole(db: apsw.Connection, item: Append, clock: Clock) -> Outcome:
         db.execute("ROLLBACK TO whole")
     db.execute("RELEASE whole")
     return outcome
-
-
-def _append(
-    db: apsw.Connection, item: Append, clock: Clock, heads: Heads, *, key_taken: bool = False
-) -> Outcome:
-    no, plain = item.no, item.is_plain
-    if not plain:
-        if item.riders.key is not None and no is not None and not key_taken:
-            return _append_once(db, item, no, clock, heads)
-        refused = _refusal(db, item)
-        if refused:
-            return refused
-    if no is None:
-        no = int(run(db, "add_agent", (item.agent, item.incarnation))[0][0])
-    at, execute = place(no, item.seq), db.execute
-    if item.expected is not None:
-        wanted = (no, item.branch, item.seq, item.expected, item.epoch, at - 1)
-        if item.riders.holder is None:
-            execute(_sql["claim_head"], wanted)
-        else:
-            execute(_sql["claim_free_head"], (*wanted, item.riders.holder))
-        if not db.changes():
-            return _diagnose(db, item, no)
-    # I3: it links to the commit before its place, and the place is free.
-    before = item.seq - 1
-    links = heads.get(no) == (before, item.prev) or not before or _is_id(db, at - 1, item.prev)
-    if links:
-        execute(_sql["add_commit"], (at, item.header, item.payload))
-    if not links or not db.changes():
-        if item.expected is not None:
-            taken = item.riders.holder is not None
-            do(db, "put_back_head", (no, item.branch, item.expected, taken))
-        return Refused("stale")
-    if item.expected is None:
-        do(db, "add_branch", (no, item.branch, item.seq))
-    if not plain:
-        _append_extras(db, item, no, at, clock)
-    return Appended(no)
 
 
 def _append_once(db: apsw.Connection, item: Append, no: int, clock: Clock, heads: Heads) -> Outcome:
@@ -117,12 +119,8 @@ def _append_once(db: apsw.Connection, item: Append, no: int, clock: Clock, heads
         seq, asked = find_key(db, no, key) or (0, b"")
         return Refused("key", seq=seq, asked=asked)
     check_missing(db, "keys", no, key)
-    try:
-        outcome = _append(db, item, clock, heads, key_taken=True)
-    except apsw.ConstraintError:
-        do(db, "put_back_key", (no, key))
-        raise
-    if isinstance(outcome, Refused):
+    outcome = append(db, item, clock, heads, key_taken=True)
+    if not isinstance(outcome, Appended):
         do(db, "put_back_key", (no, key))
     return outcome
 
