@@ -87,8 +87,7 @@ class Execution(Generic[T]):
         self.tasks: RunTasks | None = None
         """Of the event loop that it runs in, if it does."""
         self._async_performer: AsyncPerformer | None = None
-        self._in_own_loops: dict[int, AsyncPerformer] = {}
-        """By their threads."""
+        self._in_own_loops: dict[int, AsyncPerformer] = {}  # by their threads
         self._loop_thread, self._warned = 0, set[str]()
 
     @property
@@ -352,8 +351,9 @@ class Execution(Generic[T]):
             self.mail.take(riders.consumed)
             self.writer.later(riders)
             return None
-        if self.leaving.lets_record(kind, self._interrupted):
-            self.check_process()
+        stopped = self._interrupted
+        if kind == "outcome" or (stopped is not None and self.leaving.lets_record(kind, stopped)):
+            self.check_process()  # what is known to have taken effect must not be left in doubt
         else:
             self.check()
         return Item(cause, riders)

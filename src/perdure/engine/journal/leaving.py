@@ -230,12 +230,10 @@ class Leaving:
             return
         self._interrupt(LeftError(error, what, f"run {self._run}"))
 
-    def lets_record(self, kind: str, interrupted: RunInterrupted | None) -> bool:
-        """Whether a record is made even where the run is interrupted: what is known to have taken
-        effect must not be left in doubt, nor be done again what an ending worker let come to its
-        end."""
-        ends = kind in ("step", "attempt-failed")
-        return kind == "outcome" or (ends and is_drained(interrupted))
+    def lets_record(self, kind: str, interrupted: RunInterrupted) -> bool:
+        """Whether a record is made even where the run is interrupted: what an ending worker let
+        come to its end must not be done again."""
+        return kind in ("step", "attempt-failed") and is_drained(interrupted)
 
     def passed_on(self, raised: BaseException) -> BaseException:
         """What the function hears of something that was raised in the work for it.
