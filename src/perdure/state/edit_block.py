@@ -6,6 +6,8 @@ from functools import partial
 from sys import _getframe
 from typing import Any, Generic, TypeVar
 
+from msgspec import Struct
+
 from perdure.core.arguments.bounds import index_key
 from perdure.core.arguments.not_entered import ToEnter
 from perdure.core.draft.draft import Recording
@@ -25,22 +27,19 @@ LOCK_MAX_S = 60
 """The time that an edit waits for another one of the same handle to end."""
 
 
-class Block(Generic[T]):
+class Block(Struct, Generic[T], eq=False):
     """The begin and the end of a block of `edit`, without its locks.
 
     Attributes:
         made: the commit that it made, or that its key made before.
     """
 
-    def __init__(
-        self, working: WorkingCopy[T], cause: Cause, declared: tuple[object, ...] = ()
-    ) -> None:
-        self.made: Commit | Committed | None = None
-        self._working = working
-        self._cause = cause
-        self._declared = declared
-        self._recording: Recording | None = None
-        self._throwaway = False
+    _working: WorkingCopy[T]
+    _cause: Cause
+    _declared: tuple[object, ...] = ()
+    made: Commit | Committed | None = None
+    _recording: Recording | None = None
+    _throwaway: bool = False
 
     @property
     def begun(self) -> bool:

@@ -297,7 +297,8 @@ class WorkingCopy(Generic[T]):
             whole = isinstance(error, PerdureError) and not recording.torn
             self._put_back(recording, recording.rollback if whole else None, seq)
             raise
-        recording.apply_ephemeral(self._live.value)
+        if recording.unstored:
+            recording.apply_ephemeral(self._live.value)
         return committed
 
     def record(self) -> Recording:
@@ -447,11 +448,11 @@ class WorkingCopy(Generic[T]):
             self.name, incarnation, self.branch, () if first else (self._seq,),
             *schema, self.context.executor, self.epoch or 0, cause, payload,
         )  # fmt: skip
-        self._since.note(delta, len(payload.data))
         proposal = self.propose(draft, None if first else self._seq, riders)
         if first:
             proposal.no = None  # created meanwhile, or not: the store says so
             proposal.then = along
+        self._since.note(delta, len(payload.data))
         stored: Callable[[int], None] | None = None
         state = self._plain if self._open is None else root
         if snapshot and state is not MISSING and self._since.due(self.context, cause):

@@ -92,7 +92,7 @@ class Recording(Session):
             self.plain = ops_module.apply(self.plain, inverse)
         while self.done:
             undo(self.done.pop())
-        for kept in (self.ops, self.inverses, self._puts, self._appends, self._live, self.fresh):
+        for kept in (self.ops, self.inverses, self._puts, self._appends, self.unstored, self.fresh):
             kept.clear()
         self._count = 0
         return self.plain

@@ -237,9 +237,12 @@ class Session:
         self.copies = Copies()
         self.handed_out: list[HandedOut] = []
         self.waiting: dict[tuple[int, Any], Proxy] = {}  # what stands for unset fields
-        self._live: dict[tuple[int, str], tuple[Place, str, Any]] = {}
+        self.unstored: dict[tuple[int, str], tuple[Place, str, Any]] = {}
+        """Assignments to Ephemeral fields."""
         self._known: dict[int, _Known] = {}  # by the identity of the container, while it is held
-        self.draft: Any = self._proxy(Place(self, None, None, plain, schema.root.pick(plain)))
+        root = schema.root
+        node = root.pick(plain) if isinstance(root, UnionNode) else root
+        self.draft: Any = self._proxy(Place(self, None, None, plain, node))
 
     def check_open(self) -> None:
         if self.closed:
@@ -294,7 +297,8 @@ class Session:
         known = self._known.get(id(plain))
         if known is not None and (proxy := known()) is not None:
             return proxy
-        node = node.pick(plain)
+        if isinstance(node, UnionNode):
+            node = node.pick(plain)
         if kind is tuple and isinstance(node, TupleNode | ListNode | AnyNode):
             return self._tuple(parent, key, node, plain)
         if kind is frozenset or isinstance(node, _WHOLE):
@@ -371,7 +375,7 @@ class Session:
 
     def live(self, place: Place, name: str) -> Any:
         self.check_open()
-        found = self._live.get((id(place.plain), name))
+        found = self.unstored.get((id(place.plain), name))
         if found is not None:
             return found[2]
         node = place.node
@@ -384,14 +388,14 @@ class Session:
 
     def put_live(self, place: Place, name: str, value: Any) -> None:
         self.begin(place)
-        self._live[id(place.plain), name] = (place, name, value)
+        self.unstored[id(place.plain), name] = (place, name, value)
 
     @property
     def ephemeral(self) -> list[tuple[Path, Any]]:
         """Returns the assignments to Ephemeral fields with their current paths, without those of
         removed objects."""
         found = []
-        for place, name, value in self._live.values():
+        for place, name, value in self.unstored.values():
             try:
                 found.append(((*place.locate()[0], name), value))
             except SchemaError:

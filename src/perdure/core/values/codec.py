@@ -57,7 +57,8 @@ def encode(value: Plain, encoder: msgspec.msgpack.Encoder = _encoder) -> bytes:
     """
     try:
         try:
-            return encoder.encode(_wire(value, encoder, _FLAT))
+            wire: Callable[..., Any] = _wire_list if type(value) is list else _wire
+            return encoder.encode(wire(value, encoder, _FLAT))
         except _REFUSED:
             return _encode_wired(value, encoder, _wire)
     except RecursionError:
