@@ -12,7 +12,7 @@ import pytest
 import zstandard
 
 import perdure
-from perdure.adapters import THREAD, ForeignLogs
+from perdure.adapters import ForeignLogs
 from perdure.cli import naming, plain
 from perdure.cli.failures import UsageError
 from perdure.core.arguments.names import is_seq
@@ -232,7 +232,8 @@ def test_a_thread_whose_writes_point_at_themselves_is_corrupt() -> None:
     record = {"t": "lg-writes", "on": 1, "task": "t", "path": "", "writes": []}
     with perdure.open("memory://") as store:
         state: dict[str, Any] = {"values": {}, "versions": {}, "seen": {}}
-        ForeignLogs(store.runner._context, THREAD, (1, 0)).create("t", state, Cause("put"))
+        threads = ForeignLogs(store.runner._context, "langgraph.thread", (1, 0))
+        threads.create("t", state, Cause("put"))
         header = entries(store, "t")[0].header
         body = codec.encode([[ops.to_wire(ops.Set((), {}))], [record]])
     with perdure.open("memory://") as store:

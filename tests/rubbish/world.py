@@ -12,7 +12,6 @@ from msgspec import Struct
 
 import perdure
 import perdure.replication
-from perdure.adapters import THREAD
 from perdure.model import FINISHED
 from perdure.storage import locate
 from perdure.store import Store
@@ -178,7 +177,7 @@ class World:
                     agent.rollback(1, cancel_run=True)
                 agent.verify()
                 state: object = agent.state
-                is_thread = agent.commit(agent.seq).schema_id == THREAD
+                is_thread = agent.commit(agent.seq).schema_id == "langgraph.thread"
                 if isinstance(state, dict) and not is_thread:  # which its saver writes
                     with agent.edit("goes on") as draft:
                         draft["went on"] = True

@@ -14,8 +14,8 @@ from perdure.retention.trimming import Stays as Stays
 from perdure.retention.trimming import Trimmed as Trimmed
 from perdure.state.event_loop.loop_waits import Wait as Wait
 from perdure.state.event_loop.loop_waits import bell as bell
-from perdure.state.thread_rollback import THREAD as THREAD
-from perdure.state.thread_rollback import is_line as is_line
+from perdure.state.threads import is_line as is_line
+from perdure.state.threads import is_thread as is_thread
 from perdure.storage.retention import COPIES as COPIES
 from perdure.storage.retention import MOVES as MOVES
 from perdure.storage.retention import OURS as OURS

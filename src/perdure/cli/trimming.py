@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from perdure import Conflict, Corrupt, PerdureError, UnsupportedFormat
-from perdure.adapters import THREAD, Where
+from perdure.adapters import Where, is_thread
 from perdure.agents import Agent
 from perdure.cli import plain
 from perdure.cli.failures import UsageError, code_of
@@ -116,7 +116,7 @@ def _trim(session: Session, info: AgentInfo, chosen: str | timedelta) -> list[Tr
 
 def _is_thread(handle: Agent[Any]) -> bool:
     commits = handle.log(all_branches=True, damaged_too=True)
-    return next((one.schema_id for one in commits if one.schema_id), "") == THREAD
+    return is_thread(next((one.schema_id for one in commits if one.schema_id), ""))
 
 
 def _say(

@@ -48,7 +48,7 @@ from perdure.retention.kept_states import Wanted, fold_each
 from perdure.retention.purging import COPIED, needed_by
 from perdure.state.checkpoints import state_hash
 from perdure.state.context import Context
-from perdure.state.thread_rollback import THREAD
+from perdure.state.threads import is_thread
 from perdure.storage.appending import Riders
 from perdure.storage.capabilities import Backend, RunQuery
 from perdure.storage.log.commits import check_follows
@@ -110,11 +110,11 @@ def trim(
     Raises:
         Conflict: a copy reads this log; or others kept building on what was to be removed.
     """
-    if also is None and _first_known(reader).schema_id == THREAD:
+    if also is None and is_thread(_first_known(reader).schema_id):
         raise Conflict(
-            "is a LangGraph thread, which has more than its branches' heads to keep",
+            "is a thread, which has more than its branches' heads to keep",
             target=reader.target(),
-            hint="PerdureSaver.trim, or `perdure trim`, does that",
+            hint="`perdure trim` does that, and so does its framework's saver",
         )
     scan = _Scan(reader, knows_all=also is not None)
     for _ in chances():

@@ -23,7 +23,7 @@ from perdure.state.jump_commits import committing_move, find_head
 from perdure.state.runs.family_messages import to_family
 from perdure.state.runs.run_rows import MOVED
 from perdure.state.runs.unused_signals import Unused
-from perdure.state.thread_rollback import refuse_inner, refuse_redo, refuse_thinned, refuse_undo
+from perdure.state.threads import refuse_inner, refuse_redo, refuse_thinned, refuse_undo
 from perdure.state.undo_conflicts import hindrance
 from perdure.state.working_copy import WorkingCopy
 from perdure.storage.appending import Riders

@@ -29,7 +29,7 @@ from perdure.state.initial_state import initial_state
 from perdure.state.live_object import Live
 from perdure.state.others_commits import MOVES, advance_both, newer_commits
 from perdure.state.snapshot_age import SinceSnapshot
-from perdure.state.thread_rollback import THREAD, refuse_edit
+from perdure.state.threads import is_thread, refuse_edit
 from perdure.storage.appending import NOTHING, Riders
 from perdure.storage.log.proposals import Committed, Proposal
 from perdure.storage.log.reader import Folded, LogReader
@@ -50,6 +50,7 @@ class WorkingCopy(Generic[T]):
         self.context, self.name = context, name
         self._reads: Reads = reads or context.backend
         self.schema, self._own = schema, (schema.id, schema.version)
+        self._is_thread = is_thread(schema.id)
         self.branch = branch
         self.lock = ReentrantLock()
         self.epoch: int | None = None
@@ -401,7 +402,7 @@ class WorkingCopy(Generic[T]):
 
     def _begin_change(self) -> None:
         """Keeps the state before any change, in its order, if it must be written as a base."""
-        if self.schema.id == THREAD:
+        if self._is_thread:
             refuse_edit(self.name, self.branch)
         if self._seq == 0 or self.migration_due:
             self._base = copy(self._plain)
@@ -424,7 +425,7 @@ class WorkingCopy(Generic[T]):
         yield self.load
         if self._seq:
             return None
-        if self.schema.id == THREAD:
+        if self._is_thread:
             refuse_edit(self.name, self.branch)
         self.schema.check_invariants(None, view(self.schema, self._plain), [()])
         created, cause = [ops.Set((), self._plain)], Cause("create")

@@ -33,7 +33,7 @@ STORES_OWN = (RETENTION, COPIES)
 """Branches that nobody else writes to: what is on them is read as the store's word."""
 
 MOVES = frozenset({"rollback", "adopt"})
-"""The kinds of commits by which a branch goes back, and a thread of LangGraph with all of its
+"""The kinds of commits by which a branch goes back, and a thread with all of its
 lines."""
 
 

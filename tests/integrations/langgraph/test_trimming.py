@@ -399,7 +399,7 @@ def test_the_agent_itself_knows_that_it_is_a_thread(saver: PerdureSaver) -> None
     line(saver, 20)
     info = saver.store.find("t")
     assert info is not None
-    with pytest.raises(Conflict, match="LangGraph thread"):
+    with pytest.raises(Conflict, match="is a thread"):
         saver.store.agent_of(info).trim(10)
 
 

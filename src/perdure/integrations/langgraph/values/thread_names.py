@@ -11,7 +11,6 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, unquote
 
-from perdure.adapters import THREAD
 from perdure.core.arguments.checks import iterable
 from perdure.core.arguments.names import check_name, shown
 from perdure.model import MAIN
@@ -21,7 +20,7 @@ from perdure.system.cached import kept_of_one, kept_of_two
 if TYPE_CHECKING:
     from langchain_core.runnables import RunnableConfig
 
-SCHEMA_ID = THREAD
+SCHEMA_ID = "langgraph.thread"
 SCHEMA_VERSION = (1, 0)
 REMOVED = "@removed"
 """The branch whose state says which checkpoints are removed."""

@@ -1,4 +1,4 @@
-"""Checks of what agents' handles may do with threads of LangGraph: these go back only as a whole.
+"""Threads: agents whose states are a framework's checkpoints. They go back only as a whole.
 
 A checkpoint's pending waits, and the writes of its tasks, are not part of the state: undoing a
 change of the state alone would keep an approval that was given later. And an edit is not a
@@ -18,13 +18,18 @@ from perdure.storage.log.reader import LogReader
 from perdure.storage.retention import MOVES, OURS
 from perdure.system import shell
 
-THREAD = "langgraph.thread"
-"""The schema of agents that are LangGraph's threads: their adapter knows what their commits are."""
+_ENDING = ".thread"
+"""The end of the ids of their schemas. The framework's name stands before it."""
 
 INNER = "ns:"
 """The beginning of branches that are lines of subgraphs."""
 
 _LINE = re.compile(rf"{MAIN}(?:~[0-9]+)?|{INNER}.*", re.DOTALL)
+
+
+def is_thread(schema_id: str) -> bool:
+    """True if the agents of a schema are threads."""
+    return schema_id.endswith(_ENDING)
 
 
 def is_line(branch: str) -> bool:
@@ -35,9 +40,10 @@ def is_line(branch: str) -> bool:
 def refuse_edit(name: str, branch: str) -> NoReturn:
     """Raises Conflict for a branch of a thread, whichever it is: another one may be adopted."""
     raise Conflict(
-        "cannot edit: the state of a LangGraph thread is that of its checkpoints",
+        "cannot edit: the state of a thread is that of its checkpoints",
         target=_target(name, branch),
-        hint="`graph.update_state(config, values)` makes one with other values",
+        hint="its framework makes a checkpoint with other values (LangGraph: "
+        "`graph.update_state(config, values)`)",
     )
 
 
@@ -47,14 +53,14 @@ def refuse_undo(reader: LogReader, branch: str, seq: int, path: Iterable[Commit]
     Args:
         seq: the commit that is to be undone; `path`: the commits before it, newest first.
     """
-    if not _is_thread(reader):
+    if not _of_a_thread(reader):
         return
     before = next(
         (one.seq for one in path if one.delta or one.trimmed or one.cause.kind in MOVES), seq - 1
     )
     back = shell.perdure("rollback", reader.name, str(before), **_on(branch))
     raise Conflict(
-        f"cannot undo commit {seq}: a LangGraph thread goes back as a whole, with what its tasks "
+        f"cannot undo commit {seq}: a thread goes back as a whole, with what its tasks "
         "wait for and wrote",
         target=_target(reader.name, branch),
         hint=f"`{back}` goes back to before it",
@@ -63,7 +69,7 @@ def refuse_undo(reader: LogReader, branch: str, seq: int, path: Iterable[Commit]
 
 def refuse_redo(reader: LogReader, branch: str, path: Iterable[Commit]) -> None:
     """Raises Conflict for a branch of a thread: nothing is ever undone there."""
-    if not _is_thread(reader):
+    if not _of_a_thread(reader):
         return
     move = None
     for commit in path:
@@ -74,7 +80,7 @@ def refuse_redo(reader: LogReader, branch: str, path: Iterable[Commit]) -> None:
     back = shell.perdure("rollback", reader.name, str(move - 1) if move else "SEQ", **_on(branch))
     log = shell.perdure("log", reader.name, all=True)
     raise Conflict(
-        "cannot redo: a LangGraph thread goes back, and forward again, as a whole",
+        "cannot redo: a thread goes back, and forward again, as a whole",
         target=_target(reader.name, branch),
         hint=f"`{back}` goes forward to before the rollback"
         if move
@@ -84,7 +90,7 @@ def refuse_redo(reader: LogReader, branch: str, path: Iterable[Commit]) -> None:
 
 def refuse_inner(reader: LogReader, branch: str) -> None:
     """Raises Conflict for a line of a subgraph: it goes back with all others."""
-    if not branch.startswith(INNER) or not _is_thread(reader):
+    if not branch.startswith(INNER) or not _of_a_thread(reader):
         return
     back = shell.perdure("rollback", reader.name, "SEQ")
     raise Conflict(
@@ -99,7 +105,7 @@ def refuse_thinned(reader: LogReader, branch: str, seq: int) -> None:
     state of that commit may be left for another reason, but not the states of all other lines then,
     nor what they waited for."""
     said = reader.trim() if is_line(branch) else None
-    if said is None or not _is_thread(reader):
+    if said is None or not _of_a_thread(reader):
         return
     # On a branch that is not a line, use the commit whose moment it stands for.
     path = reader.ancestors(seq, damaged="all")
@@ -118,10 +124,10 @@ def _is_named(commit: Commit) -> bool:
     return any(isinstance(record, Checkpoint) for record in commit.typed)
 
 
-def _is_thread(reader: LogReader) -> bool:
+def _of_a_thread(reader: LogReader) -> bool:
     for commit in reader.commits(1, damaged_too=True):
         if commit.schema_id:
-            return commit.schema_id == THREAD
+            return is_thread(commit.schema_id)
     return False
 
 
