@@ -129,6 +129,8 @@ def follow(
         began = time.monotonic()
         try:
             step = follower.step()
+            if not (step.commits or step.messages):  # a source that was closed never has more
+                follower.read_again()
         except StoreUnavailable as error:
             if not error.retry:
                 raise

@@ -19,7 +19,7 @@ import perdure
 from perdure import Corrupt
 from perdure.cli.app import app
 from perdure.model import Commit
-from perdure.replication import Follower
+from perdure.replication import Follower, promote
 from perdure.storage.locate import locate
 from perdure.storage.standing import Why
 from perdure.transfer.incoming_log import Line
@@ -167,7 +167,7 @@ def test_a_primary_does_not_follow_its_own_follower(source: str, target: str) ->
     code, said = refused("replicate", target, source, "--resync")
     assert code == 4 and "it follows" in said["problem"]
     see("--store", source, "checkpoint", "ticket-42", "as-before")
-    order = re.search(r"say `perdure (.*?)`", said["hint"])
+    order = re.search(r"run `perdure (.*?)`", said["hint"])
     assert order is not None
     see(*shlex.split(order[1]))
     # As a copy of a copy, which nobody could promote but as if its source were lost.
@@ -277,6 +277,27 @@ def test_it_follows_until_it_is_told_to_end(source: str, target: str) -> None:
             process.stdout.close()
     with perdure.open(target) as copy:
         assert copy.agent("ticket-43").state == {"value": 2}
+
+
+def test_it_ends_where_its_copy_was_promoted(source: str, target: str) -> None:
+    """A promotion closes the source, so nothing ever came any more by which a follower found out:
+    it stood there for ever, said "up to date", and whoever waited for its end did so, too."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "perdure", "replicate", source, target, "--follow", "--json"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert process.stdout is not None
+        assert json.loads(process.stdout.readline())["event"] == "shipped"
+        promote(target)
+        assert process.wait(30) == 4
+        _, said = process.communicate()
+        assert "does not follow this source any more" in said
+    finally:
+        process.kill()
+        process.communicate()
 
 
 def test_an_agent_that_cannot_be_copied_is_named(

@@ -87,7 +87,7 @@ def test_all_agents_by_age_and_what_holds(operator: Operator) -> None:
 
 def test_what_is_not_said_right_removes_nothing(operator: Operator) -> None:
     for words, told in (
-        (["ticket-42"], "what is to go?"),
+        (["ticket-42"], "give either --before"),
         (["--before", "3"], "name the agent"),
         (["ticket-42", "--before", "3", "--older-than", "1d"], "either"),
         (["ticket-42", "--older-than", "soon"], "a length of time"),

@@ -280,7 +280,7 @@ class Follower:
                 overtaken += 1
                 if overtaken == TRIES:
                     raise
-                self._read_again()
+                self.read_again()
             except (DivergedError, ClosedError, NotFound):
                 raise
             except Exception:
@@ -290,7 +290,7 @@ class Follower:
                 if self.shipper.isolating:
                     raise
                 self.shipper.isolating = True
-                self._read_again()
+                self.read_again()
 
     def _step(self, limit: int) -> Step:
         before = self.aside
@@ -343,8 +343,12 @@ class Follower:
             cursor = part.cursor
         return messages, cursor
 
-    def _read_again(self) -> None:
-        """Reads the standing again: another process ships, too, or has ended this."""
+    def read_again(self) -> None:
+        """Reads the standing again: another process ships, too, or has ended this.
+
+        Raises:
+            Conflict: the target follows this source no longer.
+        """
         standing = self.target.standing()
         now = read_why(standing)
         if now is None or not self._goes_on(now):
