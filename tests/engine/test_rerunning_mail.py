@@ -316,6 +316,8 @@ def test_a_run_started_before_is_not_started_again_unasked(
         assert world.paid == [5]
         (one,) = [effect for effect in asking.effects() if effect.open]
         assert (one.place, one.state) == ("start:paying#1", "made before")
+        ways = [way.command[0] for way in asking.why().ways if way.command]
+        assert ways == ["settle", "settle", "cancel"]
         asking.settle(one.place, done=child)
         assert asking.result(timeout=30) == 1
         other = back("other", "ask")

@@ -11,7 +11,7 @@ from typing import Any
 
 from msgspec import Struct, field
 
-from perdure.core.format.records import Branch, WaitBegan
+from perdure.core.format.records import Branch
 from perdure.core.schema.schema import Schema
 from perdure.engine.control.run_handle import RunHandle
 from perdure.engine.dispatch.command import Command
@@ -20,6 +20,7 @@ from perdure.engine.functions.orders import Order
 from perdure.engine.functions.run_lookup import take_any
 from perdure.engine.journal.ledger import EffectInfo
 from perdure.engine.journal.replay import NOT_DONE
+from perdure.engine.journal.run_log import reader_of, recorded_turn
 from perdure.errors import NeedsAttention, PerdureError
 from perdure.missing import MISSING
 from perdure.model import FINISHED, RunInfo, from_micros
@@ -254,16 +255,10 @@ class Trial(Struct):
 def _waited_for(store: Store, info: RunInfo) -> Iterator[tuple[str, Branch]]:
     """Yields the branches of the run's current waits, in their order, each with the wait's
     place."""
-    waits: dict[str, WaitBegan] = {}
-    for commit in store.agent(AGENT).log():
-        for record in commit.typed if commit.seq > info.turn_at else ():
-            if record.run == info.id and isinstance(record, WaitBegan):
-                waits[record.place] = record
-            elif record.run == info.id and record.t in ("wait-ended", "cancelled"):
-                waits.pop(record.place, None)
-    for place, record in waits.items():
-        for branch in record.branches:
-            yield place, branch
+    reader = reader_of(store.runner.context.backend, info)
+    for wait in recorded_turn(reader, info).open if reader is not None else ():
+        for branch in wait.branches:
+            yield wait.place, branch
 
 
 def _write(path: Path, data: bytes) -> None:

@@ -414,7 +414,7 @@ class _Look:
         """What a person can say of calls in doubt."""
         ways: list[WayOut] = []
         for event in self._recorded.open:
-            if event.kind == "tool" and event.state == "open":
+            if event.state == "open" and (event.kind == "tool" or event.made_at):
                 call, run = ("settle", self._run.agent, event.place), self._run.id
                 asked = event.made_at and not event.attempts  # made before, and not since
                 done, not_done = "took effect", "did not"

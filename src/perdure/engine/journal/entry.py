@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Literal
 
 from msgspec import Struct
 
-from perdure.core.format.records import Cancelled, Outcome, Placed
+from perdure.core.format.records import Came, Cancelled, Outcome, Placed, WaitBegan
+
+State = Literal[Came, "to be tried again", "open"]
 
 UNORDERED = ("value", "patch")
 """Kinds whose outcome is the same whenever the function comes to it: nothing waits for them."""
@@ -31,6 +34,7 @@ class Entry(Struct):
         in_doubt: the last attempt of a tool call has an intent, and nothing says what became of it.
         failures: the records of failed attempts.
         progress: what the last attempt saved of its work; None if nothing.
+        refused: how many answers to a question were, because they did not fit.
         order: which of the run's settled entries this is, by the log; -1 while it is open.
         cancelled_after_s: its task was cancelled there after so long, so that the function never
             saw what it came to; None: it was not.
@@ -48,12 +52,27 @@ class Entry(Struct):
     in_doubt: bool = False
     failures: Sequence[Placed] = ()
     progress: Placed | None = None
+    refused: int = 0
     order: int = -1
     scope: str = ""
     consumed: bool = False
     cancelled_after_s: float | None = None
     told: Outcome | None = None
     cut: bool = False
+
+    @property
+    def state(self) -> State:
+        """What became of it, as far as that is recorded."""
+        if self.cancelled:
+            return "cancelled"
+        if self.outcome is not None:
+            return self.outcome.came
+        return "to be tried again" if self.failures and not self.in_doubt else "open"
+
+    @property
+    def asks(self) -> bool:
+        """Whether it is a question."""
+        return isinstance(self.call, WaitBegan) and self.call.question is not None
 
     @property
     def name(self) -> str:

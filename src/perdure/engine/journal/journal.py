@@ -18,6 +18,7 @@ from perdure.core.format.records import (
     Record,
     Valued,
     WaitBegan,
+    WaitEnded,
 )
 from perdure.engine.journal.call_identity import QUESTION, SCHEMA, differing
 from perdure.engine.journal.entry import TIMER, UNBOUND, UNORDERED, Entry
@@ -88,14 +89,8 @@ class Journal(Struct):
         for commit in journal.commits:
             for record in commit.typed:
                 whose = record.run
-                if whose != run and whose not in aliases:
-                    continue
-                if record.place:
-                    journal._note(record, commit.seq)
-                elif isinstance(record, Fired):
-                    journal._note_fired(record, commit.seq)
-                if record.again is not None:
-                    journal._cut()
+                if whose == run or whose in aliases:
+                    journal.note(record, commit.seq)
         journal.order = journal._in_order()
         for number, entry in enumerate(journal.order):
             entry.order = number
@@ -104,14 +99,22 @@ class Journal(Struct):
             named.reverse()
         return journal
 
-    def _note(self, record: Record, seq: int) -> None:
-        entry = self._add(record, seq)
+    def note(self, record: Record, seq: int) -> Entry | None:
+        """What a record of a commit adds; gives the entry at its place, if that has one."""
+        entry = None
+        if record.place:
+            entry = self._add(record, seq)
+        elif isinstance(record, Fired):
+            self._note_fired(record, seq)
+        if record.again is not None:
+            self._cut()
         if entry is None:
-            return
+            return None
         if not entry.hands:
             self._unsure[entry.place] = entry
         elif self._unsure:
             self._unsure.pop(entry.place, None)
+        return entry
 
     def _note_fired(self, record: Fired, seq: int) -> None:
         for place in record.fired:
@@ -158,9 +161,10 @@ class Journal(Struct):
                 entry.attempts += not record.made_at
                 entry.outcome, entry.in_doubt = None, True
                 self._unsettle(entry)
-            case Outcome(t="outcome") if entry is not None:
-                if record.key is not None and record.key != entry.call.key:
+            case Outcome(t="outcome"):
+                if record.key is not None and (entry is None or record.key != entry.call.key):
                     return None  # said of another call, which was made there before
+                entry = entry or self._open(Entry(place, "tool", seq, record))
                 entry.outcome, entry.in_doubt = record, False
                 entry.cancelled_after_s = record.cancelled_after_s
                 entry.told = record
@@ -169,8 +173,13 @@ class Journal(Struct):
                 record = with_digests(record)
                 entry = entry or self._open(Entry(place, "wait", seq, record))
                 entry.seq, entry.call, entry.outcome, entry.cut = seq, record, None, False
+                entry.refused = 0
                 self._unsettle(entry)
-            case Outcome(t="wait-ended") if entry is not None:
+            case WaitEnded(t="message-refused"):
+                if entry is not None:
+                    entry.refused += record.kind == "ask"
+            case WaitEnded():
+                entry = entry or self._open(Entry(place, "wait", seq, record))
                 entry.outcome = record
                 self._settle(entry, seq)
             case Placed(t="attempt-failed"):
@@ -194,7 +203,7 @@ class Journal(Struct):
         """The run was set back to here, or forked: what was going on then came to its end in the
         history that was left. An open question is asked anew: its answer may be there."""
         for entry in self._unsure.values():
-            entry.cut = entry.kind == "tool" or entry.asked or _asks(entry)
+            entry.cut = entry.kind == "tool" or entry.asked or entry.asks
 
     def _open(self, entry: Entry) -> Entry:
         entry.scope = scope_of(entry.place)
@@ -379,10 +388,6 @@ class Journal(Struct):
                 "recorded calls; use run.now(), run.random() and run.uuid()"
                 + (TASKS_HINT if entry.scope else ""),
             )
-
-
-def _asks(entry: Entry) -> bool:
-    return isinstance(entry.call, WaitBegan) and entry.call.question is not None
 
 
 TASKS_HINT = (

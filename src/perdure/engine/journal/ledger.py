@@ -53,7 +53,7 @@ def effects_of(run: str, journal: Journal) -> list[EffectInfo]:
     found = [
         _effect_of(run, entry)
         for entry in journal.entries.values()
-        if entry.kind == "tool" or entry.asked
+        if (entry.kind == "tool" or entry.asked) and entry.call.t != "outcome"  # else it is removed
     ]
     removed: dict[str, EffectInfo] = {}
     for commit in journal.commits:
@@ -67,8 +67,7 @@ def effects_of(run: str, journal: Journal) -> list[EffectInfo]:
 def _effect_of(run: str, entry: Entry) -> EffectInfo:
     outcome = entry.outcome
     if outcome is None:
-        state = "in doubt" if entry.in_doubt else "to be tried again"
-        state = "made before" if entry.asked else state
+        state = "made before" if entry.asked else "in doubt" if entry.in_doubt else entry.state
     else:
         state = outcome.came
     call = entry.call

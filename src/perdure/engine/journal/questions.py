@@ -12,13 +12,13 @@ from datetime import datetime
 from typing import Any
 
 from msgspec import Struct, field
-from msgspec.structs import replace
 
 from perdure.core.arguments.names import check_words
 from perdure.core.format.records import Record, WaitBegan, WaitEnded
+from perdure.engine.journal.journal import Journal
 from perdure.engine.journal.left_history import Origins, path_of
 from perdure.errors import Conflict, PerdureError
-from perdure.model import Commit, Message, RunInfo
+from perdure.model import Message, RunInfo
 from perdure.storage.log.reader import SEQ_END, LogReader
 from perdure.visible import visible
 
@@ -78,16 +78,16 @@ class Asked(Struct):
         head = log.ref(info.branch).seq
         path = path_of(log, head, info.turn_at)
         origins = Origins.of(info, path)
-        found: dict[str, Question] = {}
-        for commit in reversed(path):
-            for record in commit.typed:
-                if record.run in origins.runs:
-                    _note(found, record, commit)
-            if any(record.again is not None for record in commit.typed):
-                found.clear()  # they are asked anew
+        since = {commit.seq: commit.at for commit in path}
         asked = cls(info, reader, anew=info.turn > 1 or origins.back is not None, head=head)
-        for place, one in found.items():
-            (asked.answered if (one.name, one.key) in answers else asked.open)[place] = one
+        for entry in Journal.read(info.id, reversed(path), aliases=origins.runs).entries.values():
+            began, name = entry.call, name_of(entry.call)
+            if name is None or entry.outcome is not None or entry.cut:
+                continue
+            assert isinstance(began, WaitBegan)
+            place, words, at = entry.place, str(began.question), since[entry.seq]
+            one = Question(began.run, place, words, began.schema, at, name, entry.refused)
+            (asked.answered if (name, one.key) in answers else asked.open)[place] = one
         return asked
 
     def meant(self, question: Question | str | None) -> Question:
@@ -223,21 +223,3 @@ def too_late(run: str, began: WaitBegan, answer: Message) -> WaitEnded:
         value=answer.value,
         problem=f"the run had gone on without it: {began.question!r}",
     )
-
-
-def _note(found: dict[str, Question], record: Record, commit: Commit) -> None:
-    """What a record says of the questions of a run, by their places."""
-    place = record.place
-    name = name_of(record)
-    if isinstance(record, WaitBegan) and name is not None:
-        asked = str(record.question)
-        found[place] = Question(record.run, place, asked, record.schema, commit.at, name)
-    elif record.t in ("wait-ended", "cancelled"):
-        found.pop(place, None)
-    elif (
-        record.t == "message-refused"
-        and place in found
-        and isinstance(record, WaitEnded)
-        and record.kind == "ask"
-    ):
-        found[place] = replace(found[place], refused=found[place].refused + 1)

@@ -15,8 +15,6 @@ from perdure.core.format.records import (
     Finished,
     Intent,
     Noted,
-    Outcome,
-    Placed,
     Record,
     RunCancelled,
     SetBack,
@@ -25,6 +23,8 @@ from perdure.core.format.records import (
     WaitEnded,
 )
 from perdure.core.values.plain_values import Plain
+from perdure.engine.journal.entry import Entry, State
+from perdure.engine.journal.journal import Journal
 from perdure.engine.journal.left_history import Origins, path_of
 from perdure.engine.journal.scopes import scope_of
 from perdure.errors import Corrupt, NotFound, UnsupportedFormat
@@ -32,9 +32,7 @@ from perdure.model import FINISHED, Commit, RunInfo, from_micros
 from perdure.storage.capabilities import Backend
 from perdure.storage.log.reader import SEQ_END, LogReader
 
-CallState = Literal[
-    "done", "failed", "open", "not done", "to be tried again", "timed out", "cancelled"
-]
+CallState = Literal[State, "timed out"]
 
 MARKS: Mapping[str, str] = {
     "run-started": "started",
@@ -49,17 +47,6 @@ MARKS: Mapping[str, str] = {
     "message-refused": "refused",
 }
 """Records that are moments of a run, not calls of it, and how people call them."""
-
-
-SORTS: Mapping[str, str] = {
-    "intent": "tool",
-    "outcome": "tool",
-    "wait-began": "wait",
-    "wait-ended": "wait",
-    "attempt-failed": "step",
-    "progress": "step",
-}
-"""Of what kind a call is, by its first record."""
 
 
 class Event(Struct):
@@ -180,7 +167,7 @@ def recorded_run(reader: LogReader, info: RunInfo) -> Recorded:
 
 
 def _read(commits: Iterator[Commit], runs: frozenset[str] | set[str], turn_at: int) -> Recorded:
-    read = Recorded()
+    read, journal = Recorded(), Journal("")
     by_place: dict[str, Event] = {}
     before: dict[str, datetime] = {}
     for commit in commits:
@@ -191,19 +178,22 @@ def _read(commits: Iterator[Commit], runs: frozenset[str] | set[str], turn_at: i
             _removed(read, by_place, commit, commit.cause.step)
         for record in ours:
             if record.t in ("run-turn", "run-retried"):
-                by_place.clear()  # its places come anew
-            elif record.again is not None:  # a fork: what was under way there is decided on anew
-                for event in [*by_place.values()]:
-                    if event.ended is None and (event.kind == "tool" or event.question):
-                        del by_place[event.place]
+                journal, by_place = Journal(""), {}  # its places come anew
+            entry = journal.note(record, commit.seq)
+            if record.again is not None:  # a fork: what was under way there is decided on anew
+                for place in [*by_place]:
+                    if (there := journal.entries.get(place)) is not None and there.cut:
+                        del by_place[place]
             if isinstance(record, Noted):
                 read.notes.append(Note(record.text, record.fraction, commit.at))
             elif record.t in MARKS:
                 read.events.append(_mark(record, commit))
-                before.clear()
-                before[""] = commit.at
-            elif record.place:
-                _call(read, by_place, before, record, commit)
+                before = {"": commit.at}
+            elif entry is not None:
+                _call(read, by_place, before, entry, record, commit)
+            elif record.t == "outcome":  # it is said of a call in a history that the run left
+                left = Entry(record.place, "tool", commit.seq, record, record)
+                _call(read, {}, {**before}, left, record, commit)
             if record.child is not None:
                 read.children.append(record.child.run)
     for event in by_place.values():
@@ -247,53 +237,44 @@ def _call(
     read: Recorded,
     by_place: dict[str, Event],
     before: dict[str, datetime],
-    record: Placed,
+    entry: Entry,
+    record: Record,
     commit: Commit,
 ) -> None:
-    place, scope = record.place, scope_of(record.place)
-    event = by_place.get(place)
+    """What is recorded of a call, with this record."""
+    call, outcome, told = entry.call, entry.outcome, entry.told
+    event = by_place.get(entry.place)
     if event is None:
-        sort = SORTS.get(record.t, record.t)
-        exact = record.t in ("intent", "wait-began")
-        began = commit.at if exact else before.get(scope) or before.get("") or commit.at
-        event = by_place[place] = Event(sort, place, began, commit.seq, exact=exact, state="open")
-        event.words, event.made_at = record.preview, record.made_at
-        if isinstance(record, WaitBegan):
-            event.words = str(record.words or record.preview)
-            event.question, event.branches = record.question or "", record.branches
+        exact = isinstance(record, Intent | WaitBegan)
+        at = commit.at if exact else before.get(entry.scope) or before.get("") or commit.at
+        event = by_place[entry.place] = Event(entry.kind, entry.place, at, commit.seq, exact=exact)
+        event.words, event.made_at = call.preview, call.made_at
+        if isinstance(call, WaitBegan):
+            event.words = str(call.words or call.preview)
+            event.question, event.branches = call.question or "", call.branches
         read.events.append(event)
-    attempt = record.attempt
-    match record:
-        case Intent():
-            event.attempts = event.attempts + 1 if attempt is UNSET else attempt
-            event.state, event.ended, event.again_at = "open", None, None
-        case WaitBegan():
-            pass
-        case Cancelled() if event.ended is not None:
-            event.state, event.error = "cancelled", record.error
-            if record.gave_back is not None:  # it is in the inbox again
-                event.value, event.who = None, ""
-        case Outcome():
-            _settle(event, record)
-            event.ended = commit.at
-            before[scope] = commit.at
-        case Placed(t="progress"):
-            event.saved = record.value
-        case Placed():
-            event.state, event.error = "to be tried again", record.error
-            event.attempts = 0 if attempt is UNSET else attempt
-            event.again_at = from_micros(record.again_at)
-
-
-def _settle(event: Event, record: Outcome) -> None:
-    event.value, event.error, event.again_at = record.value, record.error, None
-    if event.kind == "step" and event.attempts:
-        event.attempts += 1  # the one that came through
-    event.by, event.who = str(record.by), str(record.who)
-    event.state = record.came
-    if event.state == "done" and isinstance(record, WaitEnded):
-        label = record.label
-        timer = next((b for b in event.branches if b.label == label and b.kind == "timer"), None)
-        if timer is not None and len(event.branches) > 1:
+    if outcome is None:
+        event.ended = None
+    elif record is outcome:
+        event.ended = before[entry.scope] = commit.at
+    failed = entry.failures[-1] if entry.failures else None
+    event.attempts = entry.attempts or len(entry.failures)
+    event.saved = entry.progress.value if entry.progress is not None else None
+    event.state, event.again_at = entry.state, None
+    if outcome is None:
+        event.error = failed.error if failed is not None else None
+        if failed is not None and not entry.in_doubt:
+            event.again_at = from_micros(failed.again_at)
+        return
+    event.attempts += event.kind == "step" and event.attempts > 0  # the one that came through
+    event.value, event.error = outcome.value, outcome.error
+    event.by, event.who = str(outcome.by), str(outcome.who)
+    if isinstance(outcome, WaitEnded) and event.state == "done":
+        label, several = outcome.label, len(event.branches) > 1
+        if several and any(b.label == label and b.kind == "timer" for b in event.branches):
             event.state = "timed out"
-        event.by = label if len(event.branches) > 1 and label not in ("it", "timeout") else ""
+        event.by = label if several and label not in ("it", "timeout") else ""
+    if told is not outcome and isinstance(told, Cancelled):
+        event.error = told.error
+        if told.gave_back is not None:  # it is in the inbox again
+            event.value, event.who = None, ""
