@@ -17,7 +17,7 @@ import perdure
 from perdure import Conflict, Corrupt, NotFound, Store
 from perdure.agents import Agent
 from perdure.core.format import remains
-from perdure.core.format.records import check_records, plain_of
+from perdure.core.format.records import plain_of, written
 from perdure.model import to_micros
 from perdure.retention import trimming
 from perdure.storage.appending import Append
@@ -530,9 +530,9 @@ def test_a_kept_state_that_was_exchanged_is_found_by_verify(store: Store) -> Non
 )
 def test_a_word_that_is_none_is_refused(wrong: dict[str, Any]) -> None:
     word = plain_of(Trim(0, 9, 0, 5, ((2, 3),), {4: "sha256:"}).record())
-    check_records([word])
+    written([word])
     with pytest.raises((TypeError, ValueError)):
-        check_records([{**word, **wrong}])
+        written([{**word, **wrong}])
 
 
 def test_the_stores_own_names_are_its_own(store: Store) -> None:

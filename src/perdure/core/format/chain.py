@@ -15,7 +15,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 from perdure.core.format import envelope, remains
-from perdure.core.format.records import Record, check_records, plain_of, read_records
+from perdure.core.format.records import Record, read_records, written
 from perdure.core.values import codec, ops
 from perdure.core.values.ops import Op, OpError
 from perdure.core.values.plain_values import Plain
@@ -129,14 +129,11 @@ def pack_payload(delta: Sequence[Op], records: Sequence[Record | Mapping[str, An
     Raises:
         Unstorable: a record that the readers of the log would refuse.
     """
-    # As they are written, whatever a list of somebody's says that it holds.
-    said = [plain_of(one) if isinstance(one, Record) else one for one in records]
-    if said:
-        try:
-            # I11: by the very types of `read_payload`, or one wrong word poisons the agent for all.
-            check_records(said)
-        except (ValueError, TypeError) as error:
-            raise _unreadable(f"what is recorded ({_kinds(said)})", error) from error
+    try:
+        # I11: by the very types of `read_payload`, or one wrong word poisons the agent for all.
+        said = written(records) if records != () else []
+    except (ValueError, TypeError) as error:
+        raise _unreadable(f"what is recorded ({_kinds(records)})", error) from error
     body = codec.encode([[*map(ops.to_wire, delta)], said])
     random = random_bytes()
     data = envelope.seal(body, random[: envelope.SALT_SIZE])
@@ -144,7 +141,9 @@ def pack_payload(delta: Sequence[Op], records: Sequence[Record | Mapping[str, An
 
 
 def _kinds(records: Sequence[Any]) -> str:
-    return ", ".join(str(one.get("t"))[:40] for one in records[:3] if isinstance(one, dict))
+    kinds = [one.t for one in records[:3] if isinstance(one, Record)]
+    kinds += [str(one.get("t")) for one in records[:3] if isinstance(one, dict)]
+    return ", ".join(kind[:40] for kind in kinds)
 
 
 def _unreadable(what: str, error: Exception) -> Unstorable:

@@ -9,7 +9,8 @@ Field by field in docs/format.md ("Records").
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from operator import attrgetter
+from itertools import compress
+from operator import attrgetter, is_not
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -318,7 +319,9 @@ class Named(Other, frozen=True, kw_only=True):
 
 _OF_RUNS: dict[str, type[Record]] = {}
 _BESIDE: dict[str, type[Other]] = {}
-_WRITTEN: dict[str, tuple[Sequence[str], attrgetter[Any], Sequence[Any], Sequence[str]]] = {}
+Names = Sequence[str]
+_WRITTEN: dict[str, tuple[Names, attrgetter[Any], Sequence[Any], Names, Names]] = {}
+_EMPTY: Sequence[Any] = ()
 """How records of a kind are written: names of fields, what reads them, with which values they are
 left out; and which of them hold structs or pairs."""
 _LEFT = "cancelled after error told several kept_on"
@@ -341,7 +344,8 @@ def _kind(t: str, shape: type[Record], fields: str = "") -> None:
     known = {one.encode_name: one for one in msgspec.structs.fields(shape)}
     absent = [NODEFAULT if "!" in one else known[one.rstrip("*")].default for one in marked]
     read = attrgetter(*(known[name].name for name in names))
-    _WRITTEN[t] = names, read, absent, [one[:-1] for one in marked if "*" in one]
+    lists = [name for name, default in zip(names, absent, strict=True) if default is _EMPTY]
+    _WRITTEN[t] = names, read, absent, lists, [one[:-1] for one in marked if "*" in one]
 
 
 _kind(
@@ -385,17 +389,16 @@ for _shape in (*_OURS.values(), Other, Error, WentBack, Child, Branch):
 
 def plain_of(record: Record) -> dict[str, Any]:
     """A record as it is stored: what it has not is not there."""
-    names, read, absent, nested = _WRITTEN[record.t]
-    values = zip(names, read(record), absent, strict=True)
-    # Which lists are empty is known once they are written.
-    plain = {name: v for name, v, a in values if v is not a and (v or a is not _EMPTY)}
+    names, read, absent, lists, nested = _WRITTEN[record.t]
+    values = read(record)
+    plain = dict(compress(zip(names, values, strict=True), map(is_not, values, absent)))
+    for name in lists:  # which of them are empty is known once they are written
+        if not plain.get(name, True):
+            del plain[name]
     for name in nested:
         if name in plain:
             plain[name] = _flat(plain[name])
     return plain
-
-
-_EMPTY: Sequence[Any] = ()
 
 
 def _flat(value: Any) -> Any:
@@ -412,19 +415,23 @@ def is_ours(record: Record) -> bool:
     return type(record) is not Other
 
 
-def check_records(records: Sequence[Any]) -> None:
-    """Checks that records can be read again.
+def written(records: Sequence[Any]) -> list[dict[str, Any]]:
+    """Records as they are stored, typed ones or maps; each can be read again.
 
     Raises:
         ValueError, TypeError: one does not have the shape of its kind.
     """
+    said = []
     for record in records:
-        if type(record) is not dict or type(kind := record.get("t")) is not str:
+        plain = plain_of(record) if isinstance(record, Record) else record
+        if type(plain) is not dict or type(kind := plain.get("t")) is not str:
             raise TypeError(_NO_RECORD)
         if (shape := _OURS.get(kind)) is not None:
-            read = convert(record, shape)
+            read = convert(plain, shape)
             if shape is Finished:
                 _check_end(read)
+        said.append(plain)
+    return said
 
 
 def read_records(records: Sequence[Any]) -> tuple[tuple[dict[str, Plain], ...], tuple[Record, ...]]:
