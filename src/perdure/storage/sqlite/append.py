@@ -45,13 +45,18 @@ def append(
     item: Append,
     clock: Clock,
     heads: Heads = NO_HEADS,
+    cursor: apsw.Cursor | None = None,
     *,
     key_taken: bool = False,
 ) -> Outcome:
     """Writes one commit with everything that goes along with it, or nothing (I2). Later ones of the
-    transaction see it."""
+    transaction see it.
+
+    Args:
+        cursor: one of the connection; to make one takes longer than a statement.
+    """
     try:
-        no, plain, execute = item.no, item.is_plain, db.execute
+        no, plain, execute = item.no, item.is_plain, (cursor or db).execute
         if not plain:
             if item.then:
                 return _append_whole(db, item, clock)

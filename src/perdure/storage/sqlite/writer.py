@@ -223,9 +223,9 @@ class Writer:
             self._sync_each(connection, durable)
         if not durable and not self._marked:
             self._mark_unsynced(connection)
-        execute = self._cursor.execute  # one that is kept: making one costs as much as beginning
+        cursor = self._cursor  # one that is kept: making one costs as much as beginning
         try:
-            execute("BEGIN IMMEDIATE")
+            cursor.execute("BEGIN IMMEDIATE")
             self._base.begin(connection)
             pages = housekeeper.wal_pages
             if durable and pages and files.wal_size < pages * FRAME_SIZE + ROOM_BEHIND:
@@ -233,8 +233,8 @@ class Writer:
                 make_room(self._path, self._vfs)
             outcomes = []
             for item in batch:
-                outcomes.append(append(connection, item, self._clock, self._heads))
-            execute("COMMIT")
+                outcomes.append(append(connection, item, self._clock, self._heads, cursor))
+            cursor.execute("COMMIT")
         except BaseException:
             roll_back(connection)
             raise
