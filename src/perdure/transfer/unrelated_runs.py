@@ -8,8 +8,8 @@ that stranger was started by a run of the same id, in another store, no row tell
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
 
+from perdure.core.format.rows import order_of
 from perdure.errors import Conflict
 from perdure.model import RunInfo
 from perdure.state.runs.parentage import Origin
@@ -50,8 +50,7 @@ def _refuse_orders(backend: Backend, run: str, origin: Origin) -> None:
     """Refuses a run that was requested here, unless the same caller's request began it in that
     log."""
     for message in backend.inbox(run, kind="start"):
-        order: Any = message.value
-        asked = Origin.of(order)
+        asked = Origin.begun(order_of(message))
         same = asked.parent == origin.parent and origin.is_of(backend)
         if asked.args != origin.args or not (same or not asked.parent):
             by = f"run {visible(asked.parent)}" if asked.parent else "somebody else"

@@ -351,7 +351,7 @@ def _kind(t: str, shape: type[Record], fields: str = "") -> None:
 _kind(
     "run-started",
     Started,
-    "function key args preview! version! queue! parent! digests input deadline origin",
+    "function key args preview! version! queue! parent! digests input* deadline origin*",
 )
 _kind("run-turn", Turn, "args digests preview! input* deadline_at")
 _kind("run-waiting", Waiting, "waits! wake_at! seen!")

@@ -6,6 +6,8 @@ from all of them. So they are checked on the way in, like records (I11), on ever
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 
 from perdure.core.arguments.bounds import (
@@ -67,6 +69,17 @@ def check_row(row: RunInfo) -> None:
         _within("row of a run", "id", row.id, RUN_ID_BYTES_MAX)
 
 
+def order_of(message: Message) -> Started:
+    """Returns the order in a "start" message, as the record of the begin that it asks for.
+
+    Raises:
+        ValueError, TypeError: it is none.
+    """
+    if type(message.value) is not dict:
+        raise TypeError("an order must be a map")
+    return msgspec.convert({**message.value, "t": "run-started", "run": message.run}, Started)
+
+
 def check_message(message: Message) -> None:
     """Refuses a message that readers would choke on, or that not every backend can keep.
 
@@ -85,11 +98,9 @@ def check_message(message: Message) -> None:
     _within(what, "name", message.name, 4 * NAME_MAX)
     _within(what, "key", message.key, KEY_BYTES_MAX + SUFFIX_BYTES_MAX)
     if message.kind == "start":
-        value = message.value
+        value: Any = message.value
         try:
-            if type(value) is not dict:
-                raise TypeError("an order must be a map")
-            order = msgspec.convert({**value, "t": "run-started", "run": message.run}, Started)
+            order = order_of(message)
             if not all(type(value.get(n, "")) is str for n in ("version", "queue", "parent")):
                 raise TypeError("version, queue and parent must be texts")
         except (ValueError, TypeError) as error:

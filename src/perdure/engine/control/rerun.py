@@ -9,7 +9,7 @@ that step it gets again: who sent them has done so, and does not know.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any
 
 from msgspec.structs import asdict, replace
@@ -19,11 +19,13 @@ from perdure.core.arguments.checks import one_of
 from perdure.core.arguments.names import check_label, check_name, check_words
 from perdure.core.format.records import SetBack, WentBack
 from perdure.core.schema.schema import Schema
+from perdure.engine.control.settlement import journals
 from perdure.engine.functions.orders import run_id
 from perdure.engine.functions.run_lookup import refuse_not_begun
+from perdure.engine.journal.journal import Journal
 from perdure.engine.journal.left_history import Again, Origins, path_back, path_of
 from perdure.errors import Conflict, NotFound
-from perdure.model import FINISHED, Cause, Commit, Message, RunInfo
+from perdure.model import FINISHED, Cause, Message, RunInfo
 from perdure.state.context import Context
 from perdure.state.jump_commits import commit_move, find_head
 from perdure.state.runs.family_messages import CHILD, begin_of, plain_begin_of
@@ -163,14 +165,13 @@ class _Back:
             )
 
     def _find(self) -> int:
-        places: dict[str, int] = {}
-        for commit in reversed(self._path):
-            _note_places(places, commit, self._origins.runs)
+        runs = self._origins.runs
+        places = _places([Journal.read(self._info.id, reversed(self._path), aliases=runs)])
         if self._step not in places:
             # It was set back to that step, or before it, and did not come so far again.
             for again in self._origins.agains:  # the last first: that is what it left last
                 left = self._reader.commits(again.at + 1, again.until, damaged_too=True)
-                places = _places_left(left, again.runs) | places
+                places = _places(journals(again.runs, left)) | places
         if self._step in places:
             return places[self._step]
         if self._path and self._path[-1].parent != self._info.turn_at:
@@ -222,24 +223,14 @@ class _Back:
         ]
 
 
-def _note_places(places: dict[str, int], commit: Commit, runs: Collection[str]) -> None:
-    """Before which commit each place of a history of these runs is, oldest first."""
-    for record in commit.typed:
-        if record.place and record.run in runs:
-            places.setdefault(record.place, commit.parent)
-
-
-def _places_left(commits: Iterable[Commit], runs: Sequence[str]) -> dict[str, int]:
-    """The same of a history that was left; of several lives, of the last that came there."""
+def _places(lives: Iterable[Journal]) -> dict[str, int]:
+    """Before which commit each place of a history is; of several lives, of the last that came
+    there."""
     places: dict[str, int] = {}
-    life: dict[str, int] = {}
-    for commit in commits:
-        ours = [record for record in commit.typed if record.run in runs]
-        if any(isinstance(record, SetBack) for record in ours):
-            places, life = places | life, {}
-        if ours:
-            _note_places(life, commit, runs)
-    return places | life
+    for life in lives:
+        parents = {commit.seq: commit.parent for commit in life.commits}
+        places |= {place: parents[entry.first] for place, entry in life.entries.items()}
+    return places
 
 
 def _started(reader: LogReader, info: RunInfo) -> dict[str, Any]:

@@ -426,4 +426,4 @@ class RunHandle(Generic[R]):
 
     def _journals(self, *, damaged_too: bool = False) -> list[Journal]:
         read = self._reader().commits(self.info.started, SEQ_END, damaged_too=damaged_too)
-        return journals(self._id, read)
+        return journals([self._id], read)

@@ -18,13 +18,13 @@ from perdure.model import Commit
 ANEW = ("run-turn", "run-retried")
 
 
-def journals(run: str, commits: Iterable[Commit]) -> list[Journal]:
+def journals(runs: Sequence[str], commits: Iterable[Commit]) -> list[Journal]:
     """One for each turn, of which each counts its calls anew, and so after it was set back; oldest
     first."""
     turns: list[list[Commit]] = [[]]
     made: dict[str, list[Commit]] = {}
     for commit in commits:
-        ours = [record for record in commit.typed if record.run == run]
+        ours = [record for record in commit.typed if record.run in runs]
         if any(record.t in ANEW for record in ours):
             turns.append([])
             continue
@@ -35,7 +35,7 @@ def journals(run: str, commits: Iterable[Commit]) -> list[Journal]:
             elif record.t == "outcome" and record.key is not None:
                 where = made.get(str(record.key), where)
         where.append(commit)
-    return [Journal.read(run, turn) for turn in turns]
+    return [Journal.read(runs[0], turn, aliases=runs) for turn in turns]
 
 
 def check_open(run: str, journal: Journal, call: str, *, ended: bool) -> None:

@@ -20,7 +20,7 @@ from perdure.engine.functions.orders import Order
 from perdure.engine.functions.run_lookup import never_begun
 from perdure.errors import NeedsAttention, PerdureError, StoreUnavailable
 from perdure.model import FINISHED, MAIN, Message, RunInfo
-from perdure.state.runs.family_messages import plain_begin_of, to_parents
+from perdure.state.runs.family_messages import begin_of, to_parents
 from perdure.storage.appending import Ref
 from perdure.storage.capabilities import RunQuery
 from perdure.storage.due import due_since
@@ -264,12 +264,12 @@ class Picker:
     def _order(self, pick: Pick) -> Order | None:
         if pick.row is None:
             assert pick.asked is not None
-            return Order.from_plain(pick.agent, pick.asked.value)
+            return Order.asked(pick.asked)
         info = pick.look.agent(pick.agent)
         if info is None or info.no != pick.row.agent_no:
             return None
-        began = plain_begin_of(LogReader(pick.look, info).commit(pick.row.started), pick.run)
-        return None if began is None else Order.from_plain(pick.agent, began)
+        began = begin_of(LogReader(pick.look, info).commit(pick.row.started), pick.run)
+        return None if began is None else Order.begun(pick.agent, began)
 
     # -- runs that nobody can go on with -------------------------------------------------------
 

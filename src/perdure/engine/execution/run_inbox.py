@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from perdure.core.format.records import Branch
+from perdure.core.format.rows import order_of
 from perdure.core.values.plain_values import Plain
 from perdure.engine.journal.effects import Await, Came, first_timer
 from perdure.model import FINISHED, Message, RunInfo
@@ -153,10 +154,10 @@ class Mail:
         row = self._row(child)
         if row is not None:
             return row.parent == self._run
-        asked: list[Any] = [one.value for one in self._backend.inbox(child, kind="start")]
+        asked = self._backend.inbox(child, kind="start")
         if not asked:
             self._absent.setdefault(child)
-        return any(order["parent"] == self._run for order in asked)
+        return any(order_of(message).parent == self._run for message in asked)
 
     def _trace(self, child: str) -> Trace:
         """What is recorded of a run that is not there."""

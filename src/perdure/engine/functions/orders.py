@@ -12,7 +12,8 @@ from perdure.core.arguments.bounds import RUN_ID_BYTES_MAX
 from perdure.core.arguments.checks import Seconds, seconds
 from perdure.core.arguments.names import check_name, shown
 from perdure.core.format import chain
-from perdure.core.format.records import Record, Started
+from perdure.core.format.records import Record, Started, plain_of
+from perdure.core.format.rows import order_of
 from perdure.core.values.plain_values import Plain
 from perdure.engine.functions.agent_functions import spec_of
 from perdure.engine.journal.call_identity import FORM, digests, digests_before, same_as_before
@@ -163,66 +164,68 @@ class Order(Struct, frozen=True):
         incarnation = 1 if info is None else info.incarnation + bool(info.deleted)
         return run_id(self.agent, self.function, self.key, incarnation)
 
+    def begin(self, run: str) -> Started:
+        """The record of its begin."""
+        return Started(
+            run=run,
+            function=self.function,
+            key=self.key,
+            args=dict(self.digests),
+            preview=self.preview,
+            version=self.version,
+            queue=self.queue,
+            parent=self.parent,
+            digests=self.form if self.form > 1 else None,
+            input=self.input,
+            deadline=self.deadline_us,
+            origin=self.origin,
+        )
+
     def to_plain(self) -> dict[str, Plain]:
-        """For a message that asks for it, and for the record of its begin."""
-        plain: dict[str, Plain] = {
-            "function": self.function,
-            "key": self.key,
-            "args": dict(self.digests),
-            "preview": self.preview,
-            "version": self.version,
-            "queue": self.queue,
-            "parent": self.parent,
-        }
-        if self.form > 1:
-            plain["digests"] = self.form
-        if self.input is not None:
-            plain["input"] = [list(self.input[0]), dict(self.input[1])]
-        if self.deadline_us:
-            plain["deadline"] = self.deadline_us
-        if self.origin is not None:
-            plain["origin"] = list(self.origin)
+        """For a message that asks for it."""
+        plain = plain_of(self.begin(""))
+        del plain["t"]
         return plain
 
     @classmethod
-    def from_plain(cls, agent: str, plain: Mapping[str, Any]) -> Order:
-        """From a message, or from the record of its begin.
+    def begun(cls, agent: str, began: Started) -> Order:
+        """From the record of its begin."""
+        return cls(
+            agent,
+            began.function,
+            began.key,
+            dict(began.args),
+            began.preview,
+            began.input,
+            str(began.version),
+            str(began.queue or "default"),
+            str(began.parent),
+            began.deadline,
+            form=int(began.digests or 1),
+            origin=began.origin,
+        )
+
+    @classmethod
+    def asked(cls, message: Message) -> Order:
+        """From a message.
 
         Raises:
             Corrupt: it is none. No hash is made of a message that waits.
         """
         try:
-            given = plain.get("input")
-            return cls(
-                agent,
-                str(plain["function"]),
-                str(plain["key"]),
-                dict(plain["args"]),
-                str(plain.get("preview", "")),
-                None if given is None else (given[0], given[1]),
-                str(plain.get("version", "")),
-                str(plain.get("queue", "default")),
-                str(plain.get("parent", "")),
-                int(plain.get("deadline", 0)),
-                form=int(plain.get("digests", 1)),
-                origin=_origin(plain.get("origin")),
-            )
-        except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
+            return cls.begun(message.agent, order_of(message))
+        except (TypeError, ValueError) as error:
             raise Corrupt(
-                f"what asks for a run of it says something else ({shown(plain)})",
-                target=f"agent {agent!r}",
+                f"what asks for a run of it says something else ({shown(message.value)})",
+                target=f"agent {message.agent!r}",
                 hint=chain.HINT,
             ) from error
-
-
-def _origin(plain: Any) -> tuple[int, bytes] | None:
-    return None if plain is None else (int(plain[0]), bytes(plain[1]))
 
 
 def refuse_others(order: Order, run: str, info: RunInfo | None, asked: Sequence[Message]) -> None:
     """Raises Conflict: the run was begun, or asked for by these messages, with other arguments."""
     begun = [info.args] if info is not None else []
-    begun += [Order.from_plain(message.agent, message.value).args for message in asked[-1:]]
+    begun += [Order.asked(message).args for message in asked[-1:]]
     if begun and not order.has(begun[-1]):
         raise Conflict(
             f"was started with other arguments than {order.preview or 'none'}",
@@ -240,7 +243,7 @@ def starting(order: Order, run: str, branch: str, asked: Sequence[Message]) -> R
             queue and deadline.
     """
     if asked:
-        order = Order.from_plain(order.agent, asked[0].value)
+        order = Order.asked(asked[0])
     row = RunInfo(
         run,
         order.agent,
@@ -257,8 +260,9 @@ def starting(order: Order, run: str, branch: str, asked: Sequence[Message]) -> R
         parent=order.parent,
         started_at=HERE,
     )
-    record = Started(run=run, **order.to_plain())
-    return Riders(records=[record], runs=[row], consumed=[message.no for message in asked])
+    return Riders(
+        records=[order.begin(run)], runs=[row], consumed=[message.no for message in asked]
+    )
 
 
 def resuming(row: RunInfo) -> Riders:

@@ -42,7 +42,7 @@ def find_run(backend: Backend, run: str) -> RunInfo:
 
 def asked_for(message: Message) -> RunInfo:
     """The row of a run that was asked for and has not begun: ``pending``, with `started` 0."""
-    order = Order.from_plain(message.agent, message.value)
+    order = Order.asked(message)
     return RunInfo(
         message.run,
         message.agent,

@@ -8,19 +8,17 @@ counts also in a history that its run left: the end is none of that run's doing.
 
 from __future__ import annotations
 
-from typing import Any
-
 from msgspec import Struct, field
 
 from perdure.core.arguments.names import incarnation_of
 from perdure.core.format.records import Outcome, WaitBegan, WaitEnded
+from perdure.core.format.rows import order_of
 from perdure.core.values.plain_values import Plain
 from perdure.engine.journal.run_log import reader_of
 from perdure.errors import NeedsAttention
 from perdure.model import RunInfo
 from perdure.state.runs.family_messages import CHILD, agent_of, starter_of
-from perdure.state.runs.parentage import Origin
-from perdure.state.runs.run_rows import DELETED
+from perdure.state.runs.run_rows import DELETED, args_digest
 from perdure.storage.capabilities import Backend, RunQuery
 from perdure.system import shell
 from perdure.visible import visible
@@ -99,9 +97,8 @@ def find_stranger(backend: Backend, run: str, child: str, trace: Trace | None = 
 
 def _asked_too(backend: Backend, run: str, row: RunInfo) -> bool:
     """Whether a run asked for the same, and that came when somebody else had begun it."""
-    orders: list[Any] = [message.value for message in backend.inbox(row.id, kind="start")]
-    asked = map(Origin.of, orders)
-    return any(one.parent == run and one.args == row.args for one in asked)
+    orders = map(order_of, backend.inbox(row.id, kind="start"))
+    return any(one.parent == run and args_digest(one.args) == row.args for one in orders)
 
 
 def never_comes(backend: Backend, run: str, child: str, trace: Trace | None = None) -> str:

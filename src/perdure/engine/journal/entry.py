@@ -27,6 +27,7 @@ class Entry(Struct):
     Attributes:
         kind: ``step``, ``tool``, ``edit``, ``value``, ``patch`` or ``wait``; ``timer``, of one
             that went off.
+        first: seq of the commit that has its first record.
         seq: of the commit that settled it; of the one that began it while it is open.
         outcome: the record with its value or error; None while it is open: a tool call in doubt,
             a wait that goes on, a step that failed and is to be tried again.
@@ -59,6 +60,7 @@ class Entry(Struct):
     cancelled_after_s: float | None = None
     told: Outcome | None = None
     cut: bool = False
+    first: int = 0
 
     @property
     def state(self) -> State:

@@ -206,7 +206,7 @@ class Journal(Struct):
             entry.cut = entry.kind == "tool" or entry.asked or entry.asks
 
     def _open(self, entry: Entry) -> Entry:
-        entry.scope = scope_of(entry.place)
+        entry.scope, entry.first = scope_of(entry.place), entry.seq
         self.entries[entry.place] = entry
         if entry.kind != UNBOUND:
             self._left.add(entry)

@@ -7,13 +7,11 @@ does it end with it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 from msgspec import Struct
 
 from perdure.core.arguments.names import incarnation_of
 from perdure.core.format.records import Record, Started
+from perdure.core.format.rows import order_of
 from perdure.errors import Corrupt, NotFound, UnsupportedFormat
 from perdure.model import RunInfo
 from perdure.state.runs.family_messages import agent_of, begin_of
@@ -41,17 +39,8 @@ class Origin(Struct, frozen=True):
     at: tuple[int, bytes] | None = None
 
     @classmethod
-    def of(cls, order: Mapping[str, Any]) -> Origin:
-        at = order.get("origin")
-        return cls(
-            str(order.get("parent") or ""),
-            args_digest(order.get("args") or {}),
-            None if at is None else (int(at[0]), bytes(at[1])),
-        )
-
-    @classmethod
     def begun(cls, record: Started) -> Origin:
-        """Returns the origin of a run that began with this record."""
+        """Returns the origin of a run that began with this record, or is to begin with it."""
         return cls(str(record.parent or ""), args_digest(record.args), record.origin)
 
     @classmethod
@@ -59,9 +48,9 @@ class Origin(Struct, frozen=True):
         """Returns the origin of a run that exists, or was requested; None if there is none."""
         rows = backend.runs(RunQuery(run_id=run))
         if not rows:
-            asked: Any = [message.value for message in backend.inbox(run, kind="start")]
+            asked = backend.inbox(run, kind="start")
             if asked:
-                return cls.of(asked[0])
+                return cls.begun(order_of(asked[0]))
             rows = backend.runs(RunQuery(run_id=run))  # it may have begun between the two looks
         return cls.of_row(backend, rows[0]) if rows else None
 
