@@ -414,7 +414,7 @@ def test_files_that_are_none(operator: Operator, tmp_path: Path) -> None:
     sqlite3.connect(other).executescript("CREATE TABLE checkpoints (thread_id TEXT);").close()
     folder.mkdir()
     for path, code, words in (
-        (garbage, 9, "is no SQLite database"),
+        (garbage, 9, "is not a SQLite database"),
         (other, 9, "has no column 'checkpoint'"),
         (folder, 9, "is a folder"),
         (tmp_path / "nowhere", 3, "there is no such file"),
@@ -454,10 +454,10 @@ def test_checkpoints_that_are_none(source: Path, operator: Operator) -> None:
     assert "4 threads left: answered, asked, chat, diary" in result.stdout
     said = " ".join(result.stderr.split())
     for words in (
-        "is none that LangGraph can go on from: 'metadata' is a list",
+        "is not one that LangGraph can continue from: 'metadata' is a list",
         "it was pickled",
         "LangGraph's own saver cannot read it (JSONDecodeError",
-        "is none that LangGraph can go on from: it is a list",
+        "is not one that LangGraph can continue from: it is a list",
     ):
         assert words in said
 
@@ -482,7 +482,7 @@ def test_wrong_command_lines(source: Path, operator: Operator) -> None:
         code, words = operator.refused("import-langgraph", str(source), "--type", given)
         assert code == 2 and f"--type {given}" in words
     code, words = operator.refused("import-langgraph", str(source), "--type", "json:JSONDecoder")
-    assert code == 2 and "is no pydantic model, dataclass, enum or named tuple" in words
+    assert code == 2 and "is not a pydantic model, dataclass, enum or named tuple" in words
     same_file = Operator(source)
     assert "the same file" in same_file.refused("import-langgraph", str(source))[1]
     assert not operator.path.exists()

@@ -103,7 +103,7 @@ def test_what_is_refused(original: Theirs, operator: Operator) -> None:
         (f"postgresql://me:{HUSH}@127.0.0.1:1/db", 6, "cannot be reached"),
         (f"postgresql://me:{HUSH}@x:{HUSH}/db", 2, "cannot read this PostgreSQL URL"),
         (f"postgresql://me:{HUSH}@b@c/db", 2, "write them as %40"),
-        (server.url("nowhere"), 9, "is no database of LangGraph's PostgresSaver"),
+        (server.url("nowhere"), 9, "is not a database of LangGraph's PostgresSaver"),
         (f"mysql://me:{HUSH}@c/db", 2, "mysql:// is no source"),
     ):
         found = operator.refused("import-langgraph", url)

@@ -173,7 +173,9 @@ def test_a_copy_that_was_brought_elsewhere_reads_no_stranger(place: Place, other
             line(elsewhere, others)
         store.import_log(logs[0])
         for call in (lambda: elsewhere.get_tuple(COPY), lambda: list(elsewhere.list(COPY))):
-            with pytest.raises(NotFound, match="what it was copied from is not in this store"):
+            with pytest.raises(
+                NotFound, match="the thread that it was copied from is not in this store"
+            ):
                 call()
     with perdure.open("memory://") as store:
         elsewhere = PerdureSaver(store)

@@ -321,7 +321,7 @@ def test_a_checkpoint_that_langgraphs_saver_cannot_read(theirs: Theirs, tmp_path
     moved = move(theirs, tmp_path / "agents.db")
     left = {name: one.problems[0] for name, one in moved.items() if one.problems}
     assert sorted(left) == ["asked", "chat", "slash"]
-    assert left["asked"].words.endswith("go on from: 'metadata' is a list")
+    assert left["asked"].words.endswith("continue from: 'metadata' is a list")
     assert left["chat"].words == "LangGraph's own saver cannot read it (KeyError: 'v')"
     assert "invalid input syntax for type bytea" in left["slash"].words
 

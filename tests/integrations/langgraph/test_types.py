@@ -224,7 +224,7 @@ def test_a_field_that_is_required_now_is_named(place: Place) -> None:
 def test_names_are_unique_and_types_must_be_known_kinds(place: Place) -> None:
     with pytest.raises(ValueError, match=r"'HumanMessage'.*is taken"):
         place.open(types={"HumanMessage": Invoice})
-    with pytest.raises(TypeError, match="no pydantic model, dataclass, enum or named tuple"):
+    with pytest.raises(TypeError, match="not a pydantic model, dataclass, enum or named tuple"):
         place.open(types=[complex])
 
 

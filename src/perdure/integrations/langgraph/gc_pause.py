@@ -1,4 +1,4 @@
-"""No garbage collection while one large value is built."""
+"""Garbage collection paused while one large value is built."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a saver gets its store, and leaves it."""
+"""The life of a saver: how it gets its store, and closes it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from perdure.store import Store
 
 
 class Ready:
-    """What `setup` returns: done, also for those who await it."""
+    """The result of `setup`: done, also for callers that await it."""
 
     def __await__(self) -> Generator[None, None, None]:
         return
@@ -67,11 +67,11 @@ class Lifetime:
             self.store.close()
 
     async def aclose(self) -> None:
-        """As `close`; what is under way ends first."""
+        """Closes the store as `close` does, after the work under way has ended."""
         if self._owns:
             await asyncio.to_thread(self.store.close)
 
     def setup(self) -> Ready:
         """Does nothing: a Perdure store is set up when it is opened. LangGraph's own savers have
-        it, and their users call it: ``saver.setup()``, ``await saver.setup()``."""
+        this method, and their users call it: ``saver.setup()``, ``await saver.setup()``."""
         return Ready()

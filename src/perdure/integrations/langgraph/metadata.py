@@ -1,8 +1,8 @@
-"""Which metadata is stored with a checkpoint: what LangGraph hands over, and no secret.
+"""The metadata that is stored with a checkpoint: what LangGraph hands over, without secrets.
 
-As LangGraph's own savers do, texts and numbers of the config's metadata and of `configurable` come
-along, so that checkpoints can be listed by them. People put API keys into `configurable`, too: what
-sounds or looks like a secret stays out.
+As LangGraph's own savers do, texts and numbers of the config's metadata and of `configurable` are
+stored, too, so that checkpoints can be listed by them. People put API keys into `configurable`,
+too: values whose name or content looks like a secret are left out.
 """
 
 from __future__ import annotations
@@ -54,12 +54,13 @@ def metadata_to_store(
     keep: Collection[str],
     secrets: tuple[str, ...],
 ) -> dict[str, Any]:
-    """The metadata that belongs to a checkpoint. Raises Unstorable where it changes meanwhile.
+    """Returns the metadata to store with a checkpoint. Raises Unstorable if it changes in the
+    meantime.
 
     Args:
         metadata: as LangGraph hands it over.
-        keep: keys of `configurable` that are metadata whatever they look like.
-        secrets: what the name of a secret contains, in lower case.
+        keep: keys of `configurable` that are metadata even if they look like secrets.
+        secrets: parts of names that mark a secret, in lower case.
     """
     try:
         stored = {
@@ -88,8 +89,9 @@ def metadata_to_store(
 
 
 def as_list(value: Any, level: int = 0) -> Any:
-    """Metadata as LangGraph's savers give it back: it is JSON for them, which has no tuples.
-    What is nested too deep, or inside itself, stays as it is: it is refused where it is encoded."""
+    """Returns metadata as LangGraph's savers return it: as JSON, which has no tuples. A value that
+    is nested too deep, or contains itself, is returned as it is: it is refused when it is
+    encoded."""
     if level > DEPTH_MAX:
         return value
     if type(value) is tuple or type(value) is list:
@@ -129,7 +131,8 @@ def _opens(key: str) -> bool:
 def warn_of_secrets(
     asked: Mapping[str, Any], *, keep: Collection[str], secrets: tuple[str, ...]
 ) -> None:
-    """Warn, once for each key, who looks for checkpoints by what is not stored with them."""
+    """Warns once for each key if a caller searches for checkpoints by metadata that is never
+    stored."""
     for key, value in asked.items():
         name = str(key)
         said = shown(name)
@@ -147,8 +150,8 @@ WARNED_MAX = 1000
 _warned: set[str] = set()
 _log = logs.logger("perdure.langgraph")
 _NEVER = (
-    "no checkpoint is found by %s: what has such a name is taken for a secret, and never stored "
-    "with one. Give what you look for another name"
+    "no checkpoint is found by %s: a value with such a name is taken for a secret, and never "
+    "stored with one. Use another name for the value"
 )
 _SELDOM = (
     "a filter by %s finds no value that came in `configurable`: it looks like a secret, and is not "
@@ -158,6 +161,7 @@ _SELDOM = (
 
 @kept_of_two(1024)
 def _sounds_secret(key: str, secrets: tuple[str, ...]) -> bool:
-    """Of few keys, which each checkpoint has anew."""
+    """Returns True if a name sounds like a secret. Remembered for a few keys, which every
+    checkpoint has again."""
     name = key.lower().replace("-", "_")
     return any(secret in name for secret in secrets)

@@ -65,33 +65,33 @@ class PerdureSaver(Lifetime, BaseCheckpointSaver[Any]):
     """Keeps the threads of LangGraph graphs in a Perdure store: ``compile(checkpointer=saver)``.
 
     A thread is an agent of the thread's name: ``perdure log``, ``diff``, ``fork``, ``verify`` and
-    ``stats`` work on it. A `put` costs what it changes, whatever the thread holds.
+    ``stats`` work on it. A `put` costs as much as it changes, whatever the thread's size.
 
     Safe to share between Python's threads and between event loops; the async methods read and
     write on the store's own threads. Several processes may have the same store open.
 
     Args:
-        store: an open store, which stays the caller's to close; see also `from_url`.
+        store: an open store, which the caller closes; see also `from_url`.
         types: names for classes of values: pydantic models, dataclasses, enums, named tuples. A
             mapping names them for the log (``{"ticket": Ticket}``); give a renamed class under its
-            old name, too. Others are stored under their own name, and are of their class again
-            where that is loaded; else they come back as their data, with a warning.
+            old name, too. Others are stored under their own name, and become instances of their
+            class again if it is loaded; otherwise their data is returned, with a warning.
         strict: refuse values of classes that are not in `types`, nor declared by the graph where
-            LangGraph says so (it does with ``LANGGRAPH_STRICT_MSGPACK=true``, the default here).
+            LangGraph does so (it does with ``LANGGRAPH_STRICT_MSGPACK=true``, the default here).
         serde: LangGraph's serializer for values of other types; without one they are refused. What
             it stores is opaque to `perdure diff`. Its pickle fallback must be off, and it must not
             encrypt: it would not be asked about most values.
-        on_race: what a second child of one parent is, where its writer did not ask for an older
-            checkpoint: ``"branch"``, a sibling that `list` and `perdure branches` show, or
+        on_race: what becomes of a second child of one parent, if its writer did not ask for an
+            older checkpoint: ``"branch"``, a sibling that `list` and `perdure branches` show, or
             ``"conflict"``: its writer gets `Conflict`, and nothing is written.
-        keep: keys of `configurable` that are stored as metadata whatever they look like. Of the
-            others texts and numbers are, unless key or value look like a secret.
+        keep: keys of `configurable` that are always stored as metadata. Other keys are if their
+            value is a text or number, and neither looks like a secret.
         keep_deleted: leave the logs of deleted threads in the store, for `perdure log --all`.
-        secrets: more of what the name of a metadata key that is never stored contains.
+        secrets: more parts of names that mark metadata keys that are never stored.
 
     Raises:
         ValueError: two types have one name; the serializer would unpickle, or encrypt.
-        TypeError: a type is none that can be taken apart.
+        TypeError: a type cannot be taken apart into fields.
     """
 
     _brings = False
@@ -169,7 +169,7 @@ class PerdureSaver(Lifetime, BaseCheckpointSaver[Any]):
         self, config: RunnableConfig, checkpoint: Checkpoint, metadata: CheckpointMetadata,
         new_versions: ChannelVersions,
     ) -> RunnableConfig:  # fmt: skip
-        """Store a checkpoint behind the one that `config` names, in one commit; durable when this
+        """Stores a checkpoint behind the one that `config` names, in one commit; durable when this
         returns, and so are the writes for its parent that were handed in before.
 
         Put again as it was, it changes nothing; with other values, the later one counts.
@@ -209,7 +209,7 @@ class PerdureSaver(Lifetime, BaseCheckpointSaver[Any]):
         self, config: RunnableConfig, writes: Sequence[tuple[str, Any]], task_id: str,
         task_path: str = "",
     ) -> None:  # fmt: skip
-        """Store what a task wrote at a checkpoint; durable when this returns.
+        """Stores what a task wrote at a checkpoint; durable when this returns.
 
         They may come before their checkpoint. Of a task's ordinary writes the first of each place
         counts, of its special ones (an error, an interrupt) the last.
@@ -230,8 +230,8 @@ class PerdureSaver(Lifetime, BaseCheckpointSaver[Any]):
     # -- reading ---------------------------------------------------------------------------
 
     def get_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
-        """The checkpoint that `config` names, or the latest of its thread and namespace: that with
-        the greatest id. None if there is none. O(state).
+        """Returns the checkpoint that `config` names, or the latest of its thread and namespace:
+        that with the greatest id. None if there is none. O(state).
 
         Raises:
             SchemaError: a value cannot be rebuilt; names its path, and what to register.
@@ -261,16 +261,14 @@ class PerdureSaver(Lifetime, BaseCheckpointSaver[Any]):
         self, config: RunnableConfig | None, *, filter: dict[str, Any] | None = None,
         before: RunnableConfig | None = None, limit: int | None = None,
     ) -> Iterator[CheckpointTuple]:  # fmt: skip
-        """Checkpoints, newest first (by descending id), read as they are asked for.
+        """Yields checkpoints, newest first (by descending id), read as they are requested.
 
-        Tuples of one page share the messages that they have alike: do not change these in place.
+        Tuples of one page share messages: do not change these in place.
 
         Args:
-            config: of which thread; and, where it says so, which namespace or checkpoint. None:
-                of all threads.
-            filter: metadata that each has; a key with dots is a path, where there is none of that
-                very name.
-            before: only those with a lesser id than that of this config.
+            config: names the thread and, optionally, namespace or checkpoint. None: all threads.
+            filter: metadata that each must have; a key with dots is a path if no key is named so.
+            before: only checkpoints with a lesser id than this config's.
 
         Raises:
             As `get_tuple`.
@@ -297,8 +295,8 @@ class PerdureSaver(Lifetime, BaseCheckpointSaver[Any]):
     def get_delta_channel_history(
         self, *, config: RunnableConfig, channels: Sequence[str]
     ) -> Mapping[str, DeltaChannelHistory]:
-        """What was written to each channel on the way to a checkpoint, from the nearest ancestor
-        that has a value of it on. Removed checkpoints are walked over: pruning severs nothing.
+        """Returns the writes to each channel on the way to a checkpoint, from its nearest ancestor
+        with a value of the channel on. Includes removed checkpoints: pruning cuts nothing off.
 
         Raises:
             As `get_tuple`.
@@ -311,23 +309,23 @@ class PerdureSaver(Lifetime, BaseCheckpointSaver[Any]):
     # -- threads ---------------------------------------------------------------------------
 
     def delete_thread(self, thread_id: str) -> None:
-        """Delete a thread: one commit, whatever it holds. No error if there is none.
+        """Deletes a thread in one commit, whatever its size. No error if there is none.
 
-        No late write brings it back; a new thread of that id begins afresh. The room of the old one
-        is used again, but for its last commit: removing begins here, and what takes longer than a
-        moment goes on when threads begin or are deleted, or with `perdure purge`. What copies of it
-        read stays until they are deleted. With ``keep_deleted=True`` all of it stays.
+        No late write brings it back; a new thread of that id begins empty. The space of the old one
+        is used again, except for its last commit: removal begins here, and continues when threads
+        begin or are deleted, or with `perdure purge`, if it takes longer than a moment. Data that
+        its copies read stays until they are deleted. With ``keep_deleted=True`` all of it stays.
 
         Raises:
-            ValueError: no thread can be called that.
-            SchemaError: the agent of that name is no thread.
+            ValueError: it is not a valid thread id.
+            SchemaError: the agent of that name is not a thread.
         """
         self._remover.delete(
             self._thread(thread_names.checked(thread_names.said(thread_id, "thread_id")))
         )
 
     def delete_for_runs(self, run_ids: Sequence[str]) -> None:
-        """Remove the checkpoints, and their writes, whose metadata names one of these runs.
+        """Removes the checkpoints, and their writes, whose metadata names one of these runs.
 
         One commit for each thread. Reads the logs of all threads.
         """
@@ -343,9 +341,9 @@ class PerdureSaver(Lifetime, BaseCheckpointSaver[Any]):
                     remove_runs(self._coder, thread, wanted)
 
     def copy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
-        """A thread with all that another holds now: one commit of a few bytes, that points there.
+        """Makes a thread with all that another holds now: one commit, which refers to the other.
 
-        The first checkpoint that goes on from it stores the state whole, once.
+        The first checkpoint that continues it stores the state whole, once.
 
         Raises:
             NotFound: there is no such thread to copy.
@@ -360,10 +358,11 @@ class PerdureSaver(Lifetime, BaseCheckpointSaver[Any]):
         )
 
     def prune(self, thread_ids: Sequence[str], *, strategy: str = "keep_latest") -> None:
-        """Remove checkpoints: ``"keep_latest"`` all but the latest of each namespace, in one commit
-        per thread, ``"delete"`` the threads. Threads that are not there are no error.
+        """Removes checkpoints: ``"keep_latest"`` all but the latest of each namespace, in one
+        commit per thread, ``"delete"`` the threads. Missing threads are not an error.
 
-        What is removed is not shown any more; the log keeps it (see `get_delta_channel_history`).
+        Removed checkpoints are not shown any more; the log keeps them (see
+        `get_delta_channel_history`).
 
         Raises:
             ValueError: another strategy.
@@ -382,7 +381,7 @@ class PerdureSaver(Lifetime, BaseCheckpointSaver[Any]):
         self, before: Where | timedelta, thread_ids: Iterable[str] | None = None, *,
         passing: Collection[str] = (),
     ) -> builtins.list[Trimmed]:  # fmt: skip
-        """Remove the history of threads for good, as `perdure.Agent.trim`: checkpoints before a
+        """Removes the history of threads for good, like `perdure.Agent.trim`: checkpoints before a
         moment or of an age, but the latest of each line of each namespace, with the writes for it.
 
         Args:
@@ -407,7 +406,7 @@ class PerdureSaver(Lifetime, BaseCheckpointSaver[Any]):
         return next_version(current)
 
     def with_allowlist(self, extra_allowlist: Collection[tuple[str, ...]]) -> PerdureSaver:
-        """This saver, with more types registered: those of these (module, name) that are loaded.
+        """Returns this saver, with more types: those of these (module, name) that are loaded.
         A copy that shares all else with it, unless it has all of them. Nothing is imported.
         """
         exotic = self._serde
@@ -426,7 +425,7 @@ class PerdureSaver(Lifetime, BaseCheckpointSaver[Any]):
         self, config: RunnableConfig, checkpoint: Checkpoint, metadata: CheckpointMetadata,
         new_versions: ChannelVersions,
     ) -> RunnableConfig:  # fmt: skip
-        """As `put`. Cancelled when it is under way, it is done before the cancellation goes on."""
+        """Stores a checkpoint; see `put`. Once begun, it completes before a cancellation."""
         thread, put = self._asked_to_put(config, checkpoint, metadata)
         with thread.queue.coming(put.namespace, put.parent):  # as soon as the loop knows it
             async with thread.turns.next():
@@ -436,7 +435,7 @@ class PerdureSaver(Lifetime, BaseCheckpointSaver[Any]):
         self, config: RunnableConfig, writes: Sequence[tuple[str, Any]], task_id: str,
         task_path: str = "",
     ) -> None:  # fmt: skip
-        """As `put_writes`."""
+        """Stores writes; see `put_writes`."""
         thread_id, namespace, at = thread_names.address_of(config)
         thread = self._thread(thread_id)
         request = request_of(self._coder, namespace, at, writes, task_id, task_path)
@@ -446,7 +445,7 @@ class PerdureSaver(Lifetime, BaseCheckpointSaver[Any]):
             await self._logs.in_thread(self._logs.look, thread.name)
 
     async def aget_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
-        """As `get_tuple`."""
+        """Returns a checkpoint; see `get_tuple`."""
         thread = self._thread(thread_names.thread_id_of(config))
         thread.queue.looked()
         return noted(await self._logs.in_thread(self._get_tuple, thread, config))
@@ -455,7 +454,7 @@ class PerdureSaver(Lifetime, BaseCheckpointSaver[Any]):
         self, config: RunnableConfig | None, *, filter: dict[str, Any] | None = None,
         before: RunnableConfig | None = None, limit: int | None = None,
     ) -> AsyncIterator[CheckpointTuple]:  # fmt: skip
-        """As `list`, read in pages."""
+        """Yields checkpoints, read in pages; see `list`."""
         found = await self._logs.in_thread(
             lambda: self.list(config, filter=filter, before=before, limit=limit)
         )
@@ -466,32 +465,32 @@ class PerdureSaver(Lifetime, BaseCheckpointSaver[Any]):
     async def aget_delta_channel_history(
         self, *, config: RunnableConfig, channels: Sequence[str]
     ) -> Mapping[str, DeltaChannelHistory]:
-        """As `get_delta_channel_history`."""
+        """Returns the histories of channels; see `get_delta_channel_history`."""
         return await self._logs.in_thread(
             lambda: self.get_delta_channel_history(config=config, channels=channels)
         )
 
     async def adelete_thread(self, thread_id: str) -> None:
-        """As `delete_thread`."""
+        """Deletes a thread; see `delete_thread`."""
         await self._logs.in_thread(self.delete_thread, thread_id)
 
     async def adelete_for_runs(self, run_ids: Sequence[str]) -> None:
-        """As `delete_for_runs`."""
+        """Deletes the checkpoints of runs; see `delete_for_runs`."""
         await self._logs.in_thread(self.delete_for_runs, run_ids)
 
     async def acopy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
-        """As `copy_thread`."""
+        """Copies a thread; see `copy_thread`."""
         await self._logs.in_thread(self.copy_thread, source_thread_id, target_thread_id)
 
     async def aprune(self, thread_ids: Sequence[str], *, strategy: str = "keep_latest") -> None:
-        """As `prune`."""
+        """Removes checkpoints; see `prune`."""
         await self._logs.in_thread(lambda: self.prune(thread_ids, strategy=strategy))
 
     async def atrim(
         self, before: Where | timedelta, thread_ids: Iterable[str] | None = None, *,
         passing: Collection[str] = (),
     ) -> builtins.list[Trimmed]:  # fmt: skip
-        """As `trim`."""
+        """Removes old history; see `trim`."""
         return await self._logs.in_thread(self.trim, before, thread_ids, passing=passing)
 
 

@@ -22,12 +22,12 @@ LABEL_MAX = 60
 
 @dataclass
 class SavedRun:
-    """A run that was interrupted, as `RunState` serializes itself.
+    """A run that was interrupted, in `RunState`'s own serialization.
 
     Attributes:
-        id: of this saving of it.
+        id: identifies this save.
         waiting_for: the tool calls that wait for approval.
-        taken: when a process took it to go on with it; None while nobody did.
+        taken: when a process took it to resume it; None if none did yet.
     """
 
     id: str
@@ -50,11 +50,11 @@ class Conversation:
 
 
 def plain_items(items: Sequence[TResponseInputItem]) -> list[dict[str, Any]]:
-    """Copies of the items as plain data. Copies, because the SDK goes on using its own, and one
-    object may be in several of them.
+    """Returns copies of the items as plain data. Copies, because the SDK continues to use its own,
+    and one object may be in several of them.
 
     Raises:
-        Unstorable: naming the first place of what is not plain data, e.g. ``items[2].output``.
+        Unstorable: names the first place that is not plain data, e.g. ``items[2].output``.
     """
     taken = []
     for number, item in enumerate(items):
@@ -75,8 +75,9 @@ def newest(draft: Conversation, limit: int | None) -> list[TResponseInputItem]:
 
 
 def newest_plain(state: Plain, limit: int | None) -> list[TResponseInputItem]:
-    """As `newest`, of a conversation's plain state: items are plain data, so that copying them is
-    all there is to do. To build thousands as typed values took longer than to read them."""
+    """Returns the newest items of a conversation's plain state; see `newest`. Items are plain data,
+    so they only have to be copied: building thousands as typed values took longer than reading
+    them."""
     found: Any = isolate(last(state.get("items", []), limit))
     return cast("list[TResponseInputItem]", found)
 
@@ -107,8 +108,9 @@ Judge = Callable[[TResponseInputItem], bool]
 def replace_tail(
     expected: list[TResponseInputItem], items: list[dict[str, Any]], expired: Judge | None = None
 ) -> Callable[[Conversation], bool]:
-    """What puts `items` in the place of the last ones, if these still are the `expected` ones; and
-    removes from the oldest on, before those, as many as are `expired`."""
+    """Returns a function that replaces the last items with `items`, if these still are the
+    `expected` ones; and removes, from the oldest of those before them on, as many as are
+    `expired`."""
 
     def replace(draft: Conversation) -> bool:
         start = len(draft.items) - len(expected)

@@ -1,4 +1,4 @@
-"""Runs of the SDK that wait for approval: saved by one process, gone on with by another."""
+"""Runs of the SDK that wait for approval: saved by one process, resumed by another."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ AnyState = RunState[Any, Agent[Any]]
 
 @dataclass(frozen=True)
 class ContextCodec:
-    """How a run's context is written and built again, where it is no mapping.
+    """Functions that write a run's context and build it again, if it is not a mapping.
 
     Attributes:
-        serialize: gives a mapping; the SDK's ``context_serializer``.
+        serialize: returns a mapping; the SDK's ``context_serializer``.
         deserialize: takes it; the SDK's ``context_deserializer``.
     """
 
@@ -85,7 +85,7 @@ class PerdureRunStates:
         await self.close()
 
     async def close(self) -> None:
-        """Let go of the store; what is asked for later is refused. Idempotent."""
+        """Releases the store; later calls are refused. Idempotent."""
         await self._source.close()
 
     async def save(self, conversation_id: str, state: AnyState) -> None:
@@ -116,11 +116,11 @@ class PerdureRunStates:
         *,
         context: RunContextWrapper[Any] | Mapping[str, Any] | None = None,
     ) -> AnyState | None:
-        """The run that waits, to look at; None if there is none, or it was taken.
+        """Returns the run that waits, for inspection; None if there is none, or it was taken.
 
         Args:
             agent: the one that the run was started with, built anew.
-            context: instead of the one that was saved.
+            context: replaces the saved one.
 
         Raises:
             agents.UserError: the saved run does not fit `agent`.
@@ -136,12 +136,13 @@ class PerdureRunStates:
         again: bool = False,
         context: RunContextWrapper[Any] | Mapping[str, Any] | None = None,
     ) -> AnyState:
-        """The run that waits, to go on with it: of several who ask, one gets it.
+        """Returns the run that waits, to resume it: of several callers, one gets it.
 
-        Whoever took it and died may have called its tools, so nobody gets it again unasked.
+        A process that took it and died may have called its tools, so it is not given out again
+        unless `again` is set.
 
         Args:
-            again: take it although it was taken, knowing what became of its tool calls.
+            again: take it although it was taken, if you know the outcome of its tool calls.
             agent, context: as for `load`.
 
         Raises:
@@ -176,7 +177,7 @@ class PerdureRunStates:
             await (await self._agent(conversation_id)).update(remove, "no run waits any more")
 
     async def _mark(self, conversation_id: str, saved: SavedRun) -> bool:
-        """Whether it was still as it was read when we marked it as taken."""
+        """Marks a run as taken; returns True if it was unchanged since it was read."""
         ours: list[bool] = []
 
         def mark(draft: Conversation) -> None:

@@ -28,10 +28,10 @@ R = TypeVar("R")
 
 
 def settings_of(given: SessionSettings | Mapping[str, Any] | None) -> SessionSettings:
-    """Settings that may be given as a mapping.
+    """Returns settings, which may be given as a mapping.
 
     Raises:
-        TypeError: a name in it is none of a setting; the SDK's class would ignore it.
+        TypeError: a name in it is not a setting; the SDK's class would ignore it.
     """
     if given is None or isinstance(given, SessionSettings):
         return given or SessionSettings()
@@ -45,14 +45,14 @@ def settings_of(given: SessionSettings | Mapping[str, Any] | None) -> SessionSet
 
 @dataclass(frozen=True)
 class Tail:
-    """The newest items of a session, and what replaces some of them at once.
+    """The newest items of a session, with a function that replaces some of them atomically.
 
-    The SDK's compaction looks for these names.
+    The SDK's compaction expects these names.
 
     Attributes:
-        complete: whether there are no older items.
-        replace_suffix: given from which one on, and the new items; False, and nothing has
-            changed, where these are no longer the newest ones.
+        complete: True if there are no older items.
+        replace_suffix: takes the first index to replace, and the new items; returns False, without
+            a change, if these are no longer the newest items.
     """
 
     items: list[TResponseInputItem]
@@ -68,15 +68,17 @@ class Items(ABC):
 
     @abstractmethod
     async def _is_there(self) -> bool:
-        """Whether there is a conversation yet: looking at one does not make it."""
+        """Returns True if the conversation exists: a look does not create it."""
 
     @abstractmethod
     async def _newest(self, limit: int | None) -> list[TResponseInputItem]:
-        """Copies of the last items of the conversation as it is now; none where there is none."""
+        """Returns copies of the last items of the conversation as it is now; empty if there is
+        none."""
 
     @abstractmethod
     async def _change(self, fn: Callable[[Conversation], R], what: str) -> R:
-        """What `fn` gives, its changes made as one commit. It may be called several times."""
+        """Returns the result of `fn`, with its changes made as one commit. It may be called several
+        times."""
 
     async def get_items(self, limit: int | None = None) -> list[TResponseInputItem]:
         """The conversation, oldest item first, as of now. The items are the caller's own copies.
@@ -94,10 +96,10 @@ class Items(ABC):
         return await self._newest(limit)
 
     async def add_items(self, items: list[TResponseInputItem]) -> None:
-        """Append items, all at once and in their order; durable on return.
+        """Appends items, all at once and in order; durable on return.
 
         Raises:
-            Unstorable: an item is no plain data; names its place, and nothing was added.
+            Unstorable: an item is not plain data; names its place, and nothing was added.
             StoreUnavailable: see its `outcome`.
         """
         taken = plain_items(items)
@@ -108,18 +110,19 @@ class Items(ABC):
         await self._change(lambda draft: draft.items.extend(taken), what)
 
     async def pop_item(self) -> TResponseInputItem | None:
-        """Take the newest item away; None where there is none. No two callers get the same."""
+        """Removes and returns the newest item; None if there is none. No two callers get the
+        same."""
         if not await self._is_there():
             return None
         return await self._change(conversation.pop, "pop an item")
 
     async def clear_session(self) -> None:
-        """Remove all items. The log keeps what they were: ``perdure undo`` brings them back."""
+        """Removes all items. The log keeps them: ``perdure undo`` brings them back."""
         if await self._is_there():
             await self._change(lambda draft: draft.items.clear(), "clear")
 
     def _transforms(self) -> bool:
-        """Whether a subclass does more than to store what it is given."""
+        """Returns True if a subclass does more than store what it is given."""
         mine = type(self)
         return mine.add_items is not Items.add_items or mine.get_items is not Items.get_items
 
@@ -201,17 +204,17 @@ class PerdureSession(Items):
         branch: str = MAIN,
         session_settings: SessionSettings | dict[str, Any] | None = None,
     ) -> None:
-        """Nothing is opened or written before the first use.
+        """Makes a session. Nothing is opened or written before its first use.
 
         Args:
             session_id: any text of 1 to 200 characters.
             url: as for `perdure.open`: a path, ``sqlite:///path``, ``memory://``.
-            store: an open store instead; it stays its owner's to close.
+            store: an open store instead, which the caller closes.
             branch: one that `fork` made.
 
         Raises:
             ValueError: an id that cannot name an agent.
-            TypeError: neither or both of `url` and `store`; or settings that there are not.
+            TypeError: neither or both of `url` and `store`; or unknown settings.
         """
         self.session_id = check_name(session_id, "a session")
         self.session_settings = settings_of(session_settings)
@@ -229,7 +232,7 @@ class PerdureSession(Items):
         await self.close()
 
     async def close(self) -> None:
-        """Let go of the store; what is asked for later is refused. Idempotent."""
+        """Releases the store; later calls are refused. Idempotent."""
         await self._source.close()
         self._places.clear()
 
@@ -261,7 +264,8 @@ class PerdureSession(Items):
         return place.agent
 
     async def fork(self, name: str, *, at: Where | None = None) -> PerdureSession:
-        """A session on a new branch of the conversation; it shares the past, and copies nothing.
+        """Returns a session on a new branch of the conversation; it shares the past, and copies
+        nothing.
 
         Args:
             name: of the branch; `PerdureSession(…, branch=name)` opens it again.
@@ -281,7 +285,7 @@ class PerdureSession(Items):
         )
 
     async def branches(self) -> list[Branch]:
-        """All branches of the conversation, deleted ones included, by name."""
+        """Returns all branches of the conversation, by name, including deleted ones."""
         return await (await self.agent()).branches()
 
     async def _is_there(self) -> bool:

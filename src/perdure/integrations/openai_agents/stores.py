@@ -1,4 +1,5 @@
-"""Which store a session uses: its caller's, or one that all of a URL share in this process."""
+"""The store that a session uses: its caller's, or one that all sessions of a URL share in this
+process."""
 
 from __future__ import annotations
 
@@ -94,7 +95,7 @@ class Source:
 
     @property
     def is_unopened(self) -> bool:
-        """Whether `open` would open the store."""
+        """True if `open` would open the store."""
         return self.given is None and self._opened is None
 
     def check_open(self) -> None:
@@ -131,7 +132,7 @@ class Source:
 
 
 def _shareable(url: str) -> str:
-    """What names the store to others in this process, too: a branch of the session is in it."""
+    """Returns the URL under which this process shares the store: a session branch is in it."""
     if url == "memory://":  # one of its own
         return f"memory://session-{uuid4().hex}"
     if "://" in url:

@@ -1,4 +1,5 @@
-"""What of a thread the store has already, and whether what is left can come to it."""
+"""The part of a thread that the store has already, and the decision whether the rest can be
+moved."""
 
 from __future__ import annotations
 
@@ -27,8 +28,8 @@ WENT_ON = (
 
 
 class Bringer(PerdureSaver):
-    """The saver that a thread comes over by: what it stores is marked as brought, so that it may be
-    replaced by what the source has later, and what an application wrote here may not."""
+    """The saver that moves threads: it marks what it stores as brought, so that later data of the
+    source may replace it; what an application wrote here may not be replaced."""
 
     _brings = True
 
@@ -51,7 +52,7 @@ class Bringer(PerdureSaver):
 
 
 class Refusal(Struct, frozen=True):
-    """Why nothing of a thread may come to what the store has of it."""
+    """The reason why nothing of a thread may be added to what the store has of it."""
 
     address: Address
     words: str
@@ -59,12 +60,12 @@ class Refusal(Struct, frozen=True):
 
 
 class Standing(Struct):
-    """What is there.
+    """The part of a thread that is in the store.
 
     Attributes:
-        whole: the checkpoints that are there and equal.
-        partly: those that lack writes only: these were put in vain before a crash, or were made, or
-            replaced, since; and the writes that are there.
+        whole: checkpoints that are there and equal.
+        partly: checkpoints that only lack writes, which a crash cut off, or which were made or
+            replaced since; with the writes that are there.
         beside: children in the store of checkpoints of the source, which the source does not have.
     """
 
@@ -73,7 +74,7 @@ class Standing(Struct):
     beside: list[tuple[Address, str]] = field(default_factory=list)
 
     def refusal(self, left: Sequence[Address]) -> Refusal | None:
-        """None if what is left may come."""
+        """Returns the reason why the rest may not be moved; None if it may."""
         if not left or not self.beside:
             return None
         parent, child = self.beside[-1]
@@ -93,7 +94,8 @@ def look(
     comparison: Comparison,
     passed: Callable[[], None],
 ) -> Standing | Refusal:
-    """What the store has of a thread's checkpoints, or why nothing may be added to it.
+    """Returns the part of a thread that the store has, or the reason why nothing may be added to
+    it.
 
     Args:
         passed: called for each checkpoint that needs nothing more.
@@ -127,9 +129,9 @@ def _refusal(
     ours: list[Any],
     brought: Callable[[], set[tuple[str, str]]],
 ) -> tuple[str, str] | None:
-    """None if the store has no write that the source lacks: the ordinary ones of the store are
-    among those of the source, in that order, and its special ones are the same, or were brought
-    there before the source replaced them."""
+    """Returns None if the store has no write that the source lacks: the ordinary writes of the
+    store are among those of the source, in the same order, and its special ones are the same, or
+    were brought there before the source replaced them."""
     rest = iter(_sorted_out(theirs, special=False))
     for one in _sorted_out(ours, special=False):
         if all(comparison.writes([other], [one]) is not None for other in rest):
@@ -150,5 +152,5 @@ def _refusal(
 
 
 def _sorted_out(writes: Sequence[Any], *, special: bool) -> list[Any]:
-    """Those that a task stopped for (of which the last counts), or the others."""
+    """Returns the writes for which a task stopped (the last one counts), or the others."""
     return [one for one in writes if (one[1] in WRITES_IDX_MAP) is special]

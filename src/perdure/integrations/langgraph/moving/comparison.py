@@ -1,4 +1,5 @@
-"""Whether a checkpoint is what it was: values and types, down to the last field."""
+"""Comparison of a checkpoint in the source and in the store: values and types, down to the last
+field."""
 
 from __future__ import annotations
 
@@ -28,8 +29,8 @@ class Comparison:
         self._same.clear()
 
     def of(self, source: CheckpointTuple, store: CheckpointTuple) -> str | None:
-        """Where and how the first difference is, e.g. ``state.messages[3].content: 'a' in the
-        source, 'b' in the store``; None: there is none. Pending writes are not looked at (see
+        """Returns the place and kind of the first difference, e.g. ``state.messages[3].content: 'a'
+        in the source, 'b' in the store``; None if there is none. Ignores pending writes (see
         `writes`)."""
         theirs, ours = dict(source.checkpoint), dict(store.checkpoint)
         parts = (
@@ -114,7 +115,7 @@ def _parent(found: CheckpointTuple) -> Any:
 
 
 def _fields(value: Any) -> dict[str, Any] | None:
-    """What an instance holds, for those that are told apart by that."""
+    """Returns the contents of an instance, for classes that are compared by their contents."""
     if isinstance(value, BaseModel):
         more = {"@extra": value.__pydantic_extra__ or {}}
         return {**value.__dict__, **more, "@private": value.__pydantic_private__ or {}}

@@ -33,15 +33,15 @@ class Database:
     """One connection that writes nothing. It goes from snapshot to snapshot (see `begin`).
 
     Args:
-        url: as libpq has it; besides, ``schema=name`` in its query says where the tables are.
+        url: in libpq's form; ``schema=name`` in its query names the schema of the tables.
 
     Attributes:
         shown: the URL without a password.
-        connection: with rows as dicts, as LangGraph's saver wants it.
+        connection: with rows as dicts, as LangGraph's saver expects.
 
     Raises:
         ValueError: libpq cannot read the URL.
-        NotFound: there is no such database. StoreUnavailable: it does not let us in.
+        NotFound: there is no such database. StoreUnavailable: the server refuses the connection.
     """
 
     def __init__(self, url: str) -> None:

@@ -1,7 +1,7 @@
-"""Moving in: threads of another checkpointer of LangGraph become threads of a Perdure store.
+"""Migration of threads of another LangGraph checkpointer into a Perdure store.
 
-A thread comes over whole, with every checkpoint, or not at all; each checkpoint is then read back
-and compared with what LangGraph's own saver gives for it. Begun again after a crash it goes on.
+A thread is moved whole, with every checkpoint, or not at all; each checkpoint is then read back and
+compared with what LangGraph's own saver gives for it. Run again after a crash, it continues.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ At = Callable[[float], None]
 
 
 class Problem(Struct, frozen=True):
-    """Why a thread was left. `where`: checkpoint and path, as far as known."""
+    """The reason why a thread was not moved. `where`: checkpoint and path, as far as known."""
 
     where: str
     words: str
@@ -46,14 +46,14 @@ class Problem(Struct, frozen=True):
 
 
 class Moved(Struct):
-    """What became of one thread.
+    """The result for one thread.
 
     Attributes:
-        moved: checkpoints that came over now; in a dry run, that would.
-        there: those that were there already, and are equal.
-        bytes_after: what the store keeps for the thread, in bytes; 0: it has none.
-        problems: why it was left; empty: it is over, and every state was compared.
-        secrets: keys of metadata that `PerdureSaver` never stores, and that were left out.
+        moved: checkpoints moved now; in a dry run, those that would be.
+        there: checkpoints that were there already, and are equal.
+        bytes_after: the size of the thread in the store, in bytes; 0 if it is not there.
+        problems: why it was not moved; empty if it was, and every state was compared.
+        secrets: keys of metadata that were left out because `PerdureSaver` never stores them.
     """
 
     thread: SourceThread
@@ -73,16 +73,16 @@ class StopMovingError(Exception):
 
 
 def open_source(words: str, types: Mapping[str, type]) -> Source:
-    """The database that somebody names: the file of a `SqliteSaver`, or the URL of a
-    `PostgresSaver`'s.
+    """Opens the database of another checkpointer: a `SqliteSaver`'s file, or a `PostgresSaver`'s
+    URL.
 
     Args:
         types: the user's own classes, by the name under which they were written.
 
     Raises:
-        ValueError: it is a URL of a kind that cannot be read.
-        ImportError: what reads it is not installed (see `needed`).
-        NotFound, NotAStore, UnsupportedFormat, Corrupt, StoreUnavailable: as they say.
+        ValueError: the URL is of a kind that cannot be read.
+        ImportError: the library that reads it is not installed (see `needed`).
+        NotFound, NotAStore, UnsupportedFormat, Corrupt, StoreUnavailable: see each class.
     """
     if is_postgres(words):
         from perdure.integrations.langgraph.moving.postgres import PostgresSource
@@ -91,7 +91,7 @@ def open_source(words: str, types: Mapping[str, type]) -> Source:
     scheme, found, path = words.partition("://")
     if found and scheme != "sqlite":
         raise ValueError(
-            f"{scheme}:// is no source; import-langgraph takes a file, or a postgresql:// URL"
+            f"{scheme}:// is not a source; import-langgraph takes a file or a postgresql:// URL"
         )
     from perdure.integrations.langgraph.moving.sqlite import SqliteSource
 
@@ -99,7 +99,7 @@ def open_source(words: str, types: Mapping[str, type]) -> Source:
 
 
 def needed(words: str) -> str:
-    """What must be installed to open this source, as pip's arguments."""
+    """Returns the packages needed to open this source, as arguments for pip."""
     if is_postgres(words):
         return "'perdure[langgraph,postgres]' langgraph-checkpoint-postgres"
     return "'perdure[langgraph]' langgraph-checkpoint-sqlite"
@@ -109,10 +109,10 @@ class Mover:
     """Moves threads one after the other. Each is compared before it counts as moved.
 
     Args:
-        types: the user's own classes, by the names they have in the source, and get in the log.
+        types: the user's own classes, by their names in the source, which they keep in the log.
 
     Attributes:
-        store: to be set; None: there is none, for a dry run.
+        store: to be set by the caller; None for a dry run.
 
     Raises:
         TypeError, ValueError: a type cannot be registered.
@@ -126,11 +126,11 @@ class Mover:
         self._coder = Coder(BUILT_IN.with_types(types))
 
     def move(self, thread: SourceThread, at: At = lambda done: None, dry: bool = False) -> Moved:
-        """Bring one thread over; durable when this returns. What is in its way is in the answer.
+        """Moves one thread; durable on return. Problems are reported in the result.
 
         Args:
-            at: called with how many of its checkpoints are done, parts of one for parts of it.
-            dry: only look, and say what would be done.
+            at: called with the number of checkpoints done; fractions for parts of one.
+            dry: only report what would be done.
 
         Raises:
             StoreUnavailable: either database does not answer.
@@ -159,12 +159,12 @@ class Mover:
         return sizes.header_bytes + sizes.payload_bytes + sizes.snapshot_bytes + sizes.leaf_bytes
 
     def saver(self) -> Bringer | None:
-        """One that remembers nothing: what it gives comes from the store."""
+        """Returns a saver without memory: all that it returns comes from the store."""
         return None if self.store is None else Bringer(self.store, types=self._types)
 
 
 class _Move:
-    """One thread on its way."""
+    """The move of one thread."""
 
     def __init__(self, mover: Mover, moved: Moved, at: At) -> None:
         self._mover = mover
@@ -201,7 +201,7 @@ class _Move:
         self._read_back({(one.namespace, one.id): one for one in left})
 
     def _look(self, wanted: Mapping[tuple[str, str], Address]) -> Standing:
-        """What is there already.
+        """Returns the part of the thread that is in the store already.
 
         Raises:
             StopMovingError: something of it differs.
@@ -219,7 +219,7 @@ class _Move:
     # -- looking at what comes -------------------------------------------------------------
 
     def _check(self, addresses: Sequence[Address]) -> None:
-        """Before anything of the thread is written: whether all of it can be.
+        """Checks, before anything of the thread is written, that all of it can be written.
 
         Raises:
             StopMovingError: with each kind of problem once.
@@ -258,7 +258,8 @@ class _Move:
                     yield Problem(f"{address}, {error.target}", words, _hint(error))
 
     def _encode(self, value: Any, at: tuple[Any, ...], root: str) -> None:
-        """As the saver will. What many checkpoints have alike is one object, and tried once."""
+        """Encodes a value as the saver will. Parts that many checkpoints share are one object, and
+        are tried once."""
         if type(value) is not list:
             self._mover._coder.encode(value, at, root)
             return
@@ -281,7 +282,7 @@ class _Move:
         if self._source.unread and (lost := list(_lost(theirs))):
             raise StopMovingError([Problem(f"{address}, {at}", *_said_of(x)) for at, x in lost])
         if strange := _strange(theirs):
-            words = f"is none that LangGraph can go on from: {strange}"
+            words = f"is not one that LangGraph can continue from: {strange}"
             raise StopMovingError([Problem(str(address), words)])
         secrets = self._secrets_of(theirs)
         kept = {key: item for key, item in theirs.metadata.items() if key not in secrets}
@@ -302,7 +303,7 @@ class _Move:
         pending = _pending(theirs)
         if [(key.task, key.channel) for key in keys] != [one[:2] for one in pending]:
             raise Corrupt(
-                "its pending writes cannot be told apart", target=f"{self._name}, {address}"
+                "its pending writes cannot be distinguished", target=f"{self._name}, {address}"
             )
         calls: dict[tuple[str, str], list[tuple[WriteKey, Any]]] = {}
         for key, (_, _, value) in zip(keys, pending, strict=True):
@@ -320,10 +321,10 @@ class _Move:
     # -- reading it back -------------------------------------------------------------------
 
     def _read_back(self, left: dict[tuple[str, str], Address]) -> None:
-        """Compare what came over, as the store has it.
+        """Compares what was moved, as the store returns it, with the source.
 
         Raises:
-            StopMovingError: a checkpoint is not what it was.
+            StopMovingError: a checkpoint differs from the source.
         """
         saver = self._mover.saver()
         assert saver is not None
@@ -379,7 +380,8 @@ def _pending(found: CheckpointTuple) -> list[Any]:
 
 
 def _strange(found: CheckpointTuple) -> str | None:
-    """Which of its parts is not there, or not what it has to be."""
+    """Returns the description of the first part that is missing or malformed; None if there is
+    none."""
     checkpoint = cast(Any, found.checkpoint)
     if not isinstance(checkpoint, dict):
         return f"it is a {type(checkpoint).__name__}"
@@ -402,7 +404,7 @@ def _root_of(write: Any) -> str:
 
 
 def _lost(found: CheckpointTuple) -> Iterator[tuple[str, Unread]]:
-    """What could not be read of a checkpoint, by its path."""
+    """Yields the values of a checkpoint that could not be read, with their paths."""
     for path, one in found_unread(found.checkpoint):
         if path[:1] == ("channel_values",):
             yield format_path(path[1:], "state"), one

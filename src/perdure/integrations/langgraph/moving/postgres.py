@@ -53,7 +53,7 @@ _BYTES = """
 SELECT coalesce(sum(pg_total_relation_size(to_regclass(t.name))), 0)::bigint
 FROM unnest(%s::text[]) AS t (name)
 """
-# What is stored, and not what it is when it is unpacked: nothing large is read for it.
+# Measures the stored form, not the unpacked one: nothing large is read for it.
 _CHECKPOINTS = """
 SELECT thread_id, count(*), sum(pg_column_size(checkpoint) + pg_column_size(metadata))::bigint
 FROM checkpoints AS x {where} GROUP BY thread_id
@@ -72,10 +72,10 @@ _ONLY = "WHERE x.thread_id = ANY(%s)"
 
 
 class PostgresSource(ReadBySaver):
-    """Reads through LangGraph's own `PostgresSaver`, so that what comes is what LangGraph shows.
+    """Reads through LangGraph's own `PostgresSaver`, so that the result is what LangGraph shows.
 
-    Each thread is read in one read-only transaction, which ends with the thread: who writes
-    meanwhile is not held up, and not seen. A standby does as well.
+    Each thread is read in one read-only transaction, which ends with the thread: concurrent writers
+    are neither blocked nor seen. A standby works, too.
 
     Args:
         types: the user's own classes, by the name under which they were written.
@@ -83,9 +83,9 @@ class PostgresSource(ReadBySaver):
     Raises:
         ValueError: libpq cannot read the URL.
         NotFound: there is no such database.
-        NotAStore: it has not the tables of `PostgresSaver`.
-        UnsupportedFormat: they are newer than the library that is to read them.
-        StoreUnavailable: the server does not answer, or does not let us in.
+        NotAStore: it does not have the tables of `PostgresSaver`.
+        UnsupportedFormat: they are newer than the library that reads them.
+        StoreUnavailable: the server does not answer, or refuses the connection.
     """
 
     file = ""
@@ -143,7 +143,7 @@ class PostgresSource(ReadBySaver):
                 "app.update_state(config, old_app.get_state(config).values)"
             )
         return NotAStore(
-            f"is no database of LangGraph's PostgresSaver: {why}",
+            f"is not a database of LangGraph's PostgresSaver: {why}",
             target=f"database {self.name}",
             hint=hint,
         )

@@ -1,7 +1,7 @@
-"""LangGraph's serializer as a reader of what others wrote: nothing that only the data names is run.
+"""LangGraph's serializer as a reader of foreign data: it runs nothing that only the data names.
 
-What it would quietly give as raw data, None or a dict (a type that is not registered, one that
-cannot be rebuilt) comes as an `Unread`, which says so.
+Values that LangGraph would silently return as raw data, None or a dict (of unregistered types, or
+that cannot be rebuilt) are returned as an `Unread`, which says why.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _LOGGER = "langgraph.checkpoint.serde.jsonplus"
 
 
 class Unread:
-    """Stands for a value that cannot be had. `type`: its name, where it only has to be registered
+    """Stands for a value that cannot be read. `type`: its name, if it only has to be registered
     (``app.Invoice``)."""
 
     def __init__(self, problem: str, type: str = "") -> None:
@@ -68,7 +68,8 @@ class Reader(jsonplus.JsonPlusSerializer):
         self._kept_bytes = 0
 
     def loads_typed(self, data: tuple[str, bytes]) -> Any:
-        """As that of the base; what cannot be read at all is an `Unread`, too."""
+        """Loads a value as the base class does; a value that cannot be read at all becomes an
+        `Unread`."""
         kind = data[0]
         if kind == "pickle":
             return self._lost("it was pickled: reading it would run code that the data names")
@@ -106,7 +107,7 @@ class Reader(jsonplus.JsonPlusSerializer):
         return known
 
     def _build(self, code: int, data: bytes) -> Any:
-        """As LangGraph does, but that it must become what it says it is."""
+        """Builds a value as LangGraph does, but requires that it becomes what it says it is."""
         if code in _NAMELESS:
             made = self._quietly(code, data)
             return Unread("an array is not read: numpy is not there") if made is None else made
@@ -125,7 +126,7 @@ class Reader(jsonplus.JsonPlusSerializer):
         if cls is None:
             return Unread(f"a {module}.{name} is not read: it is not there (is it installed?)")
         if isinstance(cls, type) and not isinstance(made, Unread | cls):
-            return Unread(f"a {module}.{name} cannot be rebuilt from what is stored")
+            return Unread(f"a {module}.{name} cannot be rebuilt from its stored data")
         return made
 
     def _quietly(self, code: int, data: bytes) -> Any:
@@ -134,8 +135,8 @@ class Reader(jsonplus.JsonPlusSerializer):
         return unregistered(*self._blocked[0]) if self._blocked else made
 
     def _renamed(self, data: bytes) -> bytes:
-        """With the names that the user's classes have now: those of a script were written as
-        ``__main__.…``, which is another module today."""
+        """Returns the data with the current names of the user's classes: those of a script were
+        written as ``__main__.…``, which is another module today."""
         if all((cls.__module__, cls.__name__) == key for key, cls in self._types.items()):
             return data
         parts = ormsgpack.unpackb(data, ext_hook=self._renamed_ext, option=_OPTION)
@@ -150,7 +151,7 @@ class Reader(jsonplus.JsonPlusSerializer):
     # -- JSON, of years ago ----------------------------------------------------------------
 
     def _revived(self, value: Any) -> Any:
-        """With an `Unread` in place of each envelope that was left as it is."""
+        """Returns the value with an `Unread` in place of each envelope that was left unread."""
         if type(value) is list:
             return [self._revived(item) for item in value]
         if type(value) is not dict:
@@ -164,8 +165,8 @@ class Reader(jsonplus.JsonPlusSerializer):
 
     @contextmanager
     def listening(self) -> Iterator[None]:
-        """While this lasts, types that LangGraph's serializer blocks are heard of, and what it logs
-        about it, which an `Unread` says better, is not."""
+        """Context manager that collects the types that LangGraph's serializer blocks, and hides its
+        log lines about them: an `Unread` says it better."""
         me = threading.get_ident()
 
         def listen(event: Any) -> None:
@@ -188,7 +189,7 @@ class Reader(jsonplus.JsonPlusSerializer):
 def found_unread(
     value: Any, path: tuple[Any, ...] = ()
 ) -> Iterator[tuple[tuple[Any, ...], Unread]]:
-    """Each `Unread` in containers of what a `Reader` gave, with its path."""
+    """Yields each `Unread` in containers that a `Reader` returned, with its path."""
     if isinstance(value, Unread):
         yield path, value
     elif isinstance(value, dict):

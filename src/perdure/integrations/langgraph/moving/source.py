@@ -1,4 +1,5 @@
-"""What a database of another checkpointer is, for whoever moves its threads. A file per kind."""
+"""The interface of a database of another checkpointer, as the mover of threads sees it. One file
+per kind."""
 
 from __future__ import annotations
 
@@ -27,7 +28,7 @@ class SourceThread(Struct, frozen=True):
 
 
 class Address(Struct, frozen=True):
-    """Where a checkpoint of a thread is, and the id of its parent in the same namespace."""
+    """The address of a checkpoint in a thread, and the id of its parent in the same namespace."""
 
     namespace: str
     id: str
@@ -38,8 +39,8 @@ class Address(Struct, frozen=True):
 
 
 class WriteKey(Struct, frozen=True):
-    """One pending write without its value. `index`: its place in the call that wrote it; those of
-    errors, interrupts and their like are negative."""
+    """One pending write without its value. `index`: its place in the call that wrote it; negative
+    for errors, interrupts and the like."""
 
     task: str
     path: str
@@ -61,7 +62,7 @@ class Source(Protocol):
     """The bytes that it takes where it is stored, without what belongs to no thread."""
 
     def threads(self, only: Sequence[str] = ()) -> list[SourceThread]:
-        """Its threads by name; `only`: those of them that are there.
+        """Returns the threads by name; `only`: restricted to these names.
 
         Raises:
             NotFound: one of `only` is not there.
@@ -76,10 +77,11 @@ class Source(Protocol):
 
     @property
     def unread(self) -> bool:
-        """Whether an `Unread` was in what was read; asked for, it is False again."""
+        """True if what was read since the last call contained an `Unread`; reading the property
+        resets it."""
 
     def write_keys(self, thread: str, address: Address) -> list[WriteKey]:
-        """What the tuple's `pending_writes` are, one by one."""
+        """Returns the keys of the tuple's `pending_writes`, one by one."""
 
     def close(self) -> None: ...
 
@@ -88,13 +90,14 @@ class Source(Protocol):
 
 
 class ReadBySaver:
-    """What sources have in common that LangGraph's own saver reads."""
+    """The common part of sources that are read by LangGraph's own saver."""
 
     _saver: Any
     _reader: Any
 
     def _said(self) -> AbstractContextManager[None]:
-        """Around all that asks the source: its troubles as errors of ours."""
+        """Returns a context manager around every access to the source, which turns its errors into
+        ours."""
         raise NotImplementedError
 
     def read(self, thread: str, address: Address) -> CheckpointTuple:
@@ -135,10 +138,10 @@ def in_write_order(rows: Iterable[Sequence[Any]]) -> list[WriteKey]:
 
 @contextmanager
 def by_langgraph(target: str) -> Iterator[None]:
-    """While LangGraph's own saver builds a checkpoint from its rows.
+    """Context manager for while LangGraph's own saver builds a checkpoint from its rows.
 
     Raises:
-        Corrupt: it stumbled over what is in them.
+        Corrupt: it failed on their content.
     """
     try:
         yield
@@ -152,13 +155,14 @@ def by_langgraph(target: str) -> Iterator[None]:
 
 
 def in_order(found: Sequence[Address]) -> list[Address]:
-    """Parents before their children; else by id, which is the order in which they were made.
+    """Returns parents before their children; otherwise by id, which is the order in which they were
+    made.
 
-    A parent that is not there (it was pruned) is waited for by none; of a loop (a checkpoint put
-    again behind its descendant) the one with the least id comes first.
+    A parent that is missing (it was pruned) holds up none; in a loop (a checkpoint put again behind
+    its descendant) the one with the least id comes first.
 
     Raises:
-        Corrupt: one has an id that is no text.
+        Corrupt: an id is not a text.
     """
     for one in found:
         if type(one.id) is not str or type(one.namespace) is not str:

@@ -47,18 +47,18 @@ COLUMNS = {
 
 
 class SqliteSource(ReadBySaver):
-    """Reads through LangGraph's own `SqliteSaver`, so that what comes is what LangGraph shows.
+    """Reads through LangGraph's own `SqliteSaver`, so that the result is what LangGraph shows.
 
-    The file is opened read-only; what is still in a WAL beside it is seen. One read transaction
-    lasts from the first look to `close`: who writes meanwhile is not held up, and not seen.
+    The file is opened read-only; content still in its WAL is seen. One read transaction lasts from
+    the first look to `close`: concurrent writers are neither blocked nor seen.
 
     Args:
         types: the user's own classes, by the name under which they were written.
 
     Raises:
         NotFound: there is no such file.
-        NotAStore: it is no SQLite database, or has not the tables of `SqliteSaver`.
-        Corrupt, StoreUnavailable: SQLite says so.
+        NotAStore: it is not a SQLite database, or does not have the tables of `SqliteSaver`.
+        Corrupt, StoreUnavailable: SQLite reports it.
     """
 
     def __init__(self, path: str, types: Mapping[str, type]) -> None:
@@ -80,7 +80,7 @@ class SqliteSource(ReadBySaver):
         self._open.close()
 
     def _check_tables(self) -> bool:
-        """Whether the table of writes has the column `task_path`, which came later."""
+        """Returns True if the table of writes has the column `task_path`, which was added later."""
         columns: dict[str, set[str]] = {}
         for table in COLUMNS:
             rows = self._connection.execute("SELECT name FROM pragma_table_info(?)", (table,))
@@ -96,7 +96,7 @@ class SqliteSource(ReadBySaver):
 
     def _not_ours(self, why: str) -> NotAStore:
         return NotAStore(
-            f"is no database of LangGraph's SqliteSaver: {why}",
+            f"is not a database of LangGraph's SqliteSaver: {why}",
             target=f"file {self.name}",
             hint="name the file that SqliteSaver.from_conn_string(…) was given",
         )
@@ -162,7 +162,7 @@ class SqliteSource(ReadBySaver):
         target = f"file {self.name}"
         code = getattr(error, "sqlite_errorcode", 0) & 0xFF
         if code == sqlite3.SQLITE_NOTADB:
-            return NotAStore("is no SQLite database", target=target)
+            return NotAStore("is not a SQLite database", target=target)
         if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
             return StoreUnavailable(
                 "is locked by another process",
@@ -173,7 +173,7 @@ class SqliteSource(ReadBySaver):
             return StoreUnavailable(
                 f"cannot be opened only to be read: {error}",
                 target=target,
-                hint="if whoever wrote to it was killed, SQLite has to recover it first: open it "
+                hint="if its writer was killed, SQLite must recover it first: open it "
                 "once with the program that owns it, or import a copy of the file and of its "
                 "-wal or -journal",
             )

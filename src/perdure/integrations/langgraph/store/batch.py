@@ -44,8 +44,8 @@ that is read all the time is not to fill the log."""
 
 
 class Rules(Struct, frozen=True):
-    """How a store treats time: whether reads let items live on, and whether expired ones show; and
-    how vectors are compared."""
+    """The rules of a store: whether reads extend the life of items, whether expired items are
+    hidden, and how vectors are compared."""
 
     refresh: bool
     omit_expired: bool
@@ -53,13 +53,13 @@ class Rules(Struct, frozen=True):
 
 
 class Batch(Struct):
-    """What was asked for, with nothing in it that could be refused later.
+    """The requested operations, checked so that nothing in them can be refused later.
 
     Attributes:
-        puts: the last for each item, with its value taken.
-        texts: what to embed of each item that is put, by path.
-        queries: what is searched for by meaning.
-        filters: of the searches that have one, by the id of the operation.
+        puts: the last one for each item, with a copy of its value.
+        texts: the texts to embed of each item that is put, by path.
+        queries: the texts that are searched for by meaning.
+        filters: the filters of searches, by the id of the operation.
     """
 
     ops: list[Op]
@@ -72,12 +72,12 @@ class Batch(Struct):
 
     @staticmethod
     def of(ops: Iterable[Op], embedding: Embedding | None) -> Batch:
-        """Check operations.
+        """Checks operations, and returns them as a batch.
 
         Raises:
             InvalidNamespaceError: an empty label, one with a period or NUL, or no namespace.
-            Unstorable: a value is no plain data; names the path in it.
-            ValueError, TypeError: as they say.
+            Unstorable: a value is not plain data; names the path in it.
+            ValueError, TypeError: another argument is invalid.
         """
         batch = Batch(list(ops))
         for op in batch.ops:
@@ -119,11 +119,11 @@ class Batch(Struct):
 
     @property
     def to_embed(self) -> list[str]:
-        """Each text once."""
+        """Each text to embed, once."""
         return list(dict.fromkeys(text for texts in self.texts.values() for text in texts.values()))
 
     def changes(self, embedded: Embedded, now: datetime) -> Iterator[Change]:
-        """What the puts and deletions come to."""
+        """Yields the changes that the puts and deletions make."""
         for (namespace, key), (op, value) in self.puts.items():
             if value is None:
                 yield Remove(namespace, key)
@@ -139,8 +139,9 @@ class Batch(Struct):
 
 
 def _plainly_placed(op: PutOp) -> PutOp:
-    """The same, with labels and key as they are stored: plain text, whatever a class of somebody's
-    says of it; and no text in the place of several labels, of which each letter would be one."""
+    """Returns the operation with labels and key as they are stored: plain texts, whatever a
+    subclass of str says; and refuses one text in place of several labels, of which each letter
+    would be one."""
     key = exact_types.text(op.key) if is_a(op.key, str) else op.key
     if type(op.namespace) is tuple and all(type(label) is str for label in op.namespace):
         return op if key is op.key else op._replace(key=key)
@@ -266,7 +267,7 @@ _by_time = attrgetter("order")
 
 
 def _by_score(scored: tuple[float | None, Entry]) -> Any:
-    """The best first; behind them those that have no vector."""
+    """Sorts the best first, and entries that have no vector last."""
     score, entry = scored
     return (1, 0.0, entry.order) if score is None else (0, -score, entry.order)
 

@@ -1,4 +1,4 @@
-"""Which items a search takes: filters on values, and conditions on namespaces."""
+"""Conditions of a search: filters on values, and conditions on namespaces."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ OPERATORS = ("$eq", "$ne", *ORDERED)
 
 
 def compile_filter(wanted: Any) -> Test:
-    """A filter as a function that says whether an item's value meets every condition of it.
+    """Compiles a filter to a function that returns True for values that meet every condition of it.
 
-    A name with dots is a path (``user.address.city``) where there is no field of that very name.
-    A field that is missing counts as None. Numbers are ordered among each other, and so are texts;
-    of anything else no order is known, and an ordering condition on it is not met.
+    A name with dots is a path (``user.address.city``) unless there is a field of that exact name. A
+    field that is missing counts as None. Numbers are ordered among each other, and so are texts; an
+    ordering condition on anything else is not met.
 
     Raises:
-        ValueError: an operator that there is not. TypeError: it is no dict.
+        ValueError: an unknown operator. TypeError: it is not a dict.
     """
     if not isinstance(wanted, Mapping):
         raise TypeError(f"a filter is a dict of fields, not {wanted!r:.60}")
@@ -85,7 +85,7 @@ def _operator(name: Any, wanted: Any) -> Test:
 
 
 def matches(namespace: Namespace, conditions: Iterable[MatchCondition]) -> bool:
-    """Whether a namespace meets every condition; ``*`` stands for any one label."""
+    """Returns True if a namespace meets every condition; ``*`` stands for any one label."""
     return all(_matches(namespace, condition) for condition in conditions)
 
 

@@ -1,9 +1,9 @@
-"""What the store keeps in an agent's state: namespaces, items, and which values may be in one.
+"""The store's data in an agent's state: namespaces, items, and the values that an item may have.
 
 The state is ``{namespace: {key: item}}``. An item is a dict: ``value``, ``created`` and ``updated``
-(times); where it expires, ``ttl`` (minutes) and ``expires`` (a time); where it was embedded,
-``vectors`` (the field's path: packed float32, little-endian). Times are ISO 8601 in UTC: texts are
-readable in the log, and there are thousands of them to be read when a store is opened.
+(times); if it expires, ``ttl`` (minutes) and ``expires`` (a time); if it was embedded, ``vectors``
+(the field's path: packed float32, little-endian). Times are ISO 8601 in UTC: texts are readable in
+the log, and thousands of them are read when a store is opened.
 """
 
 from __future__ import annotations
@@ -64,11 +64,11 @@ read_time = datetime.fromisoformat
 
 
 class Entry:
-    """One item as the index has it. Never changed: another version of the item is another entry.
+    """One item in the index. Immutable: another version of the item is another entry.
 
     Attributes:
-        value: the item's own; to be copied before it is handed out.
-        order: sorts the newest first, and items of one moment always alike.
+        value: the item's own value; must be copied before it is returned to callers.
+        order: sorts the newest first, and items of one moment in a fixed order.
     """
 
     __slots__ = (
@@ -109,11 +109,11 @@ class Entry:
 
 
 def take_value(value: Mapping[str, Any]) -> dict[str, Any]:
-    """A copy of an item's value: plain data, as it was. What is of a subclass of a plain type is of
-    that type.
+    """Returns a copy of an item's value as plain data. Instances of subclasses of plain types
+    become instances of that type.
 
     Raises:
-        Unstorable: something in it is no plain data, or too deep; names its path.
+        Unstorable: something in it is not plain data, or too deep; names its path.
     """
     if not isinstance(value, Mapping):
         raise _refused(value, ())
@@ -167,7 +167,7 @@ def _refused(value: Any, at: tuple[Any, ...]) -> Unstorable:
 
 
 def as_json(value: Any) -> Any:
-    """A value as text is taken out of it for an embedding: with texts for what JSON has not."""
+    """Returns a value as its texts are extracted for an embedding: what JSON lacks becomes text."""
     kind = type(value)
     if value is None or kind in (str, int, float, bool):
         return value

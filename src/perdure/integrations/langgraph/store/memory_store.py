@@ -50,24 +50,24 @@ class PerdureStore(BaseStore):
     puts. Threads, event loops and processes may all write; the last put of an item wins, no
     other is lost. One `PerdureStore` may be used by all threads and event loops of a process.
 
-    Searches without a query give the newest first; with one, the best score first, behind them
-    items that have no vector. Items are copies.
+    Searches without a query give the newest first; with one, the best score first, and items
+    without a vector last. Items are copies.
 
     Args:
         store: an open `perdure.Store`; whoever opened it closes it.
         index: as LangGraph's `IndexConfig`: ``{"dims": 1536, "embed": fn, "fields": ["text"]}``.
             Vectors are stored with their items, and compared by cosine, or by
             ``"distance_type"``: ``"l2"``, ``"inner_product"``. ``"text_fields"`` are ``"fields"``.
-        ttl: as LangGraph's `TTLConfig`, in minutes: ``default_ttl``, ``refresh_on_read`` (True if
-            not said), ``sweep_interval_minutes``, ``omit_expired`` (True if not said: what has
-            expired is not shown, swept or not).
-        prefix: what the names of the agents begin with.
-        clock: gives the time by which items are dated and expire, as an aware datetime.
+        ttl: as LangGraph's `TTLConfig`, in minutes: ``default_ttl``, ``refresh_on_read`` (default:
+            True), ``sweep_interval_minutes``, ``omit_expired`` (default: True; expired items are
+            not shown, even before they are swept).
+        prefix: prefix of the agents' names.
+        clock: returns the current time, by which items are dated and expire, as an aware datetime.
 
     Every method that reads or writes raises:
         InvalidNamespaceError: an empty label, or one with a period or NUL.
-        perdure.Unstorable: a value that is no plain data, with the path in it; nothing is written.
-        perdure.SchemaError: an agent of that name is not ours.
+        perdure.Unstorable: a value is not plain data, with the path in it; nothing is written.
+        perdure.SchemaError: an agent of that name is not one of this store.
         perdure.StoreUnavailable: the store is closed, or storage fails; see its `outcome`.
     """
 
@@ -151,7 +151,7 @@ class PerdureStore(BaseStore):
         return self._store
 
     def setup(self) -> Ready:
-        """Does nothing, as `PerdureSaver.setup`."""
+        """Does nothing; see `PerdureSaver.setup`."""
         return Ready()
 
     # -- operations ------------------------------------------------------------------------
@@ -169,8 +169,8 @@ class PerdureStore(BaseStore):
         return self._carry_out(batch, embedded)
 
     async def abatch(self, ops: Iterable[Op]) -> list[Result]:
-        """As `batch`, from any event loop, which is not blocked. Cancelled, what has begun is
-        awaited before the cancellation goes on."""
+        """Executes operations without blocking the event loop; see `batch`. If cancelled, work that
+        has begun is awaited before the cancellation takes effect."""
         batch = Batch.of(ops, self._embedding)
         embedded = NOTHING
         if self._embedding is not None:
@@ -186,7 +186,7 @@ class PerdureStore(BaseStore):
         return answers
 
     def _write(self, changes: Iterable[Change]) -> int:
-        """One commit for each agent; returns how many changes changed anything."""
+        """Makes one commit for each agent; returns the number of changes that changed anything."""
         by_agent: dict[str, list[Change]] = {}
         for change in changes:
             name = agent_name(self._prefix, change.namespace[0])
@@ -221,19 +221,20 @@ class PerdureStore(BaseStore):
             shard = self._shards.get(name)
             if shard is None:
                 shard = self._shards[name] = Shard(self._store, name)
-                # One that somebody still works with stays right: it is a cache, and so is the next.
+                # A shard that is still in use stays correct: it is a cache, and so is its
+                # successor.
                 while len(self._shards) > SHARDS_MAX:
                     self._shards.popitem(last=False)
             self._shards.move_to_end(name)
             return shard
 
-    # -- what has expired ------------------------------------------------------------------
+    # -- expiry ----------------------------------------------------------------------------
 
     def sweep_ttl(self) -> int:
-        """Take away what has expired; one commit for each agent that has such items.
+        """Removes expired items; one commit for each agent that has such items.
 
         Returns:
-            How many items it took away.
+            The number of removed items.
         """
         now = self._clock()
         places: list[tuple[Namespace, str]] = [
@@ -245,7 +246,7 @@ class PerdureStore(BaseStore):
         return self._write(Remove(namespace, key, now) for namespace, key in places)
 
     async def asweep_ttl(self) -> int:
-        """As `sweep_ttl`."""
+        """Removes expired items; see `sweep_ttl`."""
         return await self._store.runner.context.in_thread(self.sweep_ttl)
 
     def start_ttl_sweeper(self, sweep_interval_minutes: float | None = None) -> Future[None]:
@@ -287,7 +288,7 @@ class PerdureStore(BaseStore):
 
 
 def _checked_ttl(ttl: TTLConfig) -> TTLConfig:
-    """What was given, as plain values; what would only fail at some put is refused."""
+    """Returns the settings as plain values; refuses those that would only fail at a later put."""
     given: dict[str, Any] = mapping(
         cast(Mapping[str, Any], ttl), "ttl= is a mapping, as LangGraph's TTLConfig"
     )
@@ -302,7 +303,7 @@ def _checked_ttl(ttl: TTLConfig) -> TTLConfig:
 
 
 class Opening(ToEnter):
-    """What `PerdureStore.from_url` returns: to be used in a ``with`` or an ``async with``."""
+    """The result of `PerdureStore.from_url`, for use in a ``with`` or an ``async with``."""
 
     _entered = "with PerdureStore.from_url(…) as store: …"
 

@@ -1,7 +1,8 @@
-"""One agent of the store: all namespaces that begin with one label, and an index of them in memory.
+"""One agent of the store: all namespaces that begin with one label, with an index of them in
+memory.
 
-The index follows the log: a look at the store says how far the log is, and only what is new there
-is folded in. Whoever holds the shard's lock reads the log or writes to it, for all that wait.
+The index follows the log: a look at the store tells how long the log is, and only new commits are
+folded in. The holder of the shard's lock reads or writes the log for all that wait.
 """
 
 from __future__ import annotations
@@ -68,7 +69,7 @@ VERBS = {Put: "put", Remove: "delete", Refresh: "refresh"}
 
 
 class _Write:
-    """What one caller wants committed, and how that went."""
+    """The changes that one caller wants committed, and their outcome."""
 
     __slots__ = ("changes", "done", "error", "made")
 
@@ -116,7 +117,7 @@ class Shard:
             ]
 
     def spaces(self) -> list[tuple[Namespace, list[Entry]]]:
-        """Each namespace with its items."""
+        """Returns each namespace with its items."""
         with self._guard:
             return [(space, list(entries.values())) for space, entries in self._index.items()]
 
@@ -180,7 +181,7 @@ class Shard:
         self._show(places)
 
     def _show(self, places: Iterable[Place]) -> None:
-        """Take over from the state what is at some places now."""
+        """Updates the index from the state at some places."""
         assert self._agent is not None
         seq, state = self._agent.seq, self._agent.state
         found: list[tuple[Place, Entry | None]] = []
@@ -201,13 +202,14 @@ class Shard:
     # -- writing ---------------------------------------------------------------------------
 
     def write(self, changes: Sequence[Change]) -> int:
-        """Make changes in one commit, durable on return, and shared with whoever else waits.
+        """Makes changes in one commit, shared with other waiting callers; durable on return.
 
         Returns:
-            How many of them changed anything.
+            The number of changes that changed anything.
 
         Raises:
-            Conflict: other processes were faster, again and again. StoreUnavailable: as it says.
+            Conflict: other processes were faster in every attempt. StoreUnavailable: see its
+                `outcome`.
         """
         write = _Write(changes)
         try:
@@ -238,7 +240,7 @@ class Shard:
             self._queue.remove(write)
 
     def _commit_alone(self, writes: Sequence[_Write]) -> None:
-        """One by one, so that each fails for its own reasons only."""
+        """Commits writes one by one, so that each fails only for its own reasons."""
         for write in writes:
             try:
                 self._commit([write])
@@ -291,7 +293,7 @@ class Shard:
 
 
 class _Plan:
-    """What several changes, one after the other, come to on top of a state."""
+    """The combined effect of several changes, one after the other, on a state."""
 
     def __init__(self, state: State) -> None:
         self._state = state
@@ -303,7 +305,7 @@ class _Plan:
         return {*self._items, *self._expiries}
 
     def add(self, change: Change) -> bool:
-        """Whether it changes anything."""
+        """Adds a change; returns True if it changes anything."""
         place = (space_text(change.namespace), change.key)
         old = self._items.get(place) if place in self._items else self._stored(place)
         match change:
@@ -356,7 +358,8 @@ class _Plan:
 
 
 def _created(old: dict[str, Any] | None, now: str) -> str:
-    """When an item began that is put now: one that had expired is gone, and begins anew."""
+    """Returns when an item that is put now was created: one that had expired is gone, and begins
+    anew."""
     if old is None:
         return now
     expires: str | None = old.get("expires")
@@ -365,7 +368,7 @@ def _created(old: dict[str, Any] | None, now: str) -> str:
 
 
 def _words(changes: Sequence[Change]) -> str:
-    """What a commit says of itself, for those who read the log."""
+    """Returns the description of a commit, for readers of the log."""
     first = changes[0]
     text = f"{VERBS[type(first)]} {space_text(first.namespace)} {first.key}"
     if not is_text(text):

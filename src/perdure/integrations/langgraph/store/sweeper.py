@@ -26,7 +26,7 @@ class Sweeper:
         self.future.add_done_callback(lambda _: self._stop.set())
 
     def start(self) -> None:
-        """Once it is noted: interrupted here, it runs nevertheless."""
+        """Starts the sweeper. It is recorded first: if interrupted here, it runs nevertheless."""
         self._servants.begin(_run, self._sweep, self._interval_s, self._stop, self.future)
 
     @property
@@ -53,7 +53,7 @@ def _run(
         try:
             count = sweep()
         except Exception:
-            logger.exception("taking away what has expired failed; the next sweep tries again")
+            logger.exception("removing expired items failed; the next sweep tries again")
         else:
             if count:
                 logger.info("%d expired items were taken away", count)

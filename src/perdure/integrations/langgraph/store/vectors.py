@@ -63,7 +63,8 @@ class Embedding:
     def texts(
         self, value: Mapping[str, Any], index: Literal[False] | list[str] | None
     ) -> dict[str, str]:
-        """What to embed of an item, by path; several texts at one path are numbered."""
+        """Returns the texts to embed of an item, by path; several texts at one path are
+        numbered."""
         if index is False:
             return {}
         found: dict[str, str] = {}
@@ -82,7 +83,7 @@ class Embedding:
         return self._embedded(texts, vectors, queries, asked)
 
     async def aembed(self, texts: Iterable[str], queries: Iterable[str]) -> Embedded:
-        """As `embed`."""
+        """Embeds texts and queries; see `embed`."""
         texts, queries = list(texts), list(queries)
         vectors = await self._model.aembed_documents(texts) if texts else []
         asked = await asyncio.gather(*map(self._model.aembed_query, queries))
@@ -118,7 +119,7 @@ class Embedding:
 
 
 class Embedded:
-    """Vectors by what they stand for: `texts` as they are stored, `queries` as they came."""
+    """Vectors by their texts: `texts` as they are stored, `queries` as they were returned."""
 
     def __init__(self, texts: Mapping[str, bytes], queries: Mapping[str, Vector]) -> None:
         self.texts = texts
@@ -139,8 +140,8 @@ def _paths(fields: Any) -> list[str]:
 def scores(
     query: Vector, entries: Sequence[Entry], distance: Distance = "cosine"
 ) -> list[float | None]:
-    """Of each entry how alike it is, the more the higher: the best of its vectors; None where it
-    has none. By cosine −1 to 1; by "inner_product" the product; by "l2" the distance, negated.
+    """Returns the score of each entry, higher for more alike: the best of its vectors; None if it
+    has none. By cosine −1 to 1; by "inner_product" the product; by "l2" the negated distance.
 
     Raises:
         SchemaError: an entry's vectors are of another length than the query's.
@@ -200,8 +201,8 @@ def _scores_numpy(
 
 @cache
 def _numpy() -> Any:
-    """numpy, where the user has it: it is no dependency of ours. Looked for once: Python keeps no
-    word of what it did not find, and a Ctrl-C in its search may leave its own lock taken."""
+    """Returns numpy if it is installed: it is not a dependency of ours. Looked for once: Python
+    does not remember what it did not find, and a Ctrl-C in its search may leave its lock taken."""
     try:
         return importlib.import_module("numpy")
     except ImportError:

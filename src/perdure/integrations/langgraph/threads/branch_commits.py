@@ -1,4 +1,4 @@
-"""Which commits are on which branch of a log, as far back as anybody asked."""
+"""The commits of each branch of a log, as far back as anybody asked."""
 
 from __future__ import annotations
 

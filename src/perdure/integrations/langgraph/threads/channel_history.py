@@ -54,7 +54,7 @@ def delta_history(
 
 
 def _told(coder: Coder, channel: str, way: Way) -> DeltaChannelHistory:
-    """Fresh, as all that LangGraph is given: it changes what it gets in place."""
+    """Returns a fresh history: LangGraph changes what it gets in place."""
     try:
         values = coder.decode([value for _, _, value in way.writes], "writes")
     except SchemaError:  # say of which task, and of which channel
@@ -71,7 +71,7 @@ def _told(coder: Coder, channel: str, way: Way) -> DeltaChannelHistory:
 
 
 class _Walk:
-    """From a checkpoint up, once."""
+    """One walk from a checkpoint to its ancestors."""
 
     def __init__(
         self, thread: Thread, target: Found, namespace: str, channels: Sequence[str]
@@ -104,8 +104,8 @@ class _Walk:
         return thread_names.place_of(self._namespace, found.id)
 
     def _steps(self, known: Trail | None) -> list[tuple[Found, list[str]]]:
-        """The ancestors that are needed, nearest first, and the channels that each is needed for;
-        not those behind the target of what is known."""
+        """Returns the needed ancestors, nearest first, with the channels that each is needed for;
+        without those behind the target of the known trail."""
         left, steps = self._left, list[tuple[Found, list[str]]]()
         presence = _Presence(self._thread, self._target, left, self._commits)
         for ancestor in self._ancestors():
@@ -122,11 +122,11 @@ class _Walk:
         return steps
 
     def _end_at(self, child: Found) -> None:
-        """Retention removed what is above one. A channel of which that one has no version was not
-        written to before: nothing of it is gone.
+        """Ends the walk where retention removed the ancestors. A channel that the last checkpoint
+        has no version of was never written to before: nothing of it is lost.
 
         Raises:
-            NotFound: it may be, of another one.
+            NotFound: writes of another channel may be lost.
         """
         versions = child.view.at(child.seq).state[VERSIONS]
         gone = [channel for channel in self._left if channel in versions]
@@ -138,8 +138,8 @@ class _Walk:
             )
 
     def _joins(self, known: Trail, steps: Sequence[tuple[Found, list[str]]]) -> bool:
-        """Whether the last of these is where it leads to. It leads over none of them: one that was
-        put again behind what came of it does."""
+        """Returns True if the known trail continues at the last of these steps. It must not lead
+        over any of them, as one does that was put again behind its own descendant."""
         if not steps or steps[-1][0].seq != known.target:
             return False
         return known.places.isdisjoint(
@@ -200,7 +200,7 @@ class _Walk:
 
 
 class _Commits:
-    """The commits of views, for who reads most of what is between."""
+    """The commits of views, for callers that read most of the range between."""
 
     def __init__(self) -> None:
         self._known: dict[View, Callable[[int], Commit]] = {}
@@ -222,13 +222,13 @@ def delta_channels(checkpoint: Mapping[str, Any], metadata: Mapping[str, Any]) -
 
 
 class _Presence:
-    """Which ancestors have a value of a channel, told by the ops on the way: no state is folded but
-    where these do not say it, and there once.
+    """Tells which ancestors have a value of a channel, from the ops on the way: a state is folded
+    only where these do not tell, and once.
 
-    Of the checkpoint that is asked for, the last op on a channel tells it, wherever that is above.
+    For the requested checkpoint, the last op on a channel tells it, however far above that is.
 
-    An op says what there was before it. A channel that is deleted, or changed inside, was there;
-    whether one that is set was, nobody knows.
+    An op also tells about the state before it. A channel that is deleted, or changed inside, was
+    there; a channel that is set may or may not have been.
     """
 
     def __init__(
@@ -243,7 +243,7 @@ class _Presence:
             self._tell(target)
 
     def _tell(self, target: Found) -> None:
-        """What the last op on each channel says, if that is not too far up."""
+        """Decides channels by the last op on each, if that is not too far up."""
         commit_at, seq = self._commits.of(target.view), target.seq
         while None in self._there.values() and seq > max(0, target.seq - FAR):
             commit = commit_at(seq)

@@ -20,12 +20,13 @@ def noted(found: CheckpointTuple | None) -> CheckpointTuple | None:
 
 
 def next_version(current: Any) -> Any:
-    """The version after `current`, and of its type, as LangGraph compares them with each other.
+    """Returns the version after `current`, of the same type, as LangGraph compares them with each
+    other.
 
-    The first one of a channel is of the type of those that were `noted` in this context: LangGraph
-    does not say for which thread it asks. New threads count 1, 2, 3. The texts that other savers
-    make ("…0007.0.3141") go on as texts: their number counts, what is behind the dot only told
-    apart values that were stored by version.
+    The first version of a channel has the type of those that were `noted` in this context:
+    LangGraph does not say for which thread it asks. New threads count 1, 2, 3. The texts that other
+    savers make ("…0007.0.3141") continue as texts: their number counts; the part behind the dot
+    only distinguished values that were stored by version.
     """
     if current is None:
         return f"{1:032}" if _READ.get() is str else 1

@@ -16,7 +16,7 @@ instructions; what keeps calls apart is the lock."""
 
 
 class Turns:
-    """Of the coroutines of one loop; what comes from another one does not wait."""
+    """The turns of the coroutines of one loop; coroutines of other loops do not wait."""
 
     def __init__(self) -> None:
         self._last: tuple[Wait, object] | None = None

@@ -1,12 +1,12 @@
-"""Which commits of a thread's log count: all but those that somebody went back from.
+"""The commits of a thread's log that count: all but those that a rollback discarded.
 
-`perdure rollback` moves a thread back as a whole: to what all of its lines were when a commit was
-the newest. So the commits between that one and the rollback's own do not count any more: neither
-checkpoints and lines, nor writes for checkpoints that stay. Going back to one of them, which is
-forward, brings back what counted then.
+`perdure rollback` moves a thread back as a whole: to the state of all of its lines when a commit
+was the newest. So the commits between that one and the rollback's own do not count any more:
+neither checkpoints and lines, nor writes for checkpoints that stay. Going back to one of them,
+which is forward, brings back what counted then.
 
-A move is a commit on a line. Who goes on behind it says so in a record, from which the move is
-found without reading all between: ``{"t": "lg-after", "seq": …}``.
+A move is a commit on a line. The next commit behind it says so in a record, from which the move is
+found without reading the commits between: ``{"t": "lg-after", "seq": …}``.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ Known = dict[int, tuple[int, int]]
 
 
 class Past:
-    """Of one log, up to one moment.
+    """The moves of one log, up to one moment.
 
     Attributes:
-        moved: the last move; 0: nobody ever went back.
+        moved: the seq of the last move; 0 if there is none.
         told: the commits whose records say so.
     """
 
@@ -54,14 +54,14 @@ class Past:
 
     @classmethod
     def found(cls, heads: Sequence[int], read: Read, known: Known) -> Past:
-        """From the heads of the lines of the graph itself.
+        """Returns the past, found from the heads of the lines of the graph itself.
 
         Args:
-            known: moves that were found before, to which others are added. Of these nothing is
-                `told`.
+            known: moves that were found before, to which others are added. The commits that tell of
+                these are not in `told`.
 
         Raises:
-            Corrupt: a record names as a move what is none.
+            Corrupt: a record names a commit as a move that is not one.
         """
         told: set[int] = set()
         at = max((_last_move(head, read, told) for head in heads), default=0)
@@ -69,7 +69,7 @@ class Past:
 
     @classmethod
     def back_at(cls, moment: int, read: Read) -> Past:
-        """As it was at a moment, for who goes back to it."""
+        """Returns the past as it was at a moment, for a rollback to it."""
         told: set[int] = set()
         return cls._from(_last_before(moment, read, told), read, told, {})
 
@@ -89,18 +89,19 @@ class Past:
         return cls(moves, read, told)
 
     def skips(self, seq: int) -> bool:
-        """Whether a commit lies between a move and the moment that it leads back to."""
+        """Returns True if a commit lies between a move and the moment that it leads back to."""
         index = bisect_right(self._starts, seq)  # of the first move behind it that stands
         return index < len(self._starts) and seq > self._tos[index]
 
     def skips_behind(self, seq: int) -> bool:
-        """Whether what came right behind a commit, whatever its own number, lies there."""
+        """Returns True if the place directly behind a commit lies there, whatever the commit's own
+        number."""
         index = bisect_right(self._starts, seq)
         return index < len(self._starts) and seq >= self._tos[index]
 
     def standing(self, first: int, last: int | None) -> Iterator[tuple[int, int | None]]:
-        """First and last of each stretch between two commits, both included, but for what lies
-        between a move and the moment that it leads back to. `last`: None: the end."""
+        """Yields first and last of each stretch between two commits, both included, without the
+        commits between a move and the moment that it leads back to. `last`: None: the end."""
         for index in range(bisect_right(self._starts, first), len(self._starts)):
             at, to = self._starts[index], self._tos[index]
             if last is not None and last < at:
@@ -113,8 +114,8 @@ class Past:
             yield first, last
 
     def gone(self, seq: int) -> bool:
-        """Whether a commit of a line does not count any more. One that came too late, behind what
-        somebody had gone back from a moment before, does not either."""
+        """Returns True if a commit of a line does not count any more. Neither does one that came
+        too late, directly behind commits that a rollback had discarded a moment before."""
         if not self.moved:
             return False
         return self.skips(seq) or self._came_late(seq)
@@ -139,7 +140,7 @@ class Past:
         return late
 
     def record(self) -> list[dict[str, Any]]:
-        """What a commit is to say of the last move, which there is."""
+        """Returns the record in which a commit refers to the last move, which must exist."""
         return [{"t": AFTER, "seq": self.moved}]
 
 
@@ -148,8 +149,8 @@ def is_move(commit: Commit) -> bool:
 
 
 def moment_of(move: Commit, read: Read) -> int:
-    """The commit that was the newest at the moment that a move leads back to. A branch that is no
-    line was that where it left one."""
+    """Returns the commit that was the newest at the moment that a move leads back to. For a branch
+    that is not a line, that is the commit where it left one."""
     seq = move.parent
     while seq > 0:
         commit = read(seq)
@@ -160,21 +161,22 @@ def moment_of(move: Commit, read: Read) -> int:
 
 
 def _outer(seq: int, read: Read) -> int:
-    """The last commit up to a moment on a line of the graph itself; 0: there is none. That of a
-    removal or of a copy does not say which move was before it; nor may that of a subgraph, where
-    its process had not heard of it."""
+    """Returns the last commit up to a moment on a line of the graph itself; 0 if there is none. The
+    commit of a removal or a copy does not say which move was before it; that of a subgraph may not
+    either, if its process had not heard of it."""
     while seq > 0 and not thread_names.is_line_of("", read(seq).branch):
         seq -= 1
     return seq
 
 
 def _last_before(moment: int, read: Read, told: set[int]) -> int:
-    """The last move before a moment; 0: there is none."""
+    """Returns the last move before a moment; 0 if there is none."""
     return max(_last_move(moment, read, told), _last_move(_outer(moment, read), read, told))
 
 
 def _last_move(seq: int, read: Read, told: set[int]) -> int:
-    """The last one before a commit of a line, or that itself; 0: there is none. Notes what told."""
+    """Returns the last move at or before a commit of a line; 0 if there is none. Adds the commits
+    that told of it to `told`."""
     while seq > 0:
         commit = read(seq)
         if is_move(commit):
@@ -189,7 +191,7 @@ def _last_move(seq: int, read: Read, told: set[int]) -> int:
 
 
 def move_before(commit: Commit) -> int:
-    """What a commit says of it; 0: nothing."""
+    """Returns the move that a commit refers to; 0 if there is none."""
     for record in commit.records:
         if record.get("t") == AFTER:
             seq = record.get("seq")

@@ -1,7 +1,8 @@
-"""What led to the channels of one checkpoint that are stored as deltas, for who goes on from there.
+"""The history of the channels of one checkpoint that are stored as deltas, for those who continue
+from there.
 
-A turn asks for the way to the checkpoint that the turn before it ended with, or for that of a few
-steps later: a hundred ancestors, of which all but a few were walked over a moment ago.
+A turn asks for the way to the checkpoint that the turn before it ended with, or to one a few steps
+later: a hundred ancestors, most of which were walked over a moment ago.
 """
 
 from __future__ import annotations
@@ -23,8 +24,8 @@ Written = list[tuple[str, str, Plain]]
 
 
 class Way(Struct):
-    """What led to one channel: the value that an ancestor has, if any has one (`found`), and what
-    was written since."""
+    """The history of one channel: the value that an ancestor has, if any has one (`found`), and the
+    writes since."""
 
     found: bool
     seed: Plain
@@ -45,11 +46,11 @@ class Trail(Struct):
     seqs: set[int]
 
     def ends_with(self, kind: str, place: str, on: int | None) -> bool:
-        """Whether a later commit changes what it says.
+        """Returns True if a later commit changes this trail.
 
         Args:
-            kind: "c" of one that puts the checkpoint of that place, "w" of writes for it.
-            on: the seq of the checkpoint whose writes it took along.
+            kind: "c" for a commit that puts the checkpoint of that place, "w" for writes for it.
+            on: the seq of the checkpoint whose writes it contains.
         """
         if place in self.places or on in self.seqs:
             return True
@@ -57,13 +58,13 @@ class Trail(Struct):
 
 
 class Trails:
-    """Those of one log, by namespace and channels."""
+    """The trails of one log, by namespace and channels."""
 
     def __init__(self) -> None:
         self._known: dict[tuple[str, tuple[str, ...]], Trail] = {}
 
     def take(self, namespace: str, channels: Sequence[str]) -> Trail | None:
-        """One, out of here: who goes on from it changes it, and keeps what becomes of it."""
+        """Removes and returns one trail: the caller changes it, and stores the result."""
         return self._known.pop((namespace, tuple(channels)), None)
 
     def keep(self, namespace: str, channels: Sequence[str], trail: Trail) -> None:
@@ -72,7 +73,8 @@ class Trails:
         self._known[namespace, tuple(channels)] = trail
 
     def follow(self, commit: Commit) -> None:
-        """One more commit of the log, a checkpoint or writes; what it changes is known no more."""
+        """Takes in one more commit of the log, a checkpoint or writes; forgets the trails that it
+        changes."""
         if not self._known:
             return
         found = thread_names.read_key(commit.cause.key)

@@ -1,4 +1,4 @@
-"""Which checkpoint is meant: one by its id, or the last one that is not removed."""
+"""Resolution of a config to a checkpoint: one by its id, or the last one that is not removed."""
 
 from __future__ import annotations
 
@@ -30,9 +30,8 @@ def find_at_end(view: View, namespace: str, checkpoint_id: str) -> Found | None:
 
 
 def put_last(found: Found, namespace: str) -> Found:
-    """What ends a line as it was put last. Behind what somebody went back from it may have been put
-    once more, on another line; and so may one that ends its line only because others are removed.
-    """
+    """Returns the end of a line as it was put last. After a rollback it may have been put again, on
+    another line; and so may one that ends its line only because others are removed."""
     view = found.view
     if found.tip is not None and not view.past().moved:
         return found
@@ -50,7 +49,7 @@ def open_at(tips: Iterable[Tip], checkpoint_id: str | None) -> Tip | None:
 
 
 def latest(views: Iterable[View], removals: dict[str, Any], namespace: str) -> Found | None:
-    """The checkpoint with the greatest id of those that end the namespace's lines."""
+    """Returns the checkpoint with the greatest id of those that end the namespace's lines."""
     best: Found | None = None
     for view in views:
         for tip in view.tips(namespace):

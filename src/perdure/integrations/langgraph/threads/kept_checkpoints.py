@@ -1,11 +1,12 @@
-"""Which checkpoints and writes of a thread stay, beside what every log keeps, where retention goes.
+"""The checkpoints and writes of a thread that retention keeps, beside what it keeps in every log.
 
-All that the thread is, now and at each moment from the horizon on, for a rollback leads there: each
-line of each namespace has its last checkpoint, however old, with the writes for it. Such a moment
-is what was just before the horizon, and what came since then. Only a move to before the horizon, or
-a removal, brings others to the ends of lines; and so each of these is looked at by itself.
+They make up the thread now and at each moment from the horizon on, for a rollback leads there: each
+line of each namespace keeps its last checkpoint, however old, with the writes for it. Such a moment
+consists of the state just before the horizon, and of what came since then. Only a move to before
+the horizon, or a removal, brings others to the ends of lines; so each of these is looked at by
+itself.
 
-What somebody went back from stays hidden: of that tell the commits that were gone back to.
+Discarded commits stay hidden: the commits to which the rollbacks lead tell of that.
 """
 
 from __future__ import annotations
@@ -32,14 +33,15 @@ Spot = tuple[str, str]
 
 
 def stays(thread: Thread, passing: Collection[str], horizon: int, needed: Collection[int]) -> Stays:
-    """The seqs whose states, and whose payloads stay.
+    """Returns the seqs whose states stay, and those whose payloads stay.
 
     Args:
         needed: the seqs before the horizon whose states stay anyway.
         passing: channels in which no value stays from step to step.
 
     Raises:
-        Conflict: a channel is stored as deltas, or seems to be: its value is made of what goes.
+        Conflict: a channel is stored as deltas, or seems to be: its value depends on what would be
+            removed.
     """
     view = thread.seen[0]
     view.forget()  # somebody else may have been here since the last try
@@ -62,7 +64,7 @@ def stays(thread: Thread, passing: Collection[str], horizon: int, needed: Collec
 
 
 def _behind(view: View, namespace: str, tip: Tip, seq: int) -> Iterator[int]:
-    """What came on a line behind its last checkpoint: by it, that one is found."""
+    """Yields the commits on a line behind its last checkpoint: that is found through them."""
     for commit in view.way(namespace, tip.branch, tip.head):
         if commit.seq <= seq:
             break
@@ -79,11 +81,11 @@ class _Moment:
         self.removals = removals_of([view])
 
     def has(self, seq: int) -> bool:
-        """Whether a commit counts."""
+        """Returns True if a commit counts."""
         return (self.view.until is None or seq <= self.view.until) and not self._past.gone(seq)
 
     def shows(self, namespace: str, seq: int) -> bool:
-        """Whether it shows a checkpoint."""
+        """Returns True if the thread shows a checkpoint at this moment."""
         return (
             self.has(seq)
             and not is_removed(self.removals, self.view.log, namespace, seq)
@@ -92,11 +94,11 @@ class _Moment:
 
 
 class _Staying:
-    """Collects them.
+    """Collects the seqs that stay.
 
     Attributes:
         states: of checkpoints. `removals`: of commits that say what is removed.
-        spots: what each commit put.
+        spots: the checkpoint that each commit put.
     """
 
     def __init__(self, view: View, horizon: int) -> None:
@@ -145,7 +147,7 @@ class _Staying:
             yield to
 
     def shown(self, seqs: Collection[int]) -> Iterator[int]:
-        """Those that are checkpoints, and shown; the first one is, whatever else goes."""
+        """Yields those seqs that are checkpoints, and shown; the first one always is."""
         now = self.moments[-1]
         for seq in {1, *seqs}:
             spot = self.spots.get(seq)
@@ -153,7 +155,7 @@ class _Staying:
                 yield seq
 
     def keep_lines(self, then: _Moment) -> None:
-        """What ends lines at a moment, and what tells what these are."""
+        """Keeps the ends of lines at a moment, and the commits that identify them."""
         view = then.view
         self.payloads.update(view.past().told)
         if view.until is not None:
@@ -189,9 +191,9 @@ class _Staying:
         return {seq for seq in shown - above if seq < self._horizon}
 
     def keep_inner(self, then: _Moment) -> None:
-        """What the subgraphs were at the checkpoints that are shown: who goes on from one has them
-        go on from their last checkpoints before it, though they may have gone on since, for other
-        lines. Where it was put by hand, they go on from those before its parent."""
+        """Keeps the last checkpoints of subgraphs before the checkpoints that are shown: continuing
+        from one continues its subgraphs from there, though they may have gone on since, for other
+        lines. If it was put by hand, they continue from those before its parent."""
         shown = {seq for seq in self.states if self.spots[seq][0] == "" and then.shows("", seq)}
         outer = {one for seq in shown for one in self._bounds(seq)}
         for namespace, puts in self._puts.items():

@@ -1,8 +1,9 @@
 """The checkpoints of a thread, newest first, a page at a time.
 
-A page's states are told together: folded at its oldest commit, then moved on commit by commit, so
-that a page costs one state and its deltas, and its tuples share the messages that they have alike.
-Each log is read once, from its end, and what is read tells the writes of the checkpoints, too.
+A page's states are computed together: folded at its oldest commit, then moved on commit by commit,
+so that a page costs one state and its deltas, and its tuples share the messages that they have in
+common. Each log is read once, from its end, and the same reading finds the writes of the
+checkpoints, too.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ of their ids."""
 
 
 class Wanted(Struct, frozen=True):
-    """Which checkpoints; None: any. `before`: with a lesser id only."""
+    """A selection of checkpoints; None: any. `before`: only those with a lesser id."""
 
     namespace: str | None = None
     id: str | None = None
@@ -51,8 +52,8 @@ class Wanted(Struct, frozen=True):
 
 
 class Seen(Struct):
-    """A thread as of one moment: what is deleted, or begun anew, while somebody lists it does not
-    mix with what he is told. `windows`: on the logs of its views, each for this listing alone."""
+    """A thread at one moment: if it is deleted or begun anew during a listing, the listing does not
+    mix the two. `windows`: on the logs of its views, for this listing alone."""
 
     thread: str
     views: Sequence[View]
@@ -67,7 +68,7 @@ class Seen(Struct):
 
 
 class Spot(Struct):
-    """Where a checkpoint is. `rank`: in which view."""
+    """The place of a checkpoint. `rank`: the index of its view."""
 
     seen: Seen
     rank: int
@@ -137,7 +138,7 @@ def _spots(seen: Seen, rank: int, wanted: Wanted, most: float) -> Iterator[Spot]
 
 
 def _seen(thread: Thread, namespace: str | None) -> tuple[Seen, dict[str, Any], list[float]]:
-    """A thread as it is now, what is removed of it, and the `_disorder` of each view."""
+    """Returns a thread as it is now, its removals, and the `_disorder` of each view."""
     with thread.lock:
         views = list(thread.views())
         ends = [view.log.info.seq if view.until is None else view.until for view in views]
@@ -151,8 +152,9 @@ def _seen(thread: Thread, namespace: str | None) -> tuple[Seen, dict[str, Any], 
 
 
 def _disorder(view: View, namespace: str | None) -> float:
-    """How many checkpoints to hold back, so that they come by their ids. Each line says whether
-    those of its namespace were put in that order; of several namespaces nobody knows it."""
+    """Returns the number of checkpoints to hold back so that they come in the order of their ids.
+    Each line says whether those of its namespace were put in that order; for several namespaces it
+    is unknown."""
     spaces = view.namespaces() if namespace is None else [namespace]
     tips = [tip for space in spaces for tip in view.tips(space)]
     if len(spaces) > 1 or any(tip.late for tip in tips):
@@ -169,7 +171,8 @@ def _fits(wanted: Wanted, namespace: str, checkpoint_id: str) -> bool:
 
 
 def _matches(metadata: Mapping[str, Any], asked: Mapping[str, Any]) -> bool:
-    """A key with dots is a path where there is none of that very name; never part of a query."""
+    """Returns True if metadata matches. A key with dots is a path unless there is a key of that
+    exact name; keys are never part of a query."""
     return all(_at(metadata, key) == value for key, value in asked.items())
 
 
@@ -247,14 +250,14 @@ class Teller:
             state, path = window.at(commit.seq).state, []
         for one in reversed(path):
             for op in one.delta:
-                # What is appended to a list leaves what was built of it as it is.
+                # An append to a list leaves what was built from it valid.
                 self._forget(state, op.path[:-1] if isinstance(op, Append) else op.path)
             state = window.log.apply(state, window.spend(one.seq))
         self._states[no, commit.seq] = state
         return state
 
     def _forget(self, state: Plain, path: tuple[Any, ...]) -> None:
-        """What an op is about to change in place is not what was built from it."""
+        """Forgets what was built from values that an op is about to change in place."""
         self._built.forget(state)
         for key in path:
             try:

@@ -58,8 +58,8 @@ class View:
     """One log, up to a commit (`until`; None: to its end).
 
     Attributes:
-        end: the log's last seq, for one that is kept in step with it, and whose last commits are
-            kept in memory; 0: it is only read by the way.
+        end: the log's last seq, if the view is kept in step with it and its last commits are in
+            memory; 0 if it is only read occasionally.
     """
 
     def __init__(
@@ -115,13 +115,13 @@ class View:
         return window
 
     def past(self) -> Past:
-        """Which commits count."""
+        """Returns the past, which tells which commits count."""
         if self._past is None:
             self._past = Past.found([*self._heads_of("").values()], self.commit, self._moves)
         return self._past
 
     def commit(self, seq: int, reach: int = NEAR) -> Commit:
-        """One commit, not to be changed; see `Window.commit`."""
+        """Returns one commit, not to be changed; see `Window.commit`."""
         return self.recent().commit(seq, reach) if self.end else self.log.commit(seq)
 
     def at(self, seq: int) -> Held:
@@ -129,7 +129,8 @@ class View:
         return self.recent().at(seq) if self.end else self.log.at(seq)
 
     def far(self) -> Callable[[int], Commit]:
-        """`commit`, for who is going to read most of what is between; of this moment."""
+        """Returns a function like `commit`, for callers that read most of the range between; of
+        this moment."""
         return self.recent().far if self.end else self.log.commit
 
     # -- checkpoints -----------------------------------------------------------------------
@@ -148,26 +149,26 @@ class View:
             number += 1
 
     def puts(self, namespace: str, checkpoint_id: str) -> int:
-        """How often a checkpoint was put, whether that counts or not."""
+        """Returns the number of times that a checkpoint was put, whether these count or not."""
         number = 1
         while self.log.key(thread_names.checkpoint_key(namespace, checkpoint_id, number)):
             number += 1
         return number - 1
 
     def is_trimmed(self, seq: int) -> bool:
-        """Whether retention removed what a commit put."""
+        """Returns True if retention removed what a commit put."""
         return self.commit(seq).trimmed or self.has_lost(seq)
 
     def has_lost(self, seq: int) -> bool:
-        """Whether retention removed the state at a commit, of which it may have left the rest, as
-        that has writes for another."""
+        """Returns True if retention removed the state at a commit, even if it left the rest, as for
+        writes for another."""
         if self._retained is None:
             self._retained = (self.log.retained(),)
         said = self._retained[0]
         return said is not None and not said.keeps_state(seq) and not self.log.has_state(seq)
 
     def commits(self) -> Iterator[Commit]:
-        """All commits, newest first; of those that cannot be read what can be had."""
+        """Yields all commits, newest first; of those that cannot be read, what is readable."""
         return self.log.commits(1, self.until, newest_first=True, damaged_too=True)
 
     # -- lines -----------------------------------------------------------------------------
@@ -183,7 +184,7 @@ class View:
         return known
 
     def lines(self, namespace: str) -> int:
-        """How many branches a namespace has, of which all may be gone."""
+        """Returns the number of branches of a namespace, all of which may be gone."""
         return len(self._heads_of(namespace))
 
     def begin(self, tip: Tip) -> None:
@@ -219,8 +220,8 @@ class View:
 
     @property
     def _is_straight(self) -> bool:
-        """As `Window.is_straight`, of the log as it was last seen. Who was too late for a commit
-        knows that it is another one by now."""
+        """True if the log is straight, as it was last seen; see `Window.is_straight`. A writer that
+        was too late for a commit knows that this is outdated."""
         return self._in_step and self.recent().is_straight
 
     def _look_for_heads(self, namespace: str) -> Iterator[tuple[str, int]]:
@@ -237,7 +238,7 @@ class View:
             yield branch, self._head_of(branch, head)
 
     def _head_of(self, branch: str, head: int) -> int:
-        """What a branch's head was at the end of what is looked at."""
+        """Returns the head of a branch at the end of this view."""
         return self._last_on(branch) if self.until is not None and head > self.until else head
 
     def _last_on(self, branch: str, until: int | None = None) -> int:
@@ -297,7 +298,7 @@ class View:
         return Tip(branch, head, 0, "", 0, False)
 
     def way(self, namespace: str, branch: str, head: int) -> Iterator[Commit]:
-        """From a commit of a line down to the last checkpoint before it."""
+        """Yields the commits from one of a line down to the last checkpoint before it."""
         seq = head
         while seq > 0:
             commit = self.commit(seq)
@@ -309,7 +310,8 @@ class View:
                 seq = on if move_before(commit) <= on else commit.parent
 
     def _before(self, namespace: str, branch: str, commit: Commit) -> int:
-        """What a line's end is behind. A move may lead to the moment of a commit elsewhere."""
+        """Returns the commit before a line's end. A move may lead to the moment of a commit
+        elsewhere."""
         if commit.branch != branch or not is_move(commit):
             return commit.parent
         moment = moment_of(commit, self.commit)
@@ -318,7 +320,7 @@ class View:
         return self._last_on(branch, moment)
 
     def namespaces(self) -> list[str]:
-        """All namespaces that have a checkpoint."""
+        """Returns all namespaces that have a checkpoint."""
         found: dict[str, None] = {}
         past = self.past()
         for branch, head in self.log.branches(ever=self.until is not None):
@@ -342,8 +344,8 @@ class View:
     # -- writes ----------------------------------------------------------------------------
 
     def writes(self, namespace: str, checkpoint_id: str) -> tuple[list[Write], int]:
-        """All writes for a checkpoint that count, in the order they came, and the number of all
-        commits of their own: without checkpoints that took some along."""
+        """Returns all writes for a checkpoint that count, in their order, and the number of all
+        commits of writes alone: without checkpoints that contain some."""
         alone = list(self._written(namespace, checkpoint_id))
         gone = self.past().gone
         writes = {seq: read_writes(self.log.commit(seq)) for seq in alone if not gone(seq)}
@@ -361,7 +363,8 @@ class View:
             number += 1
 
     def _took_along(self, namespace: str, checkpoint_id: str) -> Iterator[tuple[int, Commit]]:
-        """Where it was put, and the checkpoint behind that, which may have some of its writes."""
+        """Yields the commits that put the checkpoint, each with the checkpoint behind it, which may
+        contain some of its writes."""
         for seq in self._puts(namespace, checkpoint_id):
             child = self._behind(namespace, seq)
             if child is not None:
@@ -386,7 +389,7 @@ class View:
         return None
 
     def written(self, namespace: str, checkpoint_id: str) -> int:
-        """How many commits of writes there are for a checkpoint; at least."""
+        """Returns the number of commits of writes for a checkpoint; at least."""
         known = self._counts.get((namespace, checkpoint_id))
         return self.writes(namespace, checkpoint_id)[1] if known is None else known
 
@@ -399,15 +402,15 @@ class View:
     # -- removals --------------------------------------------------------------------------
 
     def removals(self) -> dict[str, Any]:
-        """The state of the branch that says what is removed, by the name of the log and namespace:
-        ``{"until": seq, "keep": [seqs], "also": [seqs]}``."""
+        """Returns the state of the branch that records removals, by the name of the log and
+        namespace: ``{"until": seq, "keep": [seqs], "also": [seqs]}``."""
         if self._removed is None:
             seq = self.removed_at()
             self._removed = self.log.at(seq).state if seq else {}
         return self._removed or {}
 
     def removed_at(self, until: int | None = None) -> int:
-        """The commit that said last what is removed, up to a moment; 0: nothing ever was, or that
+        """Returns the commit that recorded removals last, up to a moment; 0 if there is none, or it
         is gone."""
         if self._removed_at is not None:
             return self._removed_at
@@ -423,8 +426,8 @@ class View:
 
 
 def _seen_by(removal: Commit) -> int:
-    """The last commit that whoever removed something had seen: a move that came since has no part
-    in it. Earlier versions do not say that."""
+    """Returns the last commit that the author of a removal had seen: a move that came since is not
+    affected by it. Earlier versions do not record that."""
     refers = removal.cause.refers
     return refers[-1] if len(refers) > (removal.cause.kind == "fork") else removal.seq - 1
 
@@ -446,8 +449,8 @@ def writes_of(
     checkpoint_id: str,
     reach: int = NEAR,
 ) -> list[Write]:
-    """As `writes_in`, for a checkpoint that a view has at `seq`: from its last commits, where it is
-    among these."""
+    """Returns the writes of a checkpoint that a view has at `seq`, as `writes_in` does, from its
+    last commits if it is among these."""
     if view is views[0]:
         view.commit(seq, reach)
         recent = view.telling().writes(thread_names.place_of(namespace, checkpoint_id))
@@ -459,7 +462,8 @@ def writes_of(
 def writes_seen(
     views: Sequence[View], windows: Sequence[Window], namespace: str, checkpoint_id: str
 ) -> list[Write]:
-    """As `writes_in`, from windows onto the views where a checkpoint is in one."""
+    """Returns the writes as `writes_in` does, from windows onto the views where a checkpoint is in
+    one."""
     writes: list[Write] = []
     place = thread_names.place_of(namespace, checkpoint_id)
     for view, window in zip(reversed(views), reversed(windows), strict=True):
@@ -469,7 +473,7 @@ def writes_seen(
 
 
 def writes_in(views: Sequence[View], namespace: str, checkpoint_id: str) -> list[Write]:
-    """All writes for a checkpoint of a thread with these views, in the order they came."""
+    """Returns all writes for a checkpoint of a thread with these views, in their order."""
     writes: list[Write] = []
     for view in reversed(views):
         writes += view.writes(namespace, checkpoint_id)[0]

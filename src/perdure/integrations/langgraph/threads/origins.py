@@ -1,4 +1,4 @@
-"""The logs that a thread is read from: its own, and those that it was copied from."""
+"""The logs from which a thread is read: its own, and those that it was copied from."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def views_of(logs: ForeignLogs, own: View) -> list[View]:
         origin = logs.incarnation(copied["agent"], copied["incarnation"])
         if origin is None or origin.info.purged or _is_another(origin, copied):
             raise NotFound(
-                "what it was copied from is not in this store",
+                "the thread that it was copied from is not in this store",
                 target=f"thread {own.log.info.name!r}",
                 hint=f"bring thread {copied['agent']!r} along from where it was, or copy it anew",
             )
@@ -33,8 +33,9 @@ def views_of(logs: ForeignLogs, own: View) -> list[View]:
 
 
 def _is_another(origin: ForeignLog, copied: Mapping[str, Any]) -> bool:
-    """Whether a log is not that of which the copy was made, but one of that name in this store:
-    thread ids like "1" are everywhere. A copy of an earlier version does not say which it was."""
+    """Returns True if a log is not the one that the copy was made of, but another of that name in
+    this store: thread ids like "1" are everywhere. A copy of an earlier version does not say which
+    it was."""
     if "id" not in copied:
         return False
     try:

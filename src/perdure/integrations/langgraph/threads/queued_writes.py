@@ -34,12 +34,12 @@ CLOSED_KEPT = 16
 
 
 class Request:
-    """Writes for a checkpoint, and what became of them.
+    """Writes for a checkpoint, and their outcome.
 
     Attributes:
-        patient: they may wait for the checkpoint behind.
-        left: who brought them is gone.
-        wake: what to call, on any thread, once it is settled.
+        patient: they may wait for the next checkpoint.
+        left: their caller is gone.
+        wake: called, on any thread, when the request is settled.
     """
 
     __slots__ = ("done", "error", "id", "left", "namespace", "patient", "wake", "write")
@@ -73,13 +73,13 @@ def _nobody() -> None:
 
 
 class _Space:
-    """What is under way in one namespace.
+    """The requests in one namespace.
 
     Attributes:
         waiting: writes in no commit yet, by the id of their checkpoint.
-        asked: how many writes have a caller that is there, by that id.
-        coming: the parents of the checkpoints that want in.
-        came: how many checkpoints wanted in.
+        asked: the number of writes whose caller is still there, by that id.
+        coming: the parents of the checkpoints that wait to be put.
+        came: the number of checkpoints that were to be put.
     """
 
     __slots__ = ("asked", "came", "coming", "waiting")
@@ -101,20 +101,20 @@ class _Space:
 
 
 class Queue:
-    """The writes of one thread that are asked for and not settled. Safe to share between threads.
+    """The writes of one thread that are requested and not settled. Safe to share between threads.
 
     LangGraph hands over the writes of a step's last task and, a moment later, the checkpoint that
     follows, each on a thread or in a task of its own, and waits for the checkpoint alone, or for
-    none. Two commits, two fsyncs, where one would do. So once a checkpoint came while writes for
-    its parent were under way, or had just been, or writes while checkpoints before theirs were,
-    they wait a moment for the checkpoint behind, and are in the same commit. As long as
-    checkpoints before it get in they wait on. The first ones do so, too, where they are brought by
-    somebody else than who looked at the thread last: that is how a graph begins, and most turns of
-    a conversation have as few steps as fit into a first one.
+    none. That makes two commits, two fsyncs, where one would do. So after a checkpoint came while
+    writes for its parent were under way, or had just been, or writes came while earlier checkpoints
+    were, writes wait a moment for the next checkpoint, and are in the same commit. They keep
+    waiting as long as earlier checkpoints are committed. The first writes wait, too, if they come
+    from another thread or task than the one that looked at the thread last: so a graph begins, and
+    most turns of a conversation have only a few steps.
 
-    Writes that waited in vain end that, until there were more such signs, the more of them the more
-    waits were in vain. So who calls one after the other never waits, or hardly ever where each call
-    is on another thread; nor do writes that say why a task stopped.
+    Writes that waited in vain end this, until there are more such signs; the more waits were in
+    vain, the more signs it takes. So sequential calls never wait, or hardly ever if each is on
+    another thread; nor do writes that say why a task stopped.
 
     Attributes:
         alone: channels that LangGraph stores as deltas. It hands over a checkpoint only when the
@@ -133,11 +133,11 @@ class Queue:
         self._closed: deque[tuple[str, str, int, float]] = deque(maxlen=CLOSED_KEPT)
 
     def looked(self) -> None:
-        """Somebody looks at the thread's end."""
+        """Notes who looks at the thread's end."""
         self._looked = _caller()
 
     def ask(self, request: Request) -> None:
-        """Queue writes; a checkpoint takes in first what was queued before it."""
+        """Queues writes; a checkpoint takes in first what was queued before it."""
         if self.alone and any(one[1] in self.alone for one in request.write.writes):
             request.patient = False
         with self._mutex:
@@ -158,8 +158,8 @@ class Queue:
             del self._spaces[namespace]
 
     def rounds(self, request: Request, together: int | None = None) -> Iterator[float]:
-        """As often as who brought writes is to wait, until they are settled or for so many seconds:
-        the checkpoint behind may take them along.
+        """Yields seconds to wait, until the writes are settled or have waited long enough: the next
+        checkpoint may take them along.
 
         Args:
             together: writes of more tasks of one step do not wait for each other.
@@ -189,7 +189,7 @@ class Queue:
             return self._spaces[request.namespace].withdraw(request)
 
     def close(self, request: Request) -> None:
-        """Its caller goes away."""
+        """Ends a request: its caller goes away."""
         with self._mutex:
             request.left = True
             space = self._spaces[request.namespace]
@@ -231,8 +231,8 @@ class Queue:
             self._pays = True
 
     def _just_missed(self, namespace: str, parent: str | None) -> bool:
-        """Whether writes would have been in time for a checkpoint, had they waited. They were on
-        another thread: who calls one after the other on one would have waited in vain."""
+        """Returns True if writes would have been in time for a checkpoint, had they waited. They
+        were on another thread: sequential calls on one thread would have waited in vain."""
         here, now = threading.get_ident(), time.monotonic()
         return any(
             (space, id) == (namespace, parent) and thread != here and now - at < MISSED_S
@@ -244,13 +244,14 @@ class Queue:
         return space is not None and checkpoint_id in space.waiting
 
     def take(self, namespace: str, checkpoint_id: str | None) -> list[Request]:
-        """What is queued for a checkpoint, out of the queue."""
+        """Removes and returns the requests that are queued for a checkpoint."""
         with self._mutex:
             space = self._spaces.get(namespace)
             return [] if space is None else space.waiting.pop(checkpoint_id, [])
 
     def put_back(self, requests: Sequence[Request]) -> None:
-        """In front: they were refused, and are to be tried anew, if somebody still wants them."""
+        """Puts requests back in front: they were refused, and are tried again if their caller is
+        still there."""
         with self._mutex:
             for request in reversed(requests):
                 if request.left:

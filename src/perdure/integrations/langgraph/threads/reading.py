@@ -27,10 +27,11 @@ from perdure.model import from_micros, to_micros
 def checkpoint_of(
     coder: Coder, checkpoint_id: str, state: Plain, rest: Plain, built: Built | None = None
 ) -> Checkpoint:
-    """A checkpoint; `state`, and the `rest` of its record, are read only.
+    """Builds a checkpoint; `state`, and the `rest` of its record, are only read.
 
     Raises:
-        SchemaError: a value cannot be rebuilt (names its path); or it is no checkpoint's state.
+        SchemaError: a value cannot be rebuilt (names its path); or it is not the state of a
+            checkpoint.
     """
     try:
         rest = coder.decode(rest, "checkpoint")
@@ -50,7 +51,7 @@ def checkpoint_of(
         }
     except (LookupError, TypeError, AttributeError, OverflowError) as error:
         raise SchemaError(
-            f"the state is none of a thread: {error!r}",
+            f"the state is not that of a thread: {error!r}",
             target=f"checkpoint {checkpoint_id}",
             hint="it was not written by PerdureSaver; look at it with `perdure state`",
         ) from error
@@ -58,8 +59,8 @@ def checkpoint_of(
 
 
 def packed_time(text: Any) -> Any:
-    """A time as LangGraph writes it, as microseconds since 1970; what it would not be again from
-    those stays as it is."""
+    """Returns a time as LangGraph writes it as microseconds since 1970; text that these would not
+    restore is returned as it is."""
     if type(text) is int:  # it would come back as the time that this number stands for
         raise TypeError(
             f"a checkpoint's ts is a text, as datetime.isoformat() gives it, not {text!r:.60}"
@@ -102,11 +103,11 @@ def tuple_of(
 
 
 def settled(writes: Iterable[Write]) -> list[tuple[str, str, Plain]]:
-    """What counts of all that was written for one checkpoint, in the order in which a superstep
-    applies it.
+    """Returns the writes for one checkpoint that count, in the order in which a superstep applies
+    them.
 
-    A task's ordinary write is there once: the first counts. Of its special ones (negative indexes:
-    an error, an interrupt), the last does.
+    A task's ordinary write counts once: the first one. Of its special ones (negative indexes: an
+    error, an interrupt), the last does.
     """
     standing: dict[tuple[str, int], tuple[str, str, Plain]] = {}
     for write in writes:

@@ -1,4 +1,5 @@
-"""The last commits of a thread's log, read and decoded once, and what they say of its checkpoints.
+"""The last commits of a thread's log, read and decoded once, and what they tell about its
+checkpoints.
 
 Rebuilding a channel that is stored as deltas takes all writes of a hundred ancestors. Each found by
 its keys would be eight look-ups; in the log they are neighbours, and one read has them all.
@@ -35,18 +36,18 @@ ALONE_KEPT = 64
 
 
 class Window:
-    """The commits from `low` to the log's end. Commits never change, so what is in stays true for
-    as long as the log only grows by checkpoints and writes: what else is there, `follow` refuses.
+    """The commits from `low` to the log's end. Commits never change, so the content stays true as
+    long as the log only grows by checkpoints and writes: `follow` refuses anything else.
 
     Checkpoints are told apart by what all keys of one have in common: `names.place_of`.
 
-    What it tells of one checkpoint is kept in its `trails`, until a later commit changes that.
+    What it finds about one checkpoint is kept in its `trails`, until a later commit changes that.
 
     Attributes:
-        past: which of them count, for `put_of` and `writes`.
+        past: tells which commits count, for `put_of` and `writes`.
 
-    What an exception left in the middle of taking something in is torn: a commit that was read and
-    not noted, writes of which some were found. Then `follow` refuses, too.
+    An exception in the middle of an update leaves the window torn: a commit was read but not noted,
+    or only some writes were found. Then `follow` refuses, too.
     """
 
     def __init__(self, log: ForeignLog, end: int) -> None:
@@ -98,22 +99,23 @@ class Window:
 
     @property
     def is_straight(self) -> bool:
-        """Whether the log is in from its first commit on, and consists of checkpoints and writes on
-        one branch. Each other branch begins with a commit of its own: so there is none, and nothing
-        was removed."""
+        """True if the window has the log from its first commit on, and it consists of checkpoints
+        and writes on one branch. Every other branch begins with a commit of its own: so there is
+        none, and nothing was removed."""
         return self._straight and self._is_whole
 
     @property
     def _is_whole(self) -> bool:
-        """Whether the log is in from its first commit on, and of each it is known what it is."""
+        """True if the window has the log from its first commit on, and the kind of each commit is
+        known."""
         return self.low == 1 and self._readable and not self._torn
 
     def commit(self, seq: int, reach: int = NEAR) -> Commit:
-        """One commit, with those above it where it is not further than `reach` below them.
+        """Returns one commit, reading those above it, too, if it is at most `reach` below them.
 
         Raises:
-            Corrupt, UnsupportedFormat: that one cannot be read. Others that cannot are in nobody's
-                way who does not ask for them.
+            Corrupt, UnsupportedFormat: this commit cannot be read. Others that cannot do not matter
+                here.
         """
         found = self._commits.get(seq)
         if found is None and 0 < seq < self.low <= seq + reach:
@@ -128,7 +130,7 @@ class Window:
         return found if not found.damaged else self.log.commit(seq)  # which says the way back
 
     def far(self, seq: int) -> Commit:
-        """As `commit`, for who is going to read most of what is between."""
+        """Returns one commit, for callers that read most of the range between; see `commit`."""
         found = self._commits.get(seq)
         return found if found is not None and not found.damaged else self.commit(seq, FAR)
 
@@ -150,21 +152,23 @@ class Window:
         return self.log.at_last_of(path)
 
     def walk(self) -> Iterator[Commit]:
-        """All commits, newest first, as they are asked for; while others are read, too."""
+        """Yields all commits, newest first, as they are requested; other reads may come in
+        between."""
         seq = self.end
         while (commit := self._read(seq)) is not None:
             yield commit
             seq = commit.seq - 1
 
     def _read(self, seq: int) -> Commit | None:
-        """One of those that are in or the next to come in; None: the log does not go so far."""
+        """Returns a commit that is in or the next to come in; None if the log does not go that
+        far."""
         if seq < self.low:
             self._reach(seq)
         return self._commits.get(seq)
 
     def spend(self, seq: int) -> Commit:
-        """One commit, to go over it in a state: what it adds becomes a part of that, and changes
-        with it. So one that was spent is read anew."""
+        """Returns one commit for application to a state: its values become part of the state, and
+        change with it. So a commit that was spent is read again."""
         if seq in self._spent:
             return self.log.commit(seq)
         self._spent.add(seq)
@@ -193,7 +197,7 @@ class Window:
             self._torn = False
 
     def _note(self, commit: Commit) -> bool:
-        """Whether it is a checkpoint, or writes."""
+        """Notes a commit; returns True if it is a checkpoint, or writes."""
         self._commits[commit.seq] = commit
         if commit.damaged:
             self._readable = False
@@ -219,7 +223,8 @@ class Window:
         return puts[max(puts)] if puts else None
 
     def writes(self, place: str) -> tuple[list[Write], int] | None:
-        """As `View.writes`; None: the checkpoint, or a part of what was put, is not in."""
+        """Returns the writes as `View.writes` does; None if the checkpoint, or a part of it, is not
+        in the window."""
         puts = self._puts.get(place)
         if not puts and self._is_whole and place not in self._alone:
             return [], 0
@@ -239,7 +244,7 @@ class Window:
         return [write for seq in sorted(found) for write in found[seq]], len(alone)
 
     def _writes_in(self, seq: int, on: int | None = None) -> list[Write]:
-        """As `read_writes`, not to be changed."""
+        """Returns the writes of a commit, not to be changed; see `read_writes`."""
         commit = self.commit(seq)
         known = self._written.get(seq)
         if known is None or known[0] is not commit or known[1] != on:
@@ -247,15 +252,15 @@ class Window:
         return known[2]
 
     def lacks(self, places: Set[str]) -> bool:
-        """Whether the log is known to have nothing of any of these checkpoints. It is read to its
-        begin where that takes no more than to look for each of them, and for writes for it."""
+        """Returns True if the log is known to have nothing of any of these checkpoints. Reads it to
+        its begin if that takes no more than to look for each of them, and for writes for it."""
         if self.low <= 2 * len(places):
             self._reach(1)
         nothing = places.isdisjoint(self._puts) and places.isdisjoint(self._alone)
         return nothing and self._is_whole
 
     def find_early(self, places: Iterable[str]) -> None:
-        """What `writes` would look for of one checkpoint, of many in one go."""
+        """Looks up for many checkpoints at once what `writes` would look up for each."""
         asked = {
             thread_names.key_of("w", place, 1): place
             for place in places
@@ -289,7 +294,7 @@ class Window:
 
 
 def _check_follows(commit: Commit, before: Commit) -> None:
-    """Of one that is damaged its link says nothing.
+    """Checks that a commit follows another. The link of a damaged commit says nothing.
 
     Raises:
         Corrupt: it does not.

@@ -1,15 +1,16 @@
-"""What a checkpoint says beside its state: one record of its commit, small, as each step has one.
+"""The data of a checkpoint beside its state: one record of its commit, small, as each step has one.
 
-Under ``"t": "lg"``, and left out where it is usual:
+Under ``"t": "lg"``; usual values are left out:
 
-- ``p``: the seq of its parent; its id, where that is not in this log; absent: it has none;
-- ``a``: its time, in microseconds since 1970 where it can be told from those; else as given;
+- ``p``: the seq of its parent; its id, if that is not in this log; absent: it has none;
+- ``a``: its time, in microseconds since 1970 if these restore it; else as given;
 - ``v``: LangGraph's version of the format; absent: 4;
 - ``u``: the updated channels; True: those whose versions the delta sets, and whose values it does
   not delete, by name;
 - ``m``: the metadata; a list: source, step, and a map of others, where ``parents`` is empty;
-- ``l``: how many checkpoints of the namespace came after one with a greater id; absent: 0;
-- ``r``: a map of whatever else the checkpoint has.
+- ``l``: the number of checkpoints of the namespace that came after one with a greater id; absent:
+0;
+- ``r``: a map of everything else that the checkpoint has.
 """
 
 from __future__ import annotations
@@ -35,11 +36,11 @@ def pack(
     late: int,
     delta: Sequence[Op],
 ) -> dict[str, Plain]:
-    """The record.
+    """Returns the record.
 
     Args:
-        rest: of the checkpoint, what is not in its state.
-        delta: of its commit.
+        rest: the parts of the checkpoint that are not in its state.
+        delta: the delta of its commit.
     """
     left = dict(rest)
     record: dict[str, Plain] = {"t": CHECKPOINT}
@@ -83,7 +84,8 @@ def parent_in(commit: Commit) -> int | str | None:
 
 
 def malformed(commit: Commit) -> Corrupt:
-    """For records that are none of ours, though their commit verifies: somebody made them up."""
+    """Returns the error for records that this saver did not write, though their commit verifies:
+    they were forged."""
     return Corrupt(
         "its record of a thread is malformed",
         target=f"agent {commit.agent!r}, commit {commit.seq}",

@@ -1,8 +1,9 @@
-"""Removing single checkpoints: the log keeps them, the thread does not show them any more (I7).
+"""Removal of single checkpoints: the log keeps them, but the thread does not show them any more
+(I7).
 
-What is removed stands in the state of a branch of the thread's agent, so it is recorded like all
-else, and one commit removes any number. Its cause refers to the last commit that whoever removes
-had seen: it is as if it came right behind that one, whatever came between.
+The removals are the state of a branch of the thread's agent, so they are recorded like everything
+else, and one commit removes any number. Its cause refers to the last commit that its author had
+seen: it counts as if it came directly behind that one, whatever came between.
 """
 
 from __future__ import annotations
@@ -91,7 +92,7 @@ class _Look:
         views[0].forget()  # what was removed before that is known from here on
 
     def commit(self, marks: dict[str, Any], what: str) -> bool:
-        """Write down what is removed; False: somebody else just did, look again."""
+        """Records removals; False if another process just did, and the caller must look again."""
         view, head = self.views[0], self._head
         try:
             if head:
@@ -113,7 +114,7 @@ class _Look:
 
 
 def _looks(thread: Thread) -> Iterator[_Look]:
-    """Time and again, until there is no such thread.
+    """Yields looks at the thread, until there is no such thread.
 
     Raises:
         Conflict: others removed something between each look and its commit.

@@ -1,4 +1,4 @@
-"""What is removed of a thread, as its logs say it: single checkpoints, and all of earlier ones."""
+"""The removals of a thread in its logs: single checkpoints, and all earlier ones."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from perdure.integrations.langgraph.values import thread_names
 
 
 def removals_of(views: Iterable[View]) -> dict[str, Any]:
-    """What is removed of a thread: what its own log says, before what those said that it is a copy
-    of."""
+    """Returns the removals of a thread: those of its own log take precedence over those of the logs
+    that it was copied from."""
     found: dict[str, Any] = {}
     for view in views:
         found = {**view.removals(), **found}
@@ -20,7 +20,8 @@ def removals_of(views: Iterable[View]) -> dict[str, Any]:
 
 
 def was_deleted(logs: ForeignLogs, view: View, namespace: str, checkpoint_id: str) -> bool:
-    """Whether a checkpoint belongs to a thread of that id that was deleted before this one."""
+    """Returns True if a checkpoint belongs to a deleted thread of that id that was before this
+    one."""
     info = view.log.info
     for number in range(info.incarnation - 1, 0, -1):
         log = logs.incarnation(info.name, number)
@@ -36,7 +37,7 @@ def was_deleted(logs: ForeignLogs, view: View, namespace: str, checkpoint_id: st
 
 
 def label_of(log: ForeignLog) -> str:
-    """How removals name a log."""
+    """Returns the name of a log in removals."""
     return f"{log.info.incarnation}:{log.info.name}"
 
 

@@ -1,4 +1,5 @@
-"""Which older checkpoints a saver was asked for by their ids: who goes on from one means it."""
+"""The older checkpoints that a saver was asked for by their ids: a writer that continues from one
+means it."""
 
 from __future__ import annotations
 
@@ -19,7 +20,7 @@ class Asked:
         self._mutex = Lock()
 
     def note(self, thread: str, namespace: str, checkpoint_id: str) -> None:
-        """It was asked for although there was a later one."""
+        """Notes that a checkpoint was asked for although there was a later one."""
         key = thread, namespace, checkpoint_id
         with self._mutex:
             self._known[key] = None

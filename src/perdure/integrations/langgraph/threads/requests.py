@@ -1,4 +1,4 @@
-"""What is asked of a thread, where it goes, and as what it is written."""
+"""The requests to a thread, and the place and form in which they are written."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from perdure.integrations.langgraph.values import thread_names
 
 
 class Told(Struct):
-    """What a checkpoint says beside its state; see `record`. `parent`: the id of its parent."""
+    """The data of a checkpoint beside its state; see `record`. `parent`: the id of its parent."""
 
     rest: Plain
     metadata: Plain
@@ -43,7 +43,7 @@ class Put(Struct):
 
 
 class Found(Struct):
-    """Where a checkpoint is."""
+    """The place where a checkpoint was found."""
 
     view: View
     seq: int
@@ -52,7 +52,8 @@ class Found(Struct):
 
 
 class Place(Struct):
-    """Where a checkpoint goes. `base` None: behind nothing, in place of what `after` has."""
+    """The place where a checkpoint is put. `base` None: behind nothing, in place of the content at
+    `after`."""
 
     branch: str
     new: bool
@@ -64,6 +65,6 @@ class Place(Struct):
 
 
 def made_after(checkpoint_id: str, moment: float) -> bool:
-    """Whether an id as LangGraph makes them was made after a moment."""
+    """Returns True if an id, in LangGraph's form, was made after a moment."""
     made = thread_names.made_at(checkpoint_id)
     return made is not None and made > moment

@@ -1,8 +1,9 @@
-"""What a checkpoint changes in the state of its thread, found in time that depends on the change.
+"""The change that a checkpoint makes to the state of its thread, found in time that depends on the
+change.
 
 The state is ``{"values": channel values, "versions": …, "seen": …}``. LangGraph hands over all
-channel values each time, in fresh lists of mostly the same objects. So per line of a thread we
-remember which objects the stored values came from.
+channel values each time, in fresh lists of mostly the same objects. So for each line of a thread
+the objects that the stored values came from are remembered.
 """
 
 from __future__ import annotations
@@ -39,18 +40,18 @@ Each is a few lines of memory that no cache has any more after the last commit."
 class Source:
     """The objects that a stored value came from, and how they looked then.
 
-    Who gets an object may change it in place, and hand it in again: the same object is not the
-    same value. Glanced at are the contents of messages, the attributes of other objects, the items
-    of dicts; of the last few items, everything is looked at. Looking at all of a long list would
-    cost more than storing what is new.
+    The same object is not always the same value: a caller may change an object in place, and hand
+    it in again. So the contents of messages, the attributes of other objects and the items of dicts
+    are compared; the last few items are compared in full. Comparing all of a long list would cost
+    more than storing what is new.
 
     To compare thousands of messages by identity took as long as their commit's sync. So a list that
-    equals what it was before, its last items anew, is taken for the same: one comparison in C, that
-    looks into no item which is the same object. What it may miss, one that was replaced by one that
-    is equal to it (1 for True), is found like what changed in place.
+    equals its earlier version, plus new items, is taken for the same: one comparison in C, which
+    does not look into identical objects. What it may miss, an item replaced by an equal one (1 for
+    True), is found like changes in place.
 
-    What a list grows by is added to what is remembered of it: the one before knows how many of the
-    items there are its own. Copying thousands of them each time took as long as the commit.
+    New items are added to the remembered list: the version before knows how many of them are its
+    own. Copying thousands of them each time took as long as the commit.
     """
 
     def __init__(self, value: Any) -> None:
@@ -71,11 +72,11 @@ class Source:
         return list(map(_whole, items[-TAIL:])) if self._messages else []
 
     def unchanged(self, items: list[Any], *, exactly: bool = False) -> tuple[int, list[int]]:
-        """How many items at the front are the same, and the indexes of those among them that are
-        to be looked at: replaced by others, or maybe changed in place.
+        """Returns the number of unchanged items at the front, and the indexes of those among them
+        that must be compared: they were replaced by others, or maybe changed in place.
 
         Args:
-            exactly: replaced by equal ones, too.
+            exactly: also report items replaced by equal ones.
         """
         count = min(len(items), self._count)
         replaced: list[int] = []
@@ -85,7 +86,8 @@ class Source:
             found = compress(count_up(), map(is_not, items, known))
             replaced = list(islice(found, REPLACED + 1))
             if len(replaced) > REPLACED or (replaced and replaced[-1] == count - 1):
-                # Items went or came in front of others, too: what is behind is compared as a whole.
+                # Items were removed or inserted in front of others, too: the rest is compared as a
+                # whole.
                 count, replaced = replaced[0], []
             if self._messages:  # what is looked at below is what only messages have
                 strange = [at for at in replaced if not isinstance(items[at], BaseMessage)]
@@ -106,7 +108,7 @@ class Source:
         return count, sorted(doubtful)
 
     def _grew(self, items: list[Any]) -> bool:
-        """Whether usual messages begin with those that are known, or with ones equal to them."""
+        """Returns True if usual messages begin with the known ones, or with ones equal to them."""
         known, count = self._items, self._count
         if not self._usual or len(known) != count or not 0 < count <= len(items):
             return False
@@ -121,7 +123,7 @@ class Source:
             del known[count:]
 
     def _doubtful_at_end(self, items: list[Any], count: int) -> list[int]:
-        """Of the last of the items at the front, those that do not consist of just the parts that
+        """Returns the last of the items at the front that do not consist of exactly the parts that
         they had."""
         last, known_from = self._last, self._count - len(self._last)
         doubtful: list[int] = []
@@ -166,7 +168,8 @@ class Source:
         return made
 
     def _wholes_of(self, items: list[Any], count: int, doubtful: list[int]) -> list[_Whole | None]:
-        """As `_wholes`; those that were just found unchanged are known."""
+        """Returns the parts of the last items, as `_wholes` does; those just found unchanged are
+        known."""
         known_from, start = self._count - len(self._last), max(0, len(items) - TAIL)
         if known_from <= start <= count and not doubtful:  # as mostly: it grew at its end
             known = self._last[start - known_from : count - known_from]
@@ -179,8 +182,8 @@ class Source:
         ]
 
     def _other(self, items: list[Any], doubtful: list[int]) -> list[tuple[int, Any]]:
-        """Of items that were looked at, those that are other objects, or look otherwise, than
-        before: indexes and looks."""
+        """Returns the compared items that are other objects, or look different, than before:
+        indexes and looks."""
         looks = self._look([items[index] for index in doubtful])
         known, then = self._items, self._looks
         differs = is_not if self._messages else _differ
@@ -196,9 +199,9 @@ _Whole = tuple[tuple[Any, ...], list[Any]]
 
 
 def _whole(item: Any) -> _Whole | None:
-    """None where some of it can be changed in place."""
+    """Returns the parts of an item; None if some of it can be changed in place."""
     parts = tuple(item.__dict__.values())
-    # An empty list or dict is no doubt: filled in place, it is one.
+    # An empty list or dict is no doubt: once filled in place, it is one.
     hollow = [part for part in parts if type(part) not in _FIXED]
     return None if item.__pydantic_extra__ or any(hollow) else (parts, hollow)
 
@@ -208,8 +211,8 @@ _USUALLY: Any = BaseMessage.__eq__
 
 
 def _sorts(items: list[Any]) -> tuple[bool, bool, bool]:
-    """Whether all are messages, whether all are values that nobody changes in place, and whether
-    all are messages that are compared as LangChain's are."""
+    """Returns whether all items are messages, whether all are immutable values, and whether all are
+    messages that are compared as LangChain's are."""
     kinds = set(map(type, items))  # few: thousands of messages are asked about by their classes
     messages = all(issubclass(kind, BaseMessage) for kind in kinds)
     usual = messages and all(kind.__eq__ is _USUALLY for kind in kinds)
@@ -234,7 +237,7 @@ Sources = dict[str, Source]
 
 
 def sources_of(values: Mapping[str, Any]) -> Sources:
-    """Of values that were just built or stored."""
+    """Returns the sources of values that were just built or stored."""
     return {
         channel: Source(value) for channel, value in values.items() if type(value) not in _FIXED
     }
@@ -249,7 +252,8 @@ def advance(
     own: bool = False,
     exactly: bool = False,
 ) -> tuple[list[Op], Plain, Sources]:
-    """What leads from a stored state to that of a checkpoint.
+    """Returns the ops that lead from a stored state to that of a checkpoint, with the new state and
+    its sources.
 
     Args:
         old: the stored state; not touched. What is returned shares values with it, but no list of
@@ -397,7 +401,7 @@ def _differing(
 
 
 def _drop_others(made: dict[str, Any], new: Mapping[str, Any], path: Path, ops: list[Op]) -> None:
-    """What is not among the new names, all of which are in."""
+    """Deletes the names that are not among the new ones, all of which are in."""
     if len(made) > len(new):
         for name in made.keys() - new.keys():
             ops.append(Delete((*path, name)))
@@ -405,7 +409,8 @@ def _drop_others(made: dict[str, Any], new: Mapping[str, Any], path: Path, ops: 
 
 
 def begin(coder: Coder, checkpoint: Mapping[str, Any]) -> tuple[list[Op], Plain, Sources]:
-    """The whole state of a checkpoint that follows none, as one op that replaces what was."""
+    """Returns the whole state of a checkpoint that follows none, as one op that replaces
+    everything."""
     _, state, sources = advance(coder, nothing(), {}, checkpoint)
     return [Set((), state)], state, sources
 
@@ -416,6 +421,6 @@ def nothing() -> Plain:
 
 
 def is_state(state: Plain) -> bool:
-    """Whether a state is a checkpoint's. Who goes back to the moment of a removal, or of a copy,
-    makes what says so a line's state, until the next checkpoint is put there."""
+    """Returns True if a state is that of a checkpoint. A rollback to the moment of a removal, or of
+    a copy, makes that commit's state a line's state, until the next checkpoint is put there."""
     return type(state) is dict and state.keys() == {VALUES, VERSIONS, SEEN}

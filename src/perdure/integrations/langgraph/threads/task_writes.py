@@ -27,11 +27,11 @@ def request_of(
     task_id: str,
     task_path: str,
 ) -> Request | None:
-    """Writes that want in; None: they are none.
+    """Returns the request for writes; None if there are no writes.
 
     Raises:
-        ValueError: there is no checkpoint that they are for.
-        TypeError: a channel is called by what is no text.
+        ValueError: the config names no checkpoint.
+        TypeError: the name of a channel is not a text.
         Unstorable: a value cannot be stored; names its path.
     """
     if checkpoint_id is None:
@@ -56,7 +56,7 @@ def request_of(
 
 
 def _precedes(task_id: str) -> bool:
-    """Whether writes are those that LangGraph hands over at the end with ``durability="exit"``,
+    """Returns True if LangGraph hands over these writes at the end with ``durability="exit"``,
     before the checkpoint that waits for them: their ids begin with the number of a step, or with
     the greatest there is. A task's own id looks like that once in 40,000 times; then its writes are
     a commit by themselves."""
@@ -86,8 +86,8 @@ def settle(thread: Thread, request: Request) -> None:
 
 
 async def settle_in_loop(logs: ForeignLogs, thread: Thread, request: Request) -> None:
-    """As `settle`. While they wait they hold none of the store's few threads: the checkpoints that
-    they wait for need these."""
+    """Settles a request; see `settle`. While it waits it uses none of the store's few threads: the
+    checkpoints that it waits for need these."""
     thread.queue.ask(request)
     try:
         for seconds in thread.queue.rounds(request):

@@ -1,8 +1,8 @@
-"""One thread as this process knows it: what it last stored there, and how it goes on from it.
+"""One thread as this process knows it: what was last stored there, and how to continue it.
 
 A thread is an agent. Each checkpoint is a commit whose delta leads from its parent's state to its
-own; a second child of one parent begins a branch. What is in memory is used only after a look at
-the log's end, and the transaction that appends compares the head again: others may write, too.
+own; a second child of one parent begins a branch. Memory is used only after a look at the log's
+end, and the transaction that appends compares the head again: others may write, too.
 """
 
 from __future__ import annotations
@@ -97,12 +97,12 @@ class Thread:
     def check_schema(self, found: str) -> None:
         if found != thread_names.SCHEMA_ID:
             raise SchemaError(
-                f"it is no thread: its state was written under schema {found!r}",
+                f"it is not a thread: its state was written under schema {found!r}",
                 target=f"agent {self.name!r}", hint="give the thread another id",
             )  # fmt: skip
 
     def forget(self) -> None:
-        """Drop what is in memory."""
+        """Drops the thread's memory."""
         self._views, self._end = [], 0
         self._lines.clear()
 
@@ -177,7 +177,7 @@ class Thread:
         return line.held.state
 
     def told(self, found: Found, namespace: str) -> tuple[Told, list[Write]]:
-        """What a checkpoint says, not to be changed; and all writes for it, in their order."""
+        """Returns the data of a checkpoint, not to be changed; and all writes for it, in order."""
         own, tip = self._views[0], found.tip
         if tip is not None and found.view is own and len(self._views) == 1:
             line = self._lines.get(tip.branch)
@@ -200,13 +200,13 @@ class Thread:
         return told, self.writes_of(found, namespace)
 
     def writes_of(self, found: Found, namespace: str, reach: int = NEAR) -> list[Write]:
-        """As `view.writes_of`."""
+        """Returns the writes for a checkpoint; see `view.writes_of`."""
         return writes_of(self._views, found.view, found.seq, namespace, found.id, reach)
 
     # -- checkpoints -----------------------------------------------------------------------
 
     def put(self, coder: Coder, put: Put, on_race: OnRace) -> None:
-        """Commit a checkpoint; durable when this returns.
+        """Commits a checkpoint; durable when this returns.
 
         Raises:
             Conflict: its parent has a child already, and `on_race` says so.
@@ -273,7 +273,7 @@ class Thread:
             self._logs.create(self.name, state_changes.nothing(), Cause("create", "thread"))
 
     def _place(self, views: list[View], put: Put, on_race: OnRace) -> Place:
-        """Where a checkpoint goes: behind its parent, or as a line of its own beside others."""
+        """Returns the place for a checkpoint: behind its parent, or on a line of its own."""
         own = views[0]
         tips = own.tips(put.namespace)
         late = thread_commits.late(tips, put.id)
@@ -308,7 +308,7 @@ class Thread:
             thread_refusals.refuse_race(self.name, put)
 
     def _put_with_writes(self, coder: Coder, put: Put) -> bool:
-        """Commit a checkpoint along with the queued writes for its parent. Only at a line's end
+        """Commits a checkpoint along with the queued writes for its parent. Only at a line's end
         that is in memory: else, or where it is refused, False, and the caller goes step by step."""
         view = self._views[0]
         tips = view.tips(put.namespace)
@@ -379,8 +379,8 @@ class Thread:
         self._step_to(seq)
 
     def _put_again(self, coder: Coder, put: Put, view: View, on_race: OnRace) -> bool:
-        """A checkpoint of that id is there. Put once more as it was, nothing is to be done; else
-        the later one counts."""
+        """Handles a checkpoint whose id exists. If it is put again unchanged, nothing is done;
+        otherwise the later one counts."""
         known = view.find(put.namespace, put.id)
         if known is None:
             return self._put_after_all(coder, put, view, on_race)
@@ -410,7 +410,7 @@ class Thread:
         return True
 
     def _put_after_all(self, coder: Coder, put: Put, view: View, on_race: OnRace) -> bool:
-        """A checkpoint of that id was there, and somebody went back from it."""
+        """Puts a checkpoint whose id existed before a rollback discarded it."""
         number = view.puts(put.namespace, put.id) + 1
         if number == 1:
             return False
@@ -425,14 +425,14 @@ class Thread:
     # -- writes ----------------------------------------------------------------------------
 
     def settle(self, request: Request) -> None:
-        """Commit queued writes, if nobody did, and those for the same checkpoint that wait. Takes
+        """Commits queued writes, if nobody did, and those for the same checkpoint that wait. Takes
         `lock` by itself."""
         with self.lock:
             if not request.done:
                 self._flush(request.namespace, request.id)
 
     def _flush(self, namespace: str, checkpoint_id: str | None) -> None:
-        """Commit what is queued for a checkpoint: it is durable before what depends on it."""
+        """Commits the writes queued for a checkpoint, before what depends on them."""
         mine = self.queue.take(namespace, checkpoint_id)
         if not mine:
             return

@@ -1,4 +1,4 @@
-"""What a checkpoint, and what writes are as a commit: delta, state, cause, records."""
+"""A checkpoint, and writes, as a commit: delta, state, cause, records."""
 
 from __future__ import annotations
 
@@ -83,7 +83,8 @@ def records_of(tip: Tip, requests: Sequence[Request]) -> list[dict[str, Any]]:
 
 
 def late(tips: Iterable[Tip], checkpoint_id: str) -> int:
-    """How many checkpoints, this one included, came after one with a greater id."""
+    """Returns the number of checkpoints, this one included, that came after one with a greater
+    id."""
     most, newer = 0, False
     for tip in tips:
         most = max(most, tip.late)

@@ -14,10 +14,10 @@ from perdure.system.backoff import chances
 
 
 def copy_thread(logs: ForeignLogs, source: Thread, target: str) -> None:
-    """Make `target` a thread with all that `source` holds now. O(1).
+    """Makes `target` a thread with all that `source` holds now. O(1).
 
-    First it is said in the log of the source, which is kept from then on for as long as the copy
-    lives; killed in between, there is no copy.
+    The log of the source records this first, and is kept from then on as long as the copy lives; if
+    the process is killed in between, there is no copy.
 
     Raises:
         NotFound: there is no source. Conflict: the target is there already.
@@ -44,15 +44,15 @@ def copy_thread(logs: ForeignLogs, source: Thread, target: str) -> None:
 
 
 def _announce(logs: ForeignLogs, source: Thread, target: str) -> tuple[AgentInfo, bytes, int]:
-    """Say whose copy is made; the source's log as it was, the id of its last commit, and where it
-    says what is removed."""
+    """Records in the source's log that it is copied; returns the log as it was, the id of its last
+    commit, and the seq of its removals."""
     for _ in chances():
         views = source.views()
         info = logs.look(source.name)
         if not views or info is None:
             raise NotFound("there is no such thread to copy", target=f"thread {source.name!r}")
         view = views[0]
-        # Of that moment: somebody may move or delete it before it is said.
+        # As of that moment: another process may move or delete it before this is recorded.
         removed = View(view.log, info.seq).removed_at(info.seq)
         end = view.log.commit(info.seq).id
         try:

@@ -1,9 +1,9 @@
-"""Deleting threads: one commit at once, and the room that they took soon after.
+"""Deletion of threads: one commit at once; their space is freed soon after.
 
-A saver removes what deleted threads left while it is called anyway: for a moment what a thread left
-when that is deleted, with those that it alone read, being a copy of them; and, as long as more is
-known to be left, what others did, whenever a thread begins or is deleted. So there is no thread of
-Python's own to end, and room is made before more is asked for.
+A saver removes the data of deleted threads while it is called anyway: when a thread is deleted, for
+a moment its own data and that of the threads that only it read, as their copy; and whenever a
+thread begins or is deleted, data of others, as long as more is known to be left. So no Python
+thread of its own has to end, and space is freed before more is needed.
 """
 
 from __future__ import annotations
@@ -57,7 +57,8 @@ class Remover:
             self._purge()
 
     def _purge(self, of: AgentInfo | None = None) -> None:
-        """What is left of all; or of one thread, and of those whose copy it is."""
+        """Purges what deleted threads left; or what one thread left, and those that it is a copy
+        of."""
         before, self._more = self._more, True
         try:
             purged = self._logs.purge(PURGE_S, of)

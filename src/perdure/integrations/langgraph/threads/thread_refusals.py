@@ -1,4 +1,4 @@
-"""What a thread does not take in, and what to do then."""
+"""The refusals of a thread, with hints on what to do."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ FORKING = ("update", "fork")
 
 
 def refuse_late(name: str, checkpoint_id: str) -> None:
-    """Raise NotFound for what belongs to a thread that was deleted."""
+    """Raises NotFound for writes to a thread that was deleted."""
     raise NotFound(
         f"the thread was deleted, a late write for checkpoint {checkpoint_id} cannot bring it back",
         target=f"thread {name!r}",
@@ -21,15 +21,16 @@ def refuse_late(name: str, checkpoint_id: str) -> None:
 
 
 def refuse_late_put(logs: ForeignLogs, name: str, put: Put) -> None:
-    """Where the thread was not there a moment ago: as `refuse_late`, if it was deleted. Somebody
-    else may begin it just now."""
+    """Refuses as `refuse_late` does, if the thread was deleted: it was not there a moment ago.
+    Another writer may begin it right now."""
     info = logs.look(name)
     if info is not None and info.deleted and put.parent is not None:
         refuse_late(name, put.id)
 
 
 def refuse_late_writes(logs: ForeignLogs, name: str, namespace: str, checkpoint_id: str) -> None:
-    """As `refuse_late_put`, if it had this checkpoint, or is too young to know."""
+    """Refuses as `refuse_late_put` does, if the thread had this checkpoint, or is too young to
+    tell."""
     info = logs.look(name)
     if info is None or not info.deleted:
         return
@@ -40,8 +41,8 @@ def refuse_late_writes(logs: ForeignLogs, name: str, namespace: str, checkpoint_
 
 
 def refuse_gone(name: str, own: View, namespace: str, checkpoint_id: str) -> None:
-    """Raise Conflict for what belongs to a checkpoint that somebody went back from: there it would
-    be all that the thread has, without anything before it."""
+    """Raises Conflict for writes to a checkpoint that a rollback discarded: they would be all that
+    the thread has there, without anything before."""
     if own.past().moved and own.puts(namespace, checkpoint_id):
         raise Conflict(
             f"checkpoint {checkpoint_id} is gone: commit {own.past().moved} moved the thread back "
@@ -66,7 +67,7 @@ def refuse_race(name: str, put: Put) -> None:
     if put.metadata.get("source") in FORKING:
         return
     raise Conflict(
-        f"checkpoint {put.parent} has a child already: somebody else went on from it",
+        f"checkpoint {put.parent} has a child already: another writer continued from it",
         target=f"thread {name!r}, checkpoint {put.id}",
         hint='read the thread again and decide anew, or let on_race="branch" keep both',
     )

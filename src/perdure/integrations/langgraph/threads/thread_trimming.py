@@ -15,11 +15,11 @@ from perdure.integrations.langgraph.threads.thread import Thread
 def trim_threads(
     threads: Iterable[Thread], before: Where | timedelta, passing: Collection[str]
 ) -> list[Trimmed]:
-    """Each of these that is there.
+    """Trims each of these threads that exists.
 
     Raises:
-        Corrupt, UnsupportedFormat, Conflict: of the first that cannot be read, or else trimmed,
-            once all others are done.
+        Corrupt, UnsupportedFormat, Conflict: of the first that cannot be read or trimmed, after all
+            others are done.
     """
     done: list[Trimmed] = []
     kept: list[PerdureError] = []
@@ -38,7 +38,7 @@ def trim_threads(
 def trim_thread(
     thread: Thread, before: Where | timedelta, passing: Collection[str]
 ) -> Trimmed | None:
-    """Remove a thread's history before a commit or moment; None: there is no such thread."""
+    """Removes a thread's history before a commit or moment; None if there is no such thread."""
     with thread.lock:
         views = thread.views()
         if not views:

@@ -1,9 +1,10 @@
-"""Channels without a value in what stays of a thread: is theirs made of what goes?
+"""Channels without a value in what retention keeps of a thread: does theirs depend on what is
+removed?
 
-LangGraph stores a value of a channel of deltas now and then only, in a checkpoint that is no other
-than those around it. All others are made of the nearest one above, and of the writes since then;
-where a graph stores no more than its end (`durability="exit"`), of that value alone. A channel in
-which no value stays from step to step looks alike.
+LangGraph stores a value of a channel of deltas only now and then, in a checkpoint like those around
+it. All others are made of the nearest value above, and of the writes since then; if a graph stores
+only its end (`durability="exit"`), of that value alone. A channel in which no value stays from step
+to step looks the same.
 """
 
 from __future__ import annotations
@@ -96,7 +97,7 @@ def _space_of(commit: Commit) -> str | None:
 
 
 def _channels_in(commit: Commit) -> Iterator[Any]:
-    """Those that a commit has writes to, or gives a value."""
+    """Yields the channels that a commit has writes to, or gives a value."""
     for write in read_writes(commit):
         for _, channel, _ in write.writes:
             yield channel

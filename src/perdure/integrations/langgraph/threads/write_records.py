@@ -14,7 +14,7 @@ WRITES = "lg-writes"
 
 class Write(Struct):
     """One call of `put_writes`. `writes`: index, channel and plain value of each. `brought`: they
-    came over from another checkpointer, and nobody wrote them here."""
+    were moved from another checkpointer, not written here."""
 
     task: str
     path: str
@@ -23,7 +23,7 @@ class Write(Struct):
 
 
 def writes_on(commit: Commit) -> int | None:
-    """Of a commit of writes: the checkpoint of its line; None: it is no such commit."""
+    """Returns the checkpoint of its line for a commit of writes; None for another commit."""
     for record in commit.records:
         if record.get("t") == WRITES:
             on = record.get("on", 0)
@@ -38,7 +38,7 @@ def read_writes(commit: Commit, on: int | None = None) -> list[Write]:
     try:
         return [
             Write(
-                # Texts, whatever an earlier version was given: they are put in order.
+                # Texts, whatever an earlier version stored: they are put in order.
                 str(record["task"]),
                 str(record["path"]),
                 [_write(*one) for one in record["writes"]],

@@ -12,7 +12,8 @@ ARRAY = "ndarray"
 
 
 class ArrayKind(Kind):
-    """Of numbers, texts or times. Of objects, or of records, it is refused."""
+    """The kind of arrays of numbers, texts or times. Arrays of objects, or of records, are
+    refused."""
 
     def __init__(self) -> None:
         super().__init__(ARRAY, object)
@@ -31,7 +32,7 @@ class ArrayKind(Kind):
         numpy: Any = importlib.import_module("numpy")  # by this name, not by one that was read
         dtype = numpy.dtype(str(fields["dtype"]))
         if dtype.hasobject:  # its bytes would be taken for addresses
-            raise ValueError(f"an array of {dtype} is no plain data")
+            raise ValueError(f"an array of {dtype} is not plain data")
         found = numpy.frombuffer(fields["data"], dtype=dtype)
         order = fields["order"]
         return found.reshape(fields["shape"], order=order).copy(order=order)
@@ -41,7 +42,7 @@ ARRAYS = ArrayKind()
 
 
 def is_array(value: Any) -> bool:
-    """Whether it is an array that can be kept as its bytes."""
+    """Returns True if a value is an array that can be kept as its bytes."""
     numpy: Any = sys.modules.get("numpy")
     if numpy is None or type(value) is not numpy.ndarray:
         return False

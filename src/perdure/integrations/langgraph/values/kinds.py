@@ -1,7 +1,7 @@
-"""The kinds of values beyond plain data that a thread may hold, each under a name in its log.
+"""The kinds of values beyond plain data that a thread may hold, each with a name in the log.
 
 A kind takes an instance apart into fields and puts it together again, without running the class's
-own code: what was put comes back as it was. Nothing is imported by a name that was read (I10).
+own code: values are restored exactly. Nothing is imported by a name that was read (I10).
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ BESIDE = ("@unset", "@private", "@more")
 
 
 class MisfitError(ValueError):
-    """Stored fields are not those that the class has now."""
+    """The stored fields do not fit those that the class has now."""
 
 
 class Kind:
@@ -133,16 +133,16 @@ class ModelKind(Kind):
         return taken
 
     def _may_omit(self, name: str, item: Any) -> bool:
-        """Whether a value that is empty is just what it is by default."""
+        """Returns True if an empty value equals its default."""
         if name not in self._omit:
             return False
         default = self._omit[name]
         return type(item) is type(default) and bool(item == default)
 
     def quick(self, plain: dict[str, Any]) -> Any:
-        """An instance from its stored map, if all of its fields are scalars; else None.
+        """Returns an instance built from a stored map of scalars only; else None.
 
-        The way of most messages: long threads have thousands, and somebody waits for them.
+        Most messages take this path: long threads have thousands, and a caller waits for them.
         """
         build = self._shapes.get(shape := tuple(plain))
         if build is None:
@@ -153,13 +153,13 @@ class ModelKind(Kind):
         return build(plain)
 
     def _builder(self, plain: dict[str, Any]) -> Callable[[dict[str, Any]], Any] | None:
-        """What builds an instance from a map with such keys, or None where a value is no scalar;
-        None: it takes more than that."""
+        """Returns a function that builds an instance from a map with such keys, or None if a value
+        is not a scalar; None if that does not suffice."""
         given = plain.keys() - {TAG}
         if not self._terse or not self._required <= given <= self._names or self._private:
             return None
         more = [(name, make) for name, make in self._made if name not in given]
-        # What is alike for all is bound once: this is called for each of thousands.
+        # What is the same for all is bound once: this is called for each of thousands.
         own_of, names_of, scalars = self._template.copy, given.copy, _IMMUTABLE
         in_order = [name for name in plain if name != TAG]
         new, model, keeps_extra = _new, self.model, self._keeps_extra
@@ -239,8 +239,8 @@ def _maker(field: Any) -> Callable[[], Any]:
 
 
 class DataclassKind(Kind):
-    """A dataclass. Attributes that are no fields are kept beside them, but not what
-    `functools.cached_property` keeps: that is made anew."""
+    """A dataclass. Attributes that are not fields are kept beside them, except the values of
+    `functools.cached_property`, which are computed again."""
 
     def __init__(self, tag: str, cls: type) -> None:
         super().__init__(tag, cls)
@@ -284,7 +284,7 @@ class DataclassKind(Kind):
 
 
 class EnumKind(Kind):
-    """A member of an enum. Marked, so that it is told from other classes where its own is gone."""
+    """A member of an enum. Marked, so that it is recognised even if its class is missing."""
 
     def fields(self, value: Any) -> dict[str, Any]:
         return {"name": value.name, "value": value.value, MEMBER: True}
@@ -310,8 +310,8 @@ class TupleKind(Kind):
 
 
 def as_data(fields: dict[str, Any]) -> tuple[Any, dict[str, Any] | None]:
-    """Of the stored fields of an object whose class is not there: its data, and what is stored
-    beside it; None: of an enum's member, whose data is its value."""
+    """Returns the data and the values stored beside it, from the fields of an object whose class is
+    missing; for an enum's member, its value and None."""
     if MEMBER in fields:
         return fields.get("value"), None
     beside = {name: fields[name] for name in BESIDE if name in fields}
@@ -319,15 +319,15 @@ def as_data(fields: dict[str, Any]) -> tuple[Any, dict[str, Any] | None]:
 
 
 def is_delta_snapshot(plain: Any) -> bool:
-    """Whether a stored value is the whole of a channel that is stored as deltas."""
+    """Returns True if a stored value is the whole of a channel that is stored as deltas."""
     return type(plain) is dict and plain.get(TAG) == DELTA_SNAPSHOT
 
 
 def kind_of(tag: str, cls: type) -> Kind:
-    """The kind of a class that a user registers.
+    """Returns the kind of a class that a user registers.
 
     Raises:
-        TypeError: it is none of those that can be taken apart.
+        TypeError: it cannot be taken apart into fields.
     """
     if isinstance(cls, type):
         if issubclass(cls, BaseModel):
@@ -339,13 +339,13 @@ def kind_of(tag: str, cls: type) -> Kind:
         if issubclass(cls, tuple) and hasattr(cls, "_fields"):
             return TupleKind(tag, cls)
     raise TypeError(
-        f"{cls!r} is no pydantic model, dataclass, enum or named tuple; for others give a "
+        f"{cls!r} is not a pydantic model, dataclass, enum or named tuple; for others give a "
         "serializer: PerdureSaver(…, serde=JsonPlusSerializer(allowed_msgpack_modules=[…]))"
     )
 
 
 def may_register(cls: type) -> bool:
-    """Whether `kind_of` takes it."""
+    """Returns True if `kind_of` takes the class."""
     try:
         kind_of("", cls)
     except TypeError:
@@ -406,7 +406,7 @@ def _pairs(value: Any) -> dict[str, Any]:
 
 
 def _standard() -> list[Kind]:
-    """Of the standard library, what LangGraph's own serializer takes."""
+    """Returns the kinds of the standard library that LangGraph's own serializer takes."""
     paths = {pathlib.PosixPath, pathlib.WindowsPath, pathlib.PurePosixPath, pathlib.PureWindowsPath}
     texts = [*sorted(paths, key=lambda cls: cls.__name__), ipaddress.IPv4Address,
              ipaddress.IPv6Address, ipaddress.IPv4Network, ipaddress.IPv6Network,

@@ -1,7 +1,7 @@
-"""Rich values as plain ones and back: a message as a map of its fields, with its kind's name.
+"""Rich values as plain ones and back: a message becomes a map of its fields, with its kind's name.
 
-``HumanMessage(content="Hi", id="1")`` is stored as ``{"@": "HumanMessage", "content": "Hi",
-"id": "1"}``. What is no data is refused by its path, before anything is written.
+``HumanMessage(content="Hi", id="1")`` is stored as ``{"@": "HumanMessage", "content": "Hi", "id":
+"1"}``. A value that is not data is refused with its path, before anything is written.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class Coder:
     """Encodes and decodes with one allowlist. Safe to share between threads.
 
     Args:
-        exotic: LangGraph's serializer for what is of no known kind; None: it is refused.
+        exotic: LangGraph's serializer for values of unknown kinds; None: they are refused.
         strict: refuse classes that are not registered, also where their fields could be kept.
     """
 
@@ -131,7 +131,7 @@ class Coder:
             raise Unstorable(
                 f"a field named {TAG!r}",
                 target=format_path((*at, TAG), root),
-                hint="rename it: that name says of what kind a stored value is",
+                hint="rename it: that name tells the kind of a stored value",
             )
         return {TAG: known.tag, **fields}
 
@@ -213,11 +213,11 @@ class Coder:
         return {TAG: "serde", "of": own_name(type(value)), "type": kind, "data": bytes(data)}
 
     def decode(self, plain: Plain, root: str = "state", built: Built | None = None) -> Any:
-        """The value, fresh: nothing of it is shared with `plain`, nor with what `built` did not
-        build.
+        """Returns the value, fresh: it shares nothing with `plain`, nor with values that `built`
+        did not build.
 
         Raises:
-            SchemaError: naming the path of what cannot be rebuilt.
+            SchemaError: a value cannot be rebuilt; names its path.
         """
         return self._decode_rooted(plain, (), root, built)
 
@@ -235,20 +235,20 @@ class Coder:
             TypeError, ValueError, LookupError, AttributeError, ArithmeticError, OSError, re.error,
         ) as error:  # fmt: skip
             raise SchemaError(
-                f"what is stored there is no value of its kind: {error}",
+                f"the stored data is not a value of its kind: {error}",
                 target=format_path(at, root),
                 hint="it was not written by PerdureSaver; look at it with `perdure state`",
             ) from error
 
     def _decode_afresh(self, plain: Plain, at: Path, root: str) -> Any:
-        """For those who ask deep in calls. What they built before may be in the middle: nothing of
-        it is shared."""
+        """Decodes for callers deep in the stack. What they built before may be incomplete: nothing
+        of it is shared."""
         try:
             return stack_room.afresh(self._decode_rooted, plain, at, root, None)
         except RecursionError as error:
             stack_room.pass_on(error)
             raise SchemaError(
-                f"what is stored there is no value of its kind: {error}",
+                f"the stored data is not a value of its kind: {error}",
                 target=format_path(at, root),
                 hint="it was not written by PerdureSaver; look at it with `perdure state`",
             ) from error
@@ -385,19 +385,19 @@ def refused(value: Any, target: str) -> Unstorable:
     cls = type(value)
     return Unstorable(
         f"a {own_name(cls)} cannot be stored: "
-        + ("its type is not registered" if may_register(cls) else "it is no data"),
+        + ("its type is not registered" if may_register(cls) else "it is not data"),
         target=target, hint=way_in(cls),
     )  # fmt: skip
 
 
 def way_in(cls: type) -> str:
-    """How values of a class can be stored."""
+    """Returns a hint on how values of a class can be stored."""
     if may_register(cls):
         return f"PerdureSaver(…, types=[{cls.__qualname__}]) registers it"
     if hasattr(cls, "get_secret_value"):
         return "as plain text everybody could read it: keep it outside of the graph's state"
     return (
-        "keep it outside of the graph's state, or store what it is made of: a dict, a dataclass, a "
+        "keep it outside of the graph's state, or store its parts: a dict, a dataclass, a "
         "pydantic model"
     )
 
@@ -408,10 +408,10 @@ def _check_zone(value: Any, at: Path, root: str) -> None:
 
 
 class Built:
-    """Objects that were built already, by the plain maps they are built from.
+    """Objects that were built already, by the plain maps that they are built from.
 
-    Several states of one thread, told at once, share their messages. `forget` what a change is
-    about to alter in place.
+    Several states of one thread, decoded together, share their messages. `forget` whatever a change
+    is about to alter in place.
     """
 
     def __init__(self) -> None:
@@ -431,7 +431,7 @@ class Built:
         self._lists[id(plain)] = plain, list(made)
 
     def front_of(self, plain: Plain) -> list[Any]:
-        """What of a list was built already, in a list of its own."""
+        """Returns the part of a list that was built already, in a new list."""
         found = self._lists.get(id(plain))
         return [] if found is None else list(found[1])
 
@@ -451,7 +451,7 @@ class _UnreadableError(Exception):
 
 
 def _hides(serde: SerializerProtocol) -> bool:
-    """Whether it writes a text so that it cannot be read in the bytes."""
+    """Returns True if the serializer writes a text so that it is not readable in the bytes."""
     try:
         return PROBE.encode() not in bytes(serde.dumps_typed(PROBE)[1])
     except Exception:
@@ -459,7 +459,7 @@ def _hides(serde: SerializerProtocol) -> bool:
 
 
 def _loads(serde: SerializerProtocol, kind: str, data: bytes) -> Any:
-    """As `loads_typed`, but what it would quietly give as raw data is an error."""
+    """Loads a value as `loads_typed` does, but raises where that would silently return raw data."""
     blocked: list[str] = []
     me = threading.get_ident()
 
@@ -478,7 +478,7 @@ def _loads(serde: SerializerProtocol, kind: str, data: bytes) -> Any:
 
 
 def usable(serde: SerializerProtocol | None) -> SerializerProtocol | None:
-    """A serializer that may be used for exotic values.
+    """Returns a serializer that may be used for exotic values.
 
     Raises:
         ValueError: it would unpickle what it reads; or it hides what it writes.

@@ -1,4 +1,4 @@
-"""How a thread's parts are named in its agent's log: branches, idempotency keys, configs."""
+"""The names of a thread's parts in its agent's log: branches, idempotency keys, configs."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def branch_of(namespace: str, number: int) -> str:
 
 
 def is_line_of(namespace: str, branch: str) -> bool:
-    """Whether `branch_of` calls one of a namespace's lines that."""
+    """Returns True if `branch_of` gives that name to one of the namespace's lines."""
     first = branch_of(namespace, 1)
     return branch == first or branch.startswith(first + "~")
 
@@ -74,7 +74,7 @@ def key_of(kind: str, place: str, number: int) -> str:
 
 @kept_of_two(PLACES_KEPT)
 def place_of(namespace: str, checkpoint_id: str) -> str:
-    """What all keys of one checkpoint have in common."""
+    """Returns the part that all keys of one checkpoint have in common."""
     space = quote(namespace, safe="|/") if namespace else ""
     return f"{space}:{_pack_id(checkpoint_id)}"
 
@@ -102,8 +102,8 @@ def read_checkpoint_key(key: str | None) -> tuple[str, str] | None:
 
 
 def read_key(key: str | None) -> tuple[str, int, str] | None:
-    """``"c"`` of a checkpoint or ``"w"`` of writes for one, the number, and `place_of` the
-    checkpoint; None: it is none of ours."""
+    """Returns ``"c"`` for a checkpoint or ``"w"`` for writes for one, the number, and `place_of`
+    the checkpoint; None for another key."""
     found = _KEY.fullmatch(key) if key is not None else None
     if found is None:
         return None
@@ -119,8 +119,8 @@ def read_place(place: str) -> tuple[str, str]:
 
 
 def made_at(checkpoint_id: str) -> float | None:
-    """When an id as LangGraph makes them (UUID version 6) was made, in seconds since 1970; None:
-    it is another one."""
+    """Returns when an id in LangGraph's form (UUID version 6) was made, in seconds since 1970; None
+    for another id."""
     parts = checkpoint_id.split("-")
     if [len(part) for part in parts] != [8, 4, 4, 4, 12] or not parts[2].startswith("6"):
         return None
@@ -196,11 +196,11 @@ def plain_name(name: Any) -> Any:
 
 
 def channel_of(name: Any) -> str:
-    """The name of a channel, as the text that it is. Writes of several tasks are one commit: what
-    fails there would take those of others along.
+    """Returns the name of a channel as plain text. Writes of several tasks are one commit: a
+    failure there would affect those of others.
 
     Raises:
-        TypeError: it is no text.
+        TypeError: it is not a text.
     """
     if not isinstance(name, str):
         raise TypeError(f"a channel is called by a text, not {shown(name)}")
@@ -208,10 +208,11 @@ def channel_of(name: Any) -> str:
 
 
 def several(given: Iterable[Any], of: str) -> Iterable[Any]:
-    """Ids, where one alone would be taken for its letters: their threads would be deleted.
+    """Returns several ids; refuses a single text, which would be taken for its letters: their
+    threads would be deleted.
 
     Raises:
-        TypeError: one alone, or nothing that can be gone through.
+        TypeError: it is a single text, or not iterable.
     """
     if isinstance(given, str | bytes):
         raise TypeError(f"{of} are several, e.g. [{shown(given)}], not {shown(given)}")
@@ -219,10 +220,10 @@ def several(given: Iterable[Any], of: str) -> Iterable[Any]:
 
 
 def said(value: Any, name: str) -> str:
-    """What is not a text already as the one that it says it is.
+    """Returns a value as text; a text unchanged.
 
     Raises:
-        ValueError: it cannot be said, e.g. a list in itself.
+        ValueError: it has no text, e.g. a list in itself.
     """
     if type(value) is str:
         return value
@@ -230,12 +231,13 @@ def said(value: Any, name: str) -> str:
         return str(value)
     except RecursionError as error:
         stack_room.pass_on(error)
-        raise ValueError(f"{name} is no text, and nested too deep to be told as one") from error
+        raise ValueError(f"{name} is not a text, and nested too deep to be shown as one") from error
 
 
 def address_of(config: Mapping[str, Any] | None) -> tuple[str, str, str | None]:
-    """The thread, the namespace and the checkpoint that a config names; see `thread_id_of`,
-    `namespace_of` and `checkpoint_id_of`. Of what LangGraph hands over at each step."""
+    """Returns the thread, the namespace and the checkpoint that a config names; see `thread_id_of`,
+    `namespace_of` and `checkpoint_id_of`. Fast for the configs that LangGraph hands over at each
+    step."""
     found = _configurable(config)
     thread, space, at = (
         found.get("thread_id"),
@@ -248,7 +250,7 @@ def address_of(config: Mapping[str, Any] | None) -> tuple[str, str, str | None]:
 
 
 def has_namespace(config: Mapping[str, Any] | None) -> bool:
-    """Whether a config names one, be it that of the graph itself."""
+    """Returns True if a config names a namespace, even that of the graph itself."""
     return config is not None and _configurable(config).get("checkpoint_ns") is not None
 
 
@@ -272,7 +274,9 @@ def text_of(value: Any, name: str) -> str:
     try:
         text.encode()
     except UnicodeEncodeError:
-        raise ValueError(f"the config's {name} is no text: a lone surrogate in it") from None
+        raise ValueError(
+            f"the config's {name} is not a valid text: it has a lone surrogate"
+        ) from None
     if not text:
         raise ValueError(f"an empty {name}")
     return text

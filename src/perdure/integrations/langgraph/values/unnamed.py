@@ -27,11 +27,11 @@ _said: set[str] = set()
 
 
 class Data(dict[str, Any]):
-    """The fields of an object whose class is not there. Stored again, it is what it was before.
+    """The fields of an object whose class is missing. Stored again, it is what it was before.
 
     Attributes:
         tag: the name of its class.
-        beside: what was stored beside its fields.
+        beside: the values stored beside its fields.
     """
 
     __slots__ = ("beside", "tag")
@@ -40,7 +40,8 @@ class Data(dict[str, Any]):
 
 
 def data_of(tag: str, fields: dict[str, Any]) -> Any:
-    """What is left of an object without its class: its fields; of an enum's member, its value."""
+    """Returns the data of an object without its class: its fields; for an enum's member, its
+    value."""
     found, beside = as_data(fields)
     if beside is None:
         return found
@@ -57,8 +58,8 @@ class Met:
         self._named: dict[str, Kind] = {}
 
     def kind_of(self, cls: type) -> Kind | None:
-        """The kind of a class of which somebody stores an instance; None: it is of no known kind.
-        Says so, once, where another process could not find the class by its name."""
+        """Returns the kind of a class whose instance is stored; None if it is of no known kind.
+        Warns, once, if another process could not find the class by its name."""
         known = self._kinds.get(cls)
         if known is None:
             known = _make(cls)
@@ -83,7 +84,7 @@ class Met:
         return made
 
     def forget(self) -> None:
-        """As in a process that met none."""
+        """Forgets all classes, as in a process that met none."""
         self._kinds.clear()
         self._named.clear()
 
@@ -97,8 +98,8 @@ class Met:
 MET = Met()
 
 _LOST = (
-    "%s is kept by its fields, but there is no class of that name to be found where it says, e.g. "
-    "as it is defined inside a function: after a restart it comes back as a dict. Define it in a "
+    "%s is stored by its fields, but no class can be found under that name, e.g. because it is "
+    "defined inside a function: after a restart its values come back as dicts. Define it in a "
     "module, or register it: PerdureSaver(…, types={%r: %s})"
 )
 _ABSENT = (
@@ -108,7 +109,7 @@ _ABSENT = (
     "PerdureSaver(…, types={%r: NewName})"
 )
 _MISFIT = (
-    "%s comes back as its data, e.g. as a dict: what is stored does not fit the class any more "
+    "%s comes back as its data, e.g. as a dict: the stored data does not fit the class any more "
     "(%s). Give new fields a default, or register a class that fits: "
     "PerdureSaver(…, types={%r: NewName})"
 )
@@ -120,7 +121,7 @@ def say_absent(tag: str) -> None:
 
 
 def say_misfit(tag: str, problem: Exception) -> None:
-    """Warn, once, that a class which nobody registered does not fit what is stored under its
+    """Warns, once, that a class that is not registered does not fit the data stored under its
     name."""
     _say(tag, _MISFIT, tag, problem, tag)
 
@@ -138,8 +139,8 @@ def _make(cls: type) -> Kind | None:
 
 
 def _loaded(tag: str) -> type | None:
-    """The class that the program has loaded under this very name. Modules are asked for what they
-    have, not for what they would import when asked."""
+    """Returns the class that the program has loaded under this exact name. Looks only at what
+    modules have, not at what they would import on request."""
     module, _, rest = tag.rpartition(".")
     names = [rest]
     while module and module not in sys.modules:
