@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import re
+
 import perdure
 from tests.docs.reference import FOLDER, PAGES, entries, examples, exported, pages
+
+TWIN = re.compile(r"^As `|\b[Ss]ee `")
 
 
 def test_the_pages_say_what_the_docstrings_say() -> None:
@@ -29,7 +33,7 @@ def test_every_name_says_what_it_is_and_is_shown() -> None:
         there = {one.name: one for top in entries()[page.file] for one in [top, *top.members]}
         assert shown <= set(there), f"{page.examples} has examples of what is no public name"
         for name, one in there.items():
-            twin = one.doc.startswith("As `") or name.startswith("Async")
+            twin = TWIN.search(one.doc.partition("\n\n")[0]) or name.startswith("Async")
             own = "." not in name or not one.signature.startswith(f"{name}:")
             if page.file != "types.md":
                 assert one.doc or not own, f"{name} has no docstring"
