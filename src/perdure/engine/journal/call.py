@@ -7,7 +7,7 @@ from typing import Any, Literal, TypeVar
 
 from msgspec import Struct
 
-from perdure.core.format.records import Intent, Outcome, Placed
+from perdure.core.format.records import Outcome, Placed
 from perdure.engine.journal.call_identity import Captured, Unsaid, digests_before
 from perdure.engine.journal.entry import Entry
 from perdure.engine.journal.retries import NO_LIMITS, Limits
@@ -62,9 +62,6 @@ class Call(Struct):
 
     def step(self, **more: Any) -> Outcome:
         return self.first(Outcome, t="step", **more)
-
-    def intent(self, **more: Any) -> Intent:
-        return self.first(Intent, key=self.key, policy=self.policy, **more)
 
     def first(self, shape: type[R], **more: Any) -> R:
         """A record that may be the first at its place, so that it says what was called."""

@@ -295,8 +295,10 @@ class Journal(Struct):
         # From the commit that began the turn, not from its name: in a store made anew the same
         # name would give the same keys, and receivers would ignore what they had not seen. From
         # the arguments, too: another request must not be taken for the same one.
-        said = "".join([f"\0{name}\0{args[name]}" for name in sorted(args)])
-        return sha256(self.origin[1] + (place + said).encode()).hexdigest()[:32]
+        said = place
+        for name in sorted(args):
+            said += f"\0{name}\0{args[name]}"
+        return sha256(self.origin[1] + said.encode()).hexdigest()[:32]
 
     @property
     def replaying(self) -> bool:

@@ -112,7 +112,9 @@ def _tool_again(call: Call, arrived: Arrived, made: Made) -> Effects:
     call.instead = made.key
     if arrived.effects == "live":
         return (yield from _tool(call, arrived.entry))
-    asked = call.intent(attempt=0, made=made.key, made_at=made.seq)
+    asked = call.first(
+        Intent, key=call.key, policy=call.policy, attempt=0, made=made.key, made_at=made.seq
+    )
     gave = made.gave(call.digests) if arrived.effects == "reuse" else None
     if gave is not None:
         said = {"value": gave.value} if gave.error is None else {"error": gave.error}
@@ -278,7 +280,14 @@ class _Tries(Struct):
     def intent(self) -> Intent:
         """The record without which a tool is not called."""
         call = self._call
-        return call.intent(attempt=self.number, first_at=self._first, made=call.instead)
+        return call.first(
+            Intent,
+            key=call.key,
+            policy=call.policy,
+            attempt=self.number,
+            first_at=self._first,
+            made=call.instead,
+        )
 
     def again_at(self, error: Exception) -> Generator[Effect, Any, int | None]:
         """When there is to be another attempt, by the store's clock; None: there is none."""

@@ -285,7 +285,10 @@ binding_of = per_function(lambda function: Binding(function, skip=1))
 
 def preview(arguments: Mapping[str, Any]) -> str:
     """The arguments as a person reads them, bounded: histories must not grow with their size."""
-    text = ", ".join([f"{name}={_short(value)}" for name, value in arguments.items()])
+    said = []
+    for name, value in arguments.items():
+        said.append(f"{name}={_short(value)}")
+    text = ", ".join(said)
     return text if len(text) <= PREVIEW_MAX else text[: PREVIEW_MAX - 1] + "…"
 
 
