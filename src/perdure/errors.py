@@ -13,6 +13,12 @@ from perdure.visible import visible, visible_lines
 
 Outcome = Literal["not_done", "done", "unknown"]
 
+HEAD_MOVED = "call agent.refresh() and decide again, or use agent.update(fn), which retries"
+"""The hint to whoever wrote on a head that has moved. The command line knows it, and retries."""
+
+BRANCH_HELD = "wait until the run ends or waits, send it a signal, or fork"
+"""The hint where a living executor has the branch. The command line has other words for it."""
+
 
 class PerdureError(Exception):
     """The root of the tree.

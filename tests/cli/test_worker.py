@@ -130,7 +130,7 @@ def test_with_json_there_is_nothing_else_on_stdout(terminal: Terminal) -> None:
         (["jobs:addin"], 2, "did you mean adding?"),
         (["jobs:plain"], 2, "jobs:plain is not an agent function"),
         (["json"], 2, "has no agent functions"),
-        (["not a module"], 2, "no module's name"),
+        (["not a module"], 2, "not a module's name"),
         (["broken"], 2, "cannot be imported: ZeroDivisionError"),
         (["needy"], 2, "No module named 'nowhere_to_be_found'"),
         (["jobs"], 3, "there is no such file"),

@@ -291,7 +291,7 @@ def test_arguments_that_no_longer_fit(exported: Path) -> None:
 
     seen = replay(exported, renamed)
     assert seen.drift is not None
-    assert "arguments do not fit" in seen.drift.problem
+    assert "arguments no longer fit" in seen.drift.problem
 
 
 def test_arguments_that_could_not_be_recorded(store: Store) -> None:

@@ -47,17 +47,12 @@ HELP = (
 )
 
 
-MOVED = "agent.refresh() and decide anew, or use agent.update(fn), which retries"
-"""The library's hint to whoever wrote on a head that has moved."""
-
-HELD = "wait until the run ends or waits, send it a signal, or fork"
-"""Its hint where a living executor has the branch."""
-
 IN_THE_SHELL = {
     "cancel_run=True": "--cancel-run",
-    MOVED: "it is being written to; try again",
-    HELD: "wait until its run ends; or `perdure cancel` it; or end its process first, one on this "
-    "machine that has the store open (`lsof {file}` lists them), then try again; or work on a fork",
+    errors.HEAD_MOVED: "it is being written to; try again",
+    errors.BRANCH_HELD: "wait until its run ends; or `perdure cancel` it; or end its process "
+    "first, one on this machine that has the store open (`lsof {file}` lists them), then try "
+    "again; or work on a fork",
 }
 """The library's hints in the words of the command line."""
 

@@ -17,7 +17,7 @@ from perdure.cli.attention import (
     executor_of,
     print_ways_out,
 )
-from perdure.cli.failures import HELD, UsageError
+from perdure.cli.failures import UsageError
 from perdure.cli.naming import find_run, login, value_of
 from perdure.cli.overview import Unreadable, tell_of
 from perdure.cli.session import (
@@ -31,6 +31,7 @@ from perdure.cli.session import (
 )
 from perdure.cli.terminal import Screen, stdout_console, table, text
 from perdure.cli.words import REMOVED, cut, full, short
+from perdure.errors import BRANCH_HELD
 from perdure.model import UNFINISHED
 from perdure.system import shell
 from perdure.types import EffectInfo, RunInfo
@@ -238,7 +239,7 @@ def _with_call(
                 raise Conflict(
                     f"call {call!r} is under way: executor {executor} is making it",
                     target=f"run {one.id}",
-                    hint=HELD,
+                    hint=BRANCH_HELD,
                 )
             found.append(one)
         elif any(effect.by == "person" for effect in calls):

@@ -12,7 +12,6 @@ from perdure import Conflict
 from perdure.agents import Agent
 from perdure.cli import plain
 from perdure.cli.attention import holder
-from perdure.cli.failures import HELD
 from perdure.cli.session import (
     WHERE_HELP,
     AgentArgument,
@@ -28,6 +27,7 @@ from perdure.cli.session import (
 from perdure.cli.story import Changes, cause_words
 from perdure.cli.terminal import Screen, stdout_console, text
 from perdure.cli.words import count
+from perdure.errors import BRANCH_HELD
 from perdure.types import BranchMove
 
 
@@ -145,7 +145,9 @@ def _moved(session: Session, agent: Agent[Any], move: Callable[[], BranchMove]) 
         if "cancel_run" not in error.hint or executor is None:
             raise
         raise Conflict(
-            f"{error.problem}: executor {executor} is running it", target=error.target, hint=HELD
+            f"{error.problem}: executor {executor} is running it",
+            target=error.target,
+            hint=BRANCH_HELD,
         ) from error
 
 

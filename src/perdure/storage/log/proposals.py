@@ -13,7 +13,14 @@ from msgspec.structs import replace
 from perdure.core.format import chain
 from perdure.core.format.chain import START, Tail
 from perdure.core.format.rows import check_message, check_row
-from perdure.errors import Conflict, Fenced, NotFound, PerdureError
+from perdure.errors import (
+    BRANCH_HELD,
+    HEAD_MOVED,
+    Conflict,
+    Fenced,
+    NotFound,
+    PerdureError,
+)
 from perdure.model import Checkpoint, Commit, RunInfo
 from perdure.storage.appending import NOTHING, Append, Refused, Riders, StoredSnapshot
 from perdure.storage.log.refusals import ConsumedError, HeldError, KeyUsedError, UnreadError
@@ -224,7 +231,7 @@ def explain(proposal: Proposal, refused: Refused) -> PerdureError:
         return HeldError(
             f"executor {holder} is running on it",
             target=f"agent {draft.agent!r}, branch {ref.name!r}",
-            hint="wait until the run ends or waits, send it a signal, or fork",
+            hint=BRANCH_HELD,
             branch=ref.name,
             holder=holder,
             held=ref.held,
@@ -240,7 +247,7 @@ def explain(proposal: Proposal, refused: Refused) -> PerdureError:
         return Conflict(
             f"expected the head at commit {proposal.expected}, but it is at {ref.seq}",
             target=target,
-            hint="call agent.refresh() and decide again, or use agent.update(fn), which retries",
+            hint=HEAD_MOVED,
         )
     if refused.why == "exists":
         name = ref.name if ref else draft.agent
