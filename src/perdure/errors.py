@@ -46,7 +46,7 @@ class PerdureError(Exception):
 class Conflict(PerdureError):
     """Somebody else got there first, or a name or key is already used for something else.
 
-    Nothing was written. Read again and decide anew (`agent.update` does so by itself).
+    Nothing was written. Read again and decide again (`agent.update` does so by itself).
     """
 
     retry = True
@@ -156,10 +156,10 @@ class Drifted(SchemaError):
 
 
 class UnknownZone(PerdureError):
-    """What was asked of a datetime needs the rules of its zone, which this machine does not have.
+    """An operation on a datetime needs the rules of its zone, which this machine does not have.
 
-    The value is kept as it was written; see `perdure.core.values.zones.MissingZone` for what can be
-    done with it all the same.
+    The value is kept as it was written; see `perdure.core.values.zones.MissingZone` for the
+    operations that work all the same.
 
     Attributes:
         zone: its key.
@@ -176,7 +176,7 @@ class UnknownZone(PerdureError):
 
 
 class GuardMismatch(PerdureError):
-    """What a checkpoint recorded of its surroundings differs from what is there now.
+    """The surroundings recorded with a checkpoint differ from the current ones.
 
     Raised with ``strict=True`` only; without, see `AgentAt.mismatches`.
     """
@@ -203,7 +203,7 @@ class StoreUnavailable(PerdureError):
 
 
 class TimedOut(PerdureError):
-    """What was waited for did not come in time. It may still come."""
+    """The awaited event did not come in time. It may still come."""
 
     retry = True
 

@@ -210,12 +210,12 @@ def test_i8_a_wait_for_what_nobody_knows_needs_a_person(
     out that it names now leads out."""
     handle = failed_early(store, parent, None)
     run, options = back(store, handle, "look#2", "reuse")
-    with pytest.raises(NeedsAttention, match="nobody recorded how it ended"):
+    with pytest.raises(NeedsAttention, match="its end is not recorded"):
         run_until_waiting(options, parent, "p", None)
     assert run.status == "needs_attention"
     assert f"perdure retry {run.id} --from 'start:kid#1'" in run.why().ways[0].words
     run.resume()
-    with pytest.raises(NeedsAttention, match="nobody recorded how it ended"):
+    with pytest.raises(NeedsAttention, match="its end is not recorded"):
         run_until_waiting(options, parent, "p", None)
     run.retry("start:kid#1")
     with pytest.raises(NeedsAttention, match="nor is it recorded"):
@@ -273,6 +273,6 @@ def test_an_asynchronous_run_needs_a_person_too(runs: Async) -> None:
     child_ends(runs.store)
     purge(runs.store)
     runs.store.handle(runs.info().id).retry("look#1")
-    with pytest.raises(NeedsAttention, match="nobody recorded how it ended"):
+    with pytest.raises(NeedsAttention, match="its end is not recorded"):
         runs.run(act)
     assert runs.info().status == "needs_attention"

@@ -189,7 +189,7 @@ def test_what_came_as_the_task_was_cancelled_is_refused_and_recorded(store: Stor
     assert [message.kind for message in handle.report().inbox] == []
     (refused,) = records(store, kind="message-refused")
     assert (refused["value"], refused["who"], refused["kind"]) == ("yes", "ann", "ask")
-    assert "gone on without it" in refused["problem"]
+    assert "continued without it" in refused["problem"]
     assert [e.kind for e in handle.report().events if e.place == refused["place"]] == [
         "wait",
         "refused",

@@ -419,5 +419,5 @@ def test_a_run_whose_arguments_are_not_stored_is_its_callers(store: Store) -> No
         until(lambda: any("with_client" in row.serves for row in backend.executors()))
         why = store.handle("a/with_client/main").why()
     assert why.situation == "abandoned" and why.workers == ()
-    assert "its caller can go on with it, and no worker" in why.why
+    assert "only its caller can continue it, not a worker" in why.why
     assert "the same call of store.run" in why.ways[0].words and not why.ways[0].command

@@ -275,9 +275,7 @@ def test_a_commit_that_two_exceptions_ended_is_told_of_as_such(
     async def main(store: Store) -> int:
         asyncio.get_running_loop().set_exception_handler(lambda loop, context: None)
         monkeypatch.setattr(RunWriter, "_go_on", interrupted)
-        with pytest.raises(
-            perdure.PerdureError, match=r"ended the commit of what it did"
-        ) as caught:
+        with pytest.raises(perdure.PerdureError, match=r"ended its commit") as caught:
             await AsyncStore(store).run(gathering, "a")
         assert caught.value.retry
         return await AsyncStore(store).run(gathering, "a")

@@ -4,6 +4,7 @@ import ast
 import re
 import subprocess
 from collections.abc import Iterator, Mapping
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -21,6 +22,7 @@ AT_THE_ROOT = {
     *(".gitattributes", ".gitignore", "CHANGELOG.md", "LICENSE", "Makefile", "README.md"),
     *("pyproject.toml", "PKG-INFO"),  # the latter in a source distribution
 }
+VAGUE = re.compile(r"\W*(What|Whether|How|Where)\b")
 MACHINE_PATHS = re.compile(r"(?<![\w.*])/(?:work|tmp)/")
 
 
@@ -79,6 +81,25 @@ def test_functions_are_short() -> None:
     assert {name: functions for name, functions in found.items() if functions} == {}
 
 
+def vague(tree: ast.Module) -> list[str]:
+    """Docstrings, of names too, that ask what they should answer."""
+    found = []
+    for node in ast.walk(tree):
+        body = getattr(node, "body", None)
+        for before, one in pairwise([None, *body]) if isinstance(body, list) else ():
+            match one:
+                case ast.Expr(ast.Constant(str(text))) if VAGUE.match(text):
+                    if before is None or isinstance(before, ast.Assign | ast.AnnAssign):
+                        found.append(f"line {one.lineno}: {text[:40]}")
+    return found
+
+
+def test_docstrings_say_what_the_caller_gets() -> None:
+    """ "Returns the …", "True if …": several hundred began with "What …" or "Whether …"."""
+    found = {name: vague(module.tree) for name, module in read_modules().items()}
+    assert {name: texts for name, texts in found.items() if texts} == {}
+
+
 def test_no_dead_files() -> None:
     modules = read_modules()
     if "perdure.store" not in modules:
@@ -111,6 +132,8 @@ def test_the_root_holds_what_it_is_known_for() -> None:
 def test_what_is_wrong_is_found(tmp_path: Path) -> None:
     body = "    x = 1\n" * FUNCTION_LINES_MAX
     assert long_functions(ast.parse(f"class A:\n  def f():\n{body}")) == ["f has 71 lines"]
+    said = ast.parse('"""The a."""\nB = 1\n"""What b is."""\ndef c():\n  """Whether c."""')
+    assert vague(said) == ["line 3: What b is.", "line 5: Whether c."]
     assert MACHINE_PATHS.search('"/' + 'tmp/x"')
     assert not MACHINE_PATHS.search("docs" + "/" + "work/x")
     (tmp_path / "perdure").mkdir()

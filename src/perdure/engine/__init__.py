@@ -1,1 +1,1 @@
-"""Durable execution: runs that find their place in the code again by replaying what is recorded."""
+"""Durable execution: runs that find their place in the code again by replaying the record."""

@@ -1,4 +1,4 @@
-"""What all readers and writers of one open store share."""
+"""The parts that all readers and writers of one open store share."""
 
 from __future__ import annotations
 

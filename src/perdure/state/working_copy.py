@@ -389,7 +389,8 @@ class WorkingCopy(Generic[T]):
     def _planned(
         self, root: Plain, delta: list[Op], inverses: list[Op], *, whole: bool = False
     ) -> TypedPlan | None:
-        """What a change does to the live object, where there is one; and that it may be made."""
+        """Returns the plan of a change to the live object, if there is one, after checking that it
+        may be made."""
         typed, plan = self._live.value, None
         typed = self.typed if typed is MISSING and not whole else typed
         if delta and typed is not MISSING:

@@ -25,7 +25,7 @@ JOIN_MAX_S = 60.0
 """The time that is waited for a thread to end; a hanging disk must not block its owner."""
 
 BIRTH_MAX_S = 30.0
-"""How long is waited for a thread's first instruction. Without memory it may never come to it, and
+"""The maximum wait for a thread's first instruction. Without memory it may never come to it, and
 Python's own start of a thread waits for ever."""
 
 LOOK_S = 0.25

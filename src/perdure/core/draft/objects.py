@@ -195,8 +195,8 @@ _OWN = frozenset(
 
 @functools.cache
 def kind_of_object(cls: type) -> type[DraftObject]:
-    """What the proxies of a class's objects are. Python looks special methods up on the type, so it
-    has those of the class."""
+    """Returns the class for proxies of a class's objects. Python looks special methods up on the
+    type, so it has those of the class."""
     body: dict[str, Any] = {
         "__slots__": (),
         "__module__": cls.__module__,

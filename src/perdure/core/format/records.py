@@ -322,16 +322,16 @@ _BESIDE: dict[str, type[Other]] = {}
 Names = Sequence[str]
 _WRITTEN: dict[str, tuple[Names, attrgetter[Any], Sequence[Any], Names, Names]] = {}
 _EMPTY: Sequence[Any] = ()
-"""How records of a kind are written: names of fields, what reads them, with which values they are
-left out; and which of them hold structs or pairs."""
+"""The written form of each kind of record: names of fields, functions that read them, the values
+with which they are left out; and the fields that hold structs or pairs."""
 _LEFT = "cancelled after error told several kept_on"
 
 
 def _kind(t: str, shape: type[Record], fields: str = "") -> None:
-    """What is read of a kind, and what is written of it, in this order.
+    """Registers a kind of record, with the order in which its fields are written.
 
     Args:
-        fields: behind an ``!``: it is there also where it is empty; ``*``: it holds structs or
+        fields: names of fields; with ``!``: written even if empty; with ``*``: has structs or
             pairs.
     """
     if issubclass(shape, Other):

@@ -123,10 +123,10 @@ def _has_plain_keys(node: Node) -> bool:
 
 
 def holds(node: Node, typed: Any, plain: Plain) -> bool:
-    """Whether it is the very scalar of the log, an object with just such in its fields, or plain
-    data that is the same.
+    """Returns True if a value is the log's own scalar, an object with only such fields, or equal
+    plain data.
 
-    A quick look at what is mostly so: False only means that one must `compare`.
+    A quick check of the usual case: False only means that the caller must `compare`.
     """
     if typed is plain:
         return type(plain) in SCALARS

@@ -81,7 +81,8 @@ def is_alias(annotation: Any) -> bool:
 
 
 def _meant(alias: Any) -> Any:
-    """What a type alias stands for, without names in quotes: mostly its own, which is recursive."""
+    """Returns the type that a type alias stands for, without names in quotes: mostly its own, which
+    is recursive."""
     names = {**vars(sys.modules.get(alias.__module__, SimpleNamespace())), alias.__name__: alias}
     said = SimpleNamespace(__annotations__={"it": alias.__value__})
     try:

@@ -57,7 +57,7 @@ def _constant(value: Any) -> Callable[[], Any]:
 
 
 class Face:
-    """How to read, write, clone and check instances of one class."""
+    """The functions that read, write, clone and check instances of one class."""
 
     forbids = False
     tag: tuple[str, Any] | None = None

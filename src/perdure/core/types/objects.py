@@ -268,7 +268,8 @@ def _reconcile_dicts(node: Node, stored: dict[Any, Any], taken: dict[Any, Any]) 
 
 
 def alike(node: Node, a: Plain, b: Plain) -> bool:
-    """Whether two plain values are the same, with the keys of all dicts in the same order."""
+    """Returns True if two plain values are the same, with the keys of all dicts in the same
+    order."""
     return same(a, b) and same_order(node, a, b)
 
 

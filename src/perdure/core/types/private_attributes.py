@@ -14,8 +14,8 @@ def private_of(value: Any) -> dict[str, Any]:
 
 
 def private_default(info: Any) -> Any:
-    """What a private attribute of a pydantic model begins with; MISSING where other fields decide
-    it. Newer versions of pydantic call no factory in `get_default`."""
+    """Returns the initial value of a pydantic model's private attribute; MISSING if other fields
+    decide it. Newer versions of pydantic call no factory in `get_default`."""
     if info.default_factory is None:
         return info.get_default()
     try:
@@ -25,8 +25,8 @@ def private_default(info: Any) -> Any:
 
 
 def as_good(given: Any, made: Any, depth: int = 0) -> bool:
-    """Whether what the class makes itself stands for what was given: a lock is equal to no other
-    lock, and a new one is just as good."""
+    """Returns True if the value that the class makes replaces the given one: a lock is equal to no
+    other lock, but a new one is just as good."""
     if equal(given, made):
         return True
     by_identity: Any = object.__eq__

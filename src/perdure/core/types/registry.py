@@ -83,7 +83,7 @@ class Registry:
     def __init__(self, root: Any) -> None:
         self._objects: dict[Any, ObjectNode] = {}
         self._open: dict[Any, Node] = {}
-        """What stands for an alias while its node is made."""
+        """The placeholder of an alias while its node is made."""
         self._faces: dict[Any, Face] = {}
         self.engine = engine_for(root, self._faces)
         self.any = AnyNode(Any, self.engine, None)
@@ -283,8 +283,8 @@ def is_of_pydantic(bare: Bare) -> bool:
 
 
 def is_known(annotation: Any) -> bool:
-    """Whether values of all that stands there, in fields of classes too, can be stored. Those of a
-    class that is none of a library's, of a Protocol or a function's type cannot."""
+    """Returns True if values of every type in an annotation, including the fields of classes, can
+    be stored. Those of a class of no known library, of a Protocol or a function's type cannot."""
     return all(map(_is_stored, parts(annotation, {}, {})))
 
 

@@ -1,4 +1,5 @@
-"""What a subclass of a plain kind is as the plain kind itself, without asking the subclass."""
+"""Instances of subclasses of plain types as values of the plain type itself, without asking the
+subclass."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
-"""Running anew from a step: on a branch of its own, or in place; and what was made before there.
+"""Going back to a step, on a new branch or in place; and the effects made before there.
 
-Both share history with what was, and copy nothing: a run's journal is what lies on the path from
-its turn's begin to its branch's head, so that going back on the log goes back in the run. What the
-run did to the world after that step it has done, though: before such a tool call is made again,
-or such a run started, somebody decides; see `journal.left_history`. The signals that it got after
-that step it gets again: who sent them has done so, and does not know.
+Both share history with the original, and copy nothing: a run's journal is what lies on the path
+from its turn's begin to its branch's head, so that going back on the log goes back in the run. The
+effects that the run had on the world after that step remain, though: before such a tool call is
+made again, or such a run started, a person decides; see `journal.left_history`. The signals that it
+got after that step are delivered again: their senders do not know of the change.
 """
 
 from __future__ import annotations
@@ -115,11 +115,11 @@ def retry_run(context: Context, info: RunInfo, step: str, effects: Again) -> Non
 
 
 def _refuse_others(working: WorkingCopy[Any], info: RunInfo) -> None:
-    """I5: another run of the branch would lose what it recorded since, and do that again. Begun
-    later than this is looked at, it has moved the branch's head.
+    """Refuses if another run of the branch is unfinished (I5): it would lose what it recorded
+    since, and do that again. A run that begins after this check has moved the branch's head.
 
     Raises:
-        Conflict: there is one that is not finished.
+        Conflict: there is an unfinished one.
     """
     for other in unfinished_runs(working):
         if other.id != info.id:
@@ -131,13 +131,14 @@ def _refuse_others(working: WorkingCopy[Any], info: RunInfo) -> None:
 
 
 class _Back:
-    """Where a run is set back to, or forked, and what it leaves behind there.
+    """The step to which a run is set back, or at which it is forked, and the history that it
+    leaves.
 
     Attributes:
         at: seq of the commit before the step's first record.
 
     Raises:
-        NotFound: the current turn has not come to that step.
+        NotFound: the current turn has not reached that step.
     """
 
     def __init__(
@@ -154,7 +155,8 @@ class _Back:
         self.record = self._record(effects)
 
     def _refuse_trimmed(self) -> None:
-        """Where retention removed a part of its turn, what it did then would be done anew."""
+        """Refuses if retention removed a part of the run's turn: the effects of that part would be
+        made again."""
         trim = self._reader.trim()
         if trim is not None and self._info.turn_at < trim.before:
             raise NotFound(
@@ -189,7 +191,8 @@ class _Back:
         )
 
     def _record(self, effects: Again) -> WentBack:
-        """Whose history is left: that of the run, and of those that it was forked from."""
+        """Returns the record of the history that is left: that of the run, and of those that it was
+        forked from."""
         info = self._info
         began = begin_of(self._reader.commit(info.started), info.id)
         again = began.again if began is not None else None
@@ -203,8 +206,8 @@ class _Back:
         )
 
     def signals(self, run: str) -> list[Message]:
-        """Those that it took after the step, and those that it did not take, for the run that goes
-        on from there."""
+        """Returns the signals that it took after the step, and those that it did not take, for the
+        run that continues from there."""
         path = {one.seq for one in path_of(self._reader, self.at, self._info.turn_at)}
         commits = self._reader.commits(self._info.turn_at + 1, self._until, damaged_too=True)
         untils = dict(zip(self.record.runs, self.record.untils, strict=True))
@@ -224,8 +227,8 @@ class _Back:
 
 
 def _places(lives: Iterable[Journal]) -> dict[str, int]:
-    """Before which commit each place of a history is; of several lives, of the last that came
-    there."""
+    """Returns the commit before each place of a history; of several lives, that of the last one
+    that reached it."""
     places: dict[str, int] = {}
     for life in lives:
         parents = {commit.seq: commit.parent for commit in life.commits}

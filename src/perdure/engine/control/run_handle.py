@@ -1,4 +1,5 @@
-"""A handle on a run from outside: what it is doing, what it gave, and settling what is in doubt."""
+"""The handle of a run from outside: its status, its result, and the settlement of calls in
+doubt."""
 
 from __future__ import annotations
 
@@ -57,7 +58,7 @@ if TYPE_CHECKING:
 
 R = TypeVar("R")
 Noting = Callable[[RunInfo], tuple[Record, RunInfo]]
-"""What is to be recorded of a run, and its row then."""
+"""Returns the record to write for a run, and its new row."""
 
 
 class RunHandle(Generic[R]):
@@ -83,16 +84,16 @@ class RunHandle(Generic[R]):
 
     @property
     def info(self) -> RunInfo:
-        """The run as it is now.
+        """Returns the run as it is now.
 
         Raises:
-            NotFound: there is none of that id.
+            NotFound: there is no run of that id.
         """
         return find_run(self._context.backend, self._id)
 
     @property
     def status(self) -> RunStatus:
-        """As `info` has it; see there for the errors."""
+        """The run's status; for errors, see `info`."""
         return self.info.status
 
     def result(self, timeout: timedelta | float | None = None) -> R:
@@ -139,13 +140,13 @@ class RunHandle(Generic[R]):
     # -- messages ----------------------------------------------------------------------------
 
     def signal(self, name: str, value: Any = None, *, key: str | None = None, by: str = "") -> bool:
-        """Send the run a signal, durably; it may come before the run waits for it. It never
-        disturbs who executes the run.
+        """Sends the run a signal, durably; it may come before the run waits for it. It never
+        disturbs the executor of the run.
 
         Args:
-            value: plain data, or what has a schema of its own.
-            key: sent again with the same key, it is the same signal, and comes once.
-            by: who sends it; recorded.
+            value: plain data, or a value of a type with a schema.
+            key: a signal sent again with the same key is the same signal, and is delivered once.
+            by: the sender; recorded.
 
         Returns:
             False if one with this key was sent before.
@@ -161,7 +162,7 @@ class RunHandle(Generic[R]):
         return self._send("signal", name, once, take_any(value, "value"), by).fresh
 
     def questions(self) -> list[Question]:
-        """What the run asks, and nobody has answered yet."""
+        """Returns the questions that the run asks, and that nobody has answered yet."""
         return list(self._asked().open.values())
 
     def _asked(self) -> Asked:
@@ -173,17 +174,17 @@ class RunHandle(Generic[R]):
         return Asked.read(info, self._reader, {(one.name, one.key) for one in answers})
 
     def answer(self, value: Any, *, question: Question | str | None = None, by: str = "") -> None:
-        """Answer what the run asks; who did so is recorded. The first answer counts.
+        """Answers a question of the run; the author is recorded. The first answer counts.
 
         Args:
-            question: which one is meant: one that `questions` gave, or its `name`. Without, the
-                one that the run asks now, whatever that is. A place alone is taken only as long as
-                the run can have asked one thing there: in its first turn, not set back or forked.
+            question: one that `questions` returned, or its `name`; default: the only one that the
+                run asks now. A place alone is accepted only as long as the run can have asked only
+                one question there: in its first turn, not set back or forked.
 
         Raises:
-            Conflict: it asks nothing, or several things, or that question was answered already, or
-                is over; or was so when the answer came, as far as that can be seen.
-            SchemaError: the answer is not of the type that was asked for.
+            Conflict: it asks nothing, or several questions, or this question was answered already,
+                or is over; or was when the answer came, as far as that is known.
+            SchemaError: the answer is not of the requested type.
         """
         by = check_words(by, "by=")
         asked = self._asked()
@@ -206,13 +207,14 @@ class RunHandle(Generic[R]):
     # -- looking at it -----------------------------------------------------------------------
 
     def why(self) -> Explanation:
-        """Why it is not moving, or that it is; and what to do."""
+        """Returns the reason why the run is not moving, or that it is; and what to do."""
         from perdure.engine.control.why import explain  # for people who look: not at every start
 
         return explain(self._context.backend, self.info, self._wakeups.leaked)
 
     def report(self) -> RunReport:
-        """All that is known of it: its timeline, where it is, what it waits for and asks."""
+        """Returns everything known about the run: its timeline, its place in the code, what it
+        waits for and asks."""
         from perdure.engine.control.run_report import report
 
         asked: list[Question] = []
@@ -239,22 +241,22 @@ class RunHandle(Generic[R]):
     def settle(
         self, call: str, *, done: Any = MISSING, not_done: bool = False, by: str = ""
     ) -> Commit:
-        """Say what became of a tool call in doubt; the run goes on when it is run again.
+        """Records the outcome of a tool call in doubt; the run continues when it is run again.
 
-        What a person said may be said anew, until the run went on with it. A run that has ended
-        goes on with nothing: of its calls the ledger learns. So it does of calls in a history that
-        the run left, where it was set back; not done there, such a call is made again.
+        The outcome may be changed until the run has continued with it. For a run that has ended,
+        only the record of its calls is completed; likewise for calls in a history that the run left
+        when it was set back: if not done there, such a call is made again.
 
         Args:
-            call: its place, e.g. ``refund#1``; where several calls had it, of these the last one
-                that is in doubt.
+            call: its place, e.g. ``refund#1``; if several calls had it, the last of these that is
+                in doubt.
             done: it took effect, and this is its result.
             not_done: it did not take effect: it will be called again.
-            by: who says so; recorded.
+            by: the author; recorded.
 
         Raises:
             NotFound: the run has no such call.
-            Conflict: the call is not in doubt, the run went on with what was said of it, or an
+            Conflict: the call is not in doubt, the run has continued with its outcome, or an
                 executor is running the run.
             ValueError: neither or both of `done` and `not_done`.
         """
@@ -282,11 +284,11 @@ class RunHandle(Generic[R]):
         return commit
 
     def _check_open(self, call: str, info: RunInfo) -> str:
-        """What became of the call may still be said; as of this head. Gives its idempotency key,
-        where it was made in a history that the run left.
+        """Checks that an outcome of the call may still be recorded, as of this head. Returns its
+        idempotency key if it was made in a history that the run left.
 
         Raises:
-            NotFound, Conflict: as `settle` says.
+            NotFound, Conflict: see `settle`.
         """
         *left, journal = self._journals(damaged_too=True)
         try:
@@ -403,7 +405,8 @@ class RunHandle(Generic[R]):
         return made.read()
 
     def _with_cancelled(self, record: RunCancelled, row: RunInfo, reader: LogReader) -> Riders:
-        """Those that started it, or that it started, hear of it in the same commit."""
+        """Returns the commit's additions, so that the run's parents and children hear of its end in
+        the same commit."""
         unused = Unused.read(self._context.backend, self._id)
         return Riders(
             records=[unused.noted_in(record)],

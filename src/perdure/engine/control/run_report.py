@@ -1,4 +1,4 @@
-"""All that is known of one run, for people who look at it."""
+"""The report of one run, for people who look at it."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ if TYPE_CHECKING:
 
 
 class RunReport(Struct, frozen=True):
-    """See the module.
+    """Everything known about one run.
 
     Attributes:
-        why: whether it moves, and if not, why not and what to do.
+        why: says if it moves, and if not, why not and what to do.
         events: its timeline: calls and moments in the order in which they began.
-        places: where it is in the code: of each task the last call of the current turn, by the
-            task's path; "" is the function itself.
-        questions: what it asks, and nobody has answered.
-        notes: what it said of itself with `Run.progress`, oldest first.
-        inbox: messages that it has not taken out, in the order in which they came.
+        places: its place in the code: each task's last call of the current turn, by the task's
+            path; "" is the function itself.
+        questions: its questions that nobody has answered.
+        notes: its notes by `Run.progress`, oldest first.
+        inbox: messages that it has not taken out, in order of arrival.
         children: the runs that it started.
     """
 
@@ -67,7 +67,8 @@ def report(
 
 
 def _child(backend: Backend, info: RunInfo, run: str) -> RunInfo | None:
-    """One that it started, or took over; not a stranger's that has its id."""
+    """Returns a run that this one started, or took over; None if the id is that of a stranger's
+    run."""
     try:
         found = find_run(backend, run)
     except NotFound:  # its agent was deleted before it began

@@ -1,8 +1,9 @@
-"""What a person may say of a run's tool calls in doubt, and of which call it is said.
+"""Outcomes that a person may record for a run's tool calls in doubt, and the calls that they refer
+to.
 
-A place has a call in each turn of a run, and in each history that it left when it was set back.
-What is said of one that was left names the call by its idempotency key: its place alone would be
-that of the call which the run comes to now.
+A place may have a call in each turn of a run, and in each history that it left when it was set
+back. An outcome of a call in such a history names it by its idempotency key: the place alone would
+mean the call that the run makes now.
 """
 
 from __future__ import annotations
@@ -19,8 +20,8 @@ ANEW = ("run-turn", "run-retried")
 
 
 def journals(runs: Sequence[str], commits: Iterable[Commit]) -> list[Journal]:
-    """One for each turn, of which each counts its calls anew, and so after it was set back; oldest
-    first."""
+    """Returns a journal for each turn, oldest first: each turn, and each time a run was set back,
+    counts its calls from the start."""
     turns: list[list[Commit]] = [[]]
     made: dict[str, list[Commit]] = {}
     for commit in commits:
@@ -39,11 +40,11 @@ def journals(runs: Sequence[str], commits: Iterable[Commit]) -> list[Journal]:
 
 
 def check_open(run: str, journal: Journal, call: str, *, ended: bool) -> None:
-    """Whether it may be said of a call what became of it.
+    """Checks that an outcome of a call may be recorded.
 
     Args:
-        journal: of the run's turn.
-        ended: nothing more comes of the run.
+        journal: that of the run's turn.
+        ended: the run has ended.
 
     Raises:
         NotFound: there is no such call. Conflict: it is not in doubt.
@@ -61,7 +62,7 @@ def check_open(run: str, journal: Journal, call: str, *, ended: bool) -> None:
         return
     if entry.outcome is None:
         raise Conflict(
-            "is not in doubt: it failed, and is to be tried again",
+            "is not in doubt: it failed, and will be tried again",
             target=target,
             hint="cancel the run if it must not be",
         )
@@ -72,13 +73,13 @@ def check_open(run: str, journal: Journal, call: str, *, ended: bool) -> None:
         raise Conflict(
             "is settled, and the run went on with that",
             target=target,
-            hint="what it did since rests on it: cancel the run if that must not stand",
+            hint="the run has continued on its basis: cancel the run if that must not stand",
         )
 
 
 def left_open(left: Sequence[Journal], call: str) -> str | None:
-    """The idempotency key of the last call in doubt that was made at a place, in histories that
-    the run left; None: there is none."""
+    """Returns the idempotency key of the last call in doubt that was made at a place, in histories
+    that the run left; None if there is none."""
     for journal in reversed(left):
         entry = journal.entries.get(call)
         if entry is not None and _is_call(entry) and entry.in_doubt:

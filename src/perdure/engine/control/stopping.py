@@ -26,10 +26,10 @@ def stop(
     *,
     among: Sequence[RunStatus] = ("pending", "running", "waiting"),
 ) -> None:
-    """Note that a run needs a person. Writes; needs no state, so that it works behind damage, too.
+    """Notes that a run needs a person. Writes; needs no state, so that it works even after damage.
 
     Args:
-        among: what its status is; else it is left as it is.
+        among: the statuses in which it may be; in another it is left as it is.
 
     Raises:
         Conflict: it is finished, somebody executes it, or it is noted already.
@@ -49,15 +49,16 @@ def stop(
 
 
 def stop_in_circle(context: Context, wakeups: Wakeups, run: str, children: Sequence[str]) -> None:
-    """Note that a run needs a person if it waits, since just now, for what can never come. That it
-    waits is in the log when it looks: of two that close a circle together, the later one sees it.
+    """Notes that a run needs a person if it waits, since just now, for something that can never
+    come. Its wait is in the log before this looks: of two runs that close a circle together, the
+    later one sees it.
 
     Args:
         children: the runs that it waits for.
 
     Raises:
-        NeedsAttention: so it is, and that is noted. Where it cannot be asked or noted now, nothing
-            is raised: `why` says it.
+        NeedsAttention: there is a circle, and that is noted. If it cannot be checked or noted now,
+            nothing is raised: `why` says it.
     """
     try:
         waits = in_place(wakeups.in_place)
@@ -74,6 +75,6 @@ def stop_in_circle(context: Context, wakeups: Wakeups, run: str, children: Seque
 def stop_unread(context: Context, wakeups: Wakeups, run: str, error: PerdureError) -> None:
     """The same of one whose log cannot be read, here or at all. Never fails: its caller raises the
     error itself, and who executes it is to have given the lease back."""
-    own = "" if isinstance(error, NeedsAttention) else "what it recorded cannot be read: "
+    own = "" if isinstance(error, NeedsAttention) else "its record cannot be read: "
     with suppress(PerdureError):
         stop(context, wakeups, run, row_text(f"{own}{error}"))

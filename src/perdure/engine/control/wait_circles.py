@@ -26,11 +26,11 @@ Link = tuple[str, Literal["waits for", "is queued behind"], str]
 """A run, and another one whose end it needs to go on."""
 
 
-IN_CIRCLE = "waits for what can never come, as runs wait for each other in a circle"
+IN_CIRCLE = "waits for something that can never come, because runs wait for each other in a circle"
 
 
 class Circle(Struct, frozen=True):
-    """How a run comes to wait for itself, or for others that do.
+    """The circle in which a run waits for itself, or for others that do.
 
     Attributes:
         links: one after the other; the last leads to a run that one before begins with.
@@ -91,8 +91,8 @@ def find_circle(
 def _links(
     backend: Backend, run: str, children: Sequence[str], in_place: Mapping[str, str]
 ) -> list[Link]:
-    """What a run needs the end of, one of them, to go on; empty: it does so without, or a person
-    is asked already."""
+    """Returns the links to the runs of which one must end for this run to continue; empty if none
+    must, or a person is asked already."""
     if children:
         return [(run, "waits for", child) for child in children]
     if run in in_place:
@@ -147,8 +147,8 @@ def _awaited(backend: Backend, info: RunInfo) -> Sequence[str]:
 
 
 def _has_news(backend: Backend, info: RunInfo) -> bool:
-    """Whether something came with which it goes on. A queued run that is to end does so only once
-    it has the branch."""
+    """Returns True if something came with which the run continues. A queued run that was asked to
+    end does so only once it has the branch."""
     if info.status != "waiting":
         return False
     return any(m.no > info.seen or m.kind == "cancel" for m in backend.inbox(info.id))
@@ -224,5 +224,5 @@ class WaitingInPlace:
 
 
 def in_place(waits: WeakSet[WaitingInPlace]) -> dict[str, str]:
-    """Which run the code of each waits for, of those that do in this process."""
+    """Returns the run that the code of each run waits for, for those that wait in this process."""
     return {run: wait.run for wait in [*waits] for run in wait.held}

@@ -11,15 +11,15 @@ from perdure.visible import visible
 
 
 class WayOut(Struct, frozen=True):
-    """Something that a person can do: in words, and as words of a ``perdure`` command line, where
-    a command does it."""
+    """Something that a person can do: in words, and as a ``perdure`` command line if a command does
+    it."""
 
     words: str
     command: tuple[str, ...] = ()
 
 
 def by(words: str, command: str, *given: str, **options: str | bool) -> WayOut:
-    """A way that a command is, whatever names are given to it."""
+    """Returns a way out that is a command, whatever names are given to it."""
     return WayOut(words, shell.words(command, *given, **options))
 
 
@@ -33,6 +33,6 @@ def of_child(backend: Backend, run: str, child: str) -> WayOut:
     if backend.runs(RunQuery(run_id=child)) or backend.inbox(child, kind="start", limit=1):
         return by("ask the same of the run that it waits for", "why", child)
     return WayOut(
-        "there is no such run, and nothing asks for one: import the log of its agent; or end this "
-        "one, and start it anew, under another key"
+        "there is no such run, and nothing requests one: import the log of its agent; or end this "
+        "one, and start it again under another key"
     )

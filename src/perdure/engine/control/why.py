@@ -1,4 +1,4 @@
-"""Why a run is not moving, or that it is; and what to do about it. One answer for any run (I8)."""
+"""The reason why a run is not moving, if it is not, and what to do about it (I8)."""
 
 from __future__ import annotations
 
@@ -33,22 +33,21 @@ CALLS_SHOWN = 3
 
 
 class Explanation(Struct, frozen=True):
-    """Why a run is not moving, or that it is.
+    """The reason why a run is not moving, or that it is.
 
     Attributes:
-        situation: ``executing``: a living executor has it; ``abandoned``: the one that had it is
-            gone, and nobody took over; ``waiting`` for what has not come; ``due``: that came, and
-            nobody goes on with it; ``pending``: nobody began, or resumed, it; ``queued`` behind
-            another run; ``stopped``: it needs a person, if only to end a circle of runs that wait
-            for each other; ``finished``.
+        situation: ``executing``; ``abandoned``: its executor is gone, and none took over;
+            ``waiting`` for something; ``due``: it came, and no executor has resumed the run;
+            ``pending``: no executor began, or resumed, it; ``queued`` behind another run;
+            ``stopped``: it needs a person, or runs wait in a circle; ``finished``.
         why: the answer in words, a sentence or more.
-        since: since when; None where that is not recorded.
-        executor: the living executor that has it, or of an abandoned run the one that had it.
+        since: the start of the situation; None if that is not recorded.
+        executor: the living executor that has it, or the former one of an abandoned run.
         behind: the run that it is queued behind.
         workers: living executors that run its function for others.
         calls: calls of its current turn that have no outcome, oldest first.
-        last: the last call that has one; None if its turn has none.
-        asked_to_end: when somebody asked for it to end, if it has not ended.
+        last: the last call that has an outcome; None if its turn has none.
+        asked_to_end: the time when it was asked to end, if it has not ended.
         ways: what to do, best first; never empty.
     """
 
@@ -72,7 +71,7 @@ def explain(backend: Backend, info: RunInfo, leaked: Leaked) -> Explanation:
 
 
 class _Look:
-    """One look at a run, and what stands around it."""
+    """One look at a run and its surroundings."""
 
     def __init__(self, backend: Backend, info: RunInfo, leaked: Leaked) -> None:
         self._backend = backend
@@ -160,7 +159,7 @@ class _Look:
         return by("or end it", "cancel", self._run.id)
 
     def _were_arguments_left_out(self, reader: LogReader | None) -> bool:
-        """Whether its arguments are not stored: no worker has them."""
+        """Returns True if the run's arguments are not stored: no worker has them."""
         run = self._run
         if reader is None or not run.started or run.status in FINISHED:
             return False
@@ -168,10 +167,10 @@ class _Look:
         return began is not None and began.input is None
 
     def _whom(self) -> str:
-        """Who would go on with it: workers; or that there are none."""
+        """Returns the workers that would continue it, in words; or that there are none."""
         run = self._run
         if self._needs_caller:
-            return "its arguments cannot be stored: its caller can go on with it, and no worker"
+            return "its arguments cannot be stored: only its caller can continue it, not a worker"
         function = f"function {run.function!r}"
         where = "" if run.queue == "default" else f", queue {run.queue!r}"
         if self._workers:
@@ -224,7 +223,7 @@ class _Look:
             hangs = "its heartbeat is overdue: its process may be stopped, or its machine cut off"
         made = self._made(
             "executing", why, began,
-            [WayOut(hangs), by("see what it did", "run show", self._run.id), self._cancel()],
+            [WayOut(hangs), by("see its record", "run show", self._run.id), self._cancel()],
         )  # fmt: skip
         return replace(made, executor=holder)
 
@@ -242,7 +241,7 @@ class _Look:
         return replace(made, executor=had)
 
     def _at(self, *, live: bool) -> str:
-        """Where it is in the code, as far as that is recorded."""
+        """Returns its place in the code, in words, as far as that is recorded."""
         said: list[str] = []
         for call in self._recorded.open[:CALLS_SHOWN]:
             name = f"{call.place}({call.words})" if call.kind != "wait" else call.place
@@ -286,7 +285,7 @@ class _Look:
                 return self._executing()
             if (self._now - since).total_seconds() < LATE_S:
                 if self._workers:
-                    why = f"{words}; {self._whom()}, and is about to go on with it"
+                    why = f"{words}; {self._whom()}, and is about to continue it"
                 elif self._had_it is not None:
                     why = f"{words}; {self._whom()}"
             queued = self._queued(f"{words}; ")
@@ -305,7 +304,7 @@ class _Look:
         return self._made("waiting", why, run.changed_at, ways)
 
     def _came(self) -> tuple[str, datetime] | None:
-        """What came that it was to go on with, and when."""
+        """Returns what came for the run to continue with, in words, and when."""
         news = [m for m in self._news() if self._waits_for(m)]
         if news:
             return _came(news[0]), from_micros(news[0].at)
@@ -318,14 +317,14 @@ class _Look:
         return [m for m in self._inbox if m.no > self._run.seen or m.kind == "cancel"]
 
     def _waits_for(self, message: Message) -> bool:
-        """Whether it goes on with this, as far as that is recorded."""
+        """Returns True if the run continues with this message, as far as that is recorded."""
         branches = [one for event in self._recorded.open for one in event.branches]
         if message.kind != "signal" or message.name.startswith(CHILD) or not branches:
             return True
         return any(one.kind == "signal" and one.name == message.name for one in branches)
 
     def _besides(self) -> str:
-        """What came that it does not wait for, and what it waited for and refused."""
+        """Returns, in words, what came unexpectedly, and what it waited for and refused."""
         said = ""
         others = list(dict.fromkeys(m.name for m in self._news() if not self._waits_for(m)))
         if others:
@@ -338,7 +337,7 @@ class _Look:
         return said
 
     def _bring(self) -> list[WayOut]:
-        """What brings each thing that it waits for."""
+        """Returns a way out for each thing that the run waits for."""
         ways: list[WayOut] = []
         run = self._run.id
         for event in self._recorded.open:
@@ -353,13 +352,13 @@ class _Look:
         return ways
 
     def _heed(self) -> WayOut | None:
-        """A warning where nobody would notice that what it waits for has come."""
+        """Returns a warning if no process would notice the arrival of what the run waits for."""
         if self._workers:
             return None
         words = f"{self._whom()}; when that comes, its program, or a worker, must be running"
         return WayOut(words, self._get_it_run().command)
 
-    # -- what is in its way --------------------------------------------------------------------
+    # -- obstacles -----------------------------------------------------------------------------
 
     def _pending(self) -> Explanation:
         run = self._run
@@ -369,7 +368,7 @@ class _Look:
             return queued
         if self._holder is not None and run.started:
             return self._executing()
-        state = "has not begun" if not run.started else "is to be gone on with, and nobody does"
+        state = "is ready to continue, but not resumed" if run.started else "has not begun"
         why = f"{state}: {self._whom()}"
         if asked is not None:
             why = f"was asked to end; who picks it up records that: {self._whom()}"
@@ -382,7 +381,7 @@ class _Look:
         return ahead_of(self._backend, self._run)
 
     def _circle(self) -> Explanation | None:
-        """Where it waits for others, and those for it, or for each other: that never ends."""
+        """Returns the explanation of a run that waits in a circle, for ever."""
         circle = find_circle(self._backend, self._run.id)
         if circle is None:
             return None
@@ -411,7 +410,7 @@ class _Look:
         return replace(self._made("queued", before + words, run.changed_at, ways), behind=ahead.id)
 
     def _settle(self) -> list[WayOut]:
-        """What a person can say of calls in doubt."""
+        """Returns the outcomes that a person can record for calls in doubt."""
         ways: list[WayOut] = []
         for event in self._recorded.open:
             if event.state == "open" and (event.kind == "tool" or event.made_at):
@@ -448,7 +447,7 @@ class _Look:
 
     def _finished(self) -> Explanation:
         run = self._run
-        show = by("see what it did", "run show", run.id)
+        show = by("see its record", "run show", run.id)
         again = WayOut("nothing more happens to it; the same command anew needs another key")
         if run.status == "done":
             return self._made("finished", "it is done", run.changed_at, [again, show])
@@ -478,7 +477,7 @@ def _came(message: Message) -> str:
 
 
 def _clock(at: datetime) -> str:
-    """In the local zone; the day only where it is not today."""
+    """Returns a time in the local zone; with the day only if it is not today."""
     local = at.astimezone()
     today = datetime.now().astimezone().date() == local.date()
     return local.strftime("%H:%M:%S" if today else "%Y-%m-%d %H:%M:%S")

@@ -1,1 +1,1 @@
-"""Who executes a run, and when: leases, drives, the runner and the worker."""
+"""The executors of runs and their timing: leases, drives, the runner and the worker."""

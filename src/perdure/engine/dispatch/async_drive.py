@@ -1,4 +1,5 @@
-"""One try at executing an asynchronous run: its function is a task of the caller's event loop."""
+"""One attempt at executing an asynchronous run: its function is a task of the caller's event
+loop."""
 
 from __future__ import annotations
 
@@ -41,14 +42,15 @@ LOST_S = 5.0
 
 
 class AsyncDrive(Drive):
-    """What blocks is done on the store's threads; the function itself runs in the event loop."""
+    """Blocking work is done on the store's threads; the function itself runs in the event loop."""
 
     working_type = ViewedCopy
 
     _this_call: weakref.ref[Coroutine[Any, Any, End]]
 
     def run_async(self) -> Coroutine[Any, Any, End]:
-        """As `Drive.run`. A caller that is cancelled leaves the run to whoever is next."""
+        """Executes the run; see `Drive.run`. A caller that is cancelled leaves the run to the next
+        executor."""
         call = self._run_async()
         self._this_call = weakref.ref(call)
         return call
@@ -94,8 +96,8 @@ class AsyncDrive(Drive):
         except GeneratorExit:
             raise
         except BaseException as error:
-            # Nobody else would end them. And what they come to from here on is none of the
-            # function's doing: its replay would wait for their being cancelled.
+            # Nothing else would end them. From here on their outcome is not the function's doing:
+            # its replay would wait for them to be cancelled.
             execution.leaving.failed(error)
             await _to_the_end(self._end_tasks(execution, tasks))
             raise
@@ -118,8 +120,8 @@ class AsyncDrive(Drive):
     async def _until_done(
         self, execution: Execution[Any], tasks: RunTasks, root: asyncio.Task[Any]
     ) -> asyncio.CancelledError | None:
-        """Wait for the function's end, and look for what is to be its end; whether this call was
-        cancelled meanwhile."""
+        """Waits for the function's end, and looks for requests to end it; returns the cancellation
+        of this call in the meantime, if any."""
         loop = asyncio.get_running_loop()
         way_out = WayOut(execution, tasks, root)
         rung = heard = 0
@@ -168,9 +170,9 @@ class AsyncDrive(Drive):
                 self._tell_of_tasks(execution)
 
     def _came_short(self, execution: Execution[Any], error: Exception | None) -> bool:
-        """Whether the function did not come to all that it had itself recorded. That interrupts the
-        run, which stops for it: of its other tasks it would be recorded that it cancelled them, and
-        no code that comes to all of it could go on from there."""
+        """Returns True if the function did not reach everything that it had itself recorded. That
+        interrupts the run, which then stops: its other tasks would be recorded as cancelled, and no
+        code that reaches everything could continue from there."""
         if isinstance(error, NeedsAttention) or lacking(error) is not None:
             return False  # these stop it, too, by their own words
         if execution.journal.left_in("") is None:
@@ -201,7 +203,7 @@ class AsyncDrive(Drive):
         await execution.async_performer.close()
 
     def _look(self, execution: Execution[Any], root: asyncio.Task[Any], way_out: WayOut) -> None:
-        """There is news of the run: if it is to end, what it awaits is not awaited any more."""
+        """Handles news of the run: if it must end, what it awaits is no longer awaited."""
         if root.done():
             return
         try:
@@ -235,8 +237,8 @@ class AsyncDrive(Drive):
 
 
 def _ends_program(execution: Execution[Any], tasks: RunTasks) -> BaseException | None:
-    """What a task was on its way out with that ends the program, and cleaned up behind; the
-    function itself has not heard of it."""
+    """Returns the exception that ends the program, with which a task was on its way out and which
+    cleaned up behind it; the function itself has not heard of it."""
     reason = execution.interrupted.reason if execution.interrupted is not None else None
     left = turned_back(reason)
     ends = isinstance(left, KeyboardInterrupt | SystemExit) and not tasks.told

@@ -1,4 +1,4 @@
-"""Which runs a worker does not try again yet, and how long each waits."""
+"""The runs that a worker does not try again yet, with their waiting times."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ UNAVAILABLE_MAX_S = 5.0
 
 
 class _Trouble(Struct):
-    """Not to be tried before `until`, `pause_s` after it was last tried; `count` times in a row it
-    ended without an outcome."""
+    """A run that is not tried before `until`, `pause_s` after its last attempt; it ended `count`
+    times in a row without an outcome."""
 
     count: int = 0
     until: float = 0.0
@@ -31,26 +31,27 @@ class Troubles:
         return run in self._of
 
     def hold_off(self, run: str, seconds: float) -> None:
-        """Do not pick it again at once: whatever it is, it must not become a tight loop."""
+        """Keeps a run from being picked again at once: whatever its trouble, it must not become a
+        tight loop."""
         self._of.setdefault(run, _Trouble()).until = time.monotonic() + seconds
 
     def holds_off(self, run: str) -> bool:
-        """Whether it is not to be tried yet."""
+        """Returns True if a run must not be tried yet."""
         return run in self._of and time.monotonic() < self._of[run].until
 
     def count(self, run: str) -> int:
-        """It ended without an outcome once more: the how manieth time in a row."""
+        """Counts one more end without an outcome; returns how many times in a row."""
         trouble = self._of.setdefault(run, _Trouble())
         trouble.count += 1
         return trouble.count
 
     def try_later(self, run: str) -> float:
-        """After a pause of so many seconds, longer each time."""
+        """Lets a run be tried after a pause, longer each time; returns the seconds."""
         trouble = self._of[run]
         return self._pause(run, min(AGAIN_S * 2 ** (trouble.count - 1), AGAIN_MAX_S))
 
     def blame_the_store(self, run: str) -> float:
-        """As `try_later`, where the run itself has no part in it."""
+        """Lets a run be tried later, as `try_later` does, if the trouble is not the run's own."""
         trouble = self._of.setdefault(run, _Trouble())
         trouble.count = 0
         return self._pause(run, min(trouble.pause_s * 2 or AGAIN_S, UNAVAILABLE_MAX_S))
@@ -61,16 +62,17 @@ class Troubles:
         return seconds
 
     def end(self, run: str) -> None:
-        """It came to something."""
+        """Notes that a run had an outcome."""
         self._of.pop(run, None)
 
     def waits_s(self) -> Iterator[float]:
-        """How long each of them waits from now."""
+        """Yields the remaining waiting time of each of them."""
         now = time.monotonic()
         return (one.until - now for one in self._of.values() if one.until > now)
 
     def forget_old(self) -> None:
-        """Those of runs that went on elsewhere; nothing may grow with the runs that there were."""
+        """Forgets the runs that continued elsewhere; nothing may grow with the number of past
+        runs."""
         old = time.monotonic() - 2 * AGAIN_MAX_S
         for run in [run for run, trouble in self._of.items() if trouble.until < old]:
             del self._of[run]

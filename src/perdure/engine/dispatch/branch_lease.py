@@ -39,11 +39,11 @@ class Hold:
         self.is_left: Callable[[], bool] | None = None
 
     def take(self) -> None:
-        """Take the lease, of an agent that is created if it is not there. What is looked at, and
-        the state, are then as they are under it.
+        """Takes the lease, creating the agent if it is not there. The look and the state are then
+        as they are under the lease.
 
         Raises:
-            HeldError: a living executor has it.
+            HeldError: a living executor has the lease.
         """
         self._create()
         working = self._working
@@ -58,8 +58,8 @@ class Hold:
         return claim
 
     def _check_wanted(self, claim: Claim) -> None:
-        """Behind the taking. `release` marks that all is over before it looks what is claimed, and
-        here it is the other way round: one of the two sees the other."""
+        """Checks, after the taking, that the lease is still wanted. `release` marks the end before
+        it looks at claims, and here it is the other way round: one of the two sees the other."""
         if self._over:
             self._liveness.release(claim)
             raise PerdureError("its caller has ended", target=f"agent {self._working.name!r}")
@@ -80,15 +80,15 @@ class Hold:
         self._working.load()
 
     def take_with(self, cause: Cause, riders: Riders) -> Committed | None:
-        """Take the lease with a commit, and create the agent with both if it is not there: in one
-        transaction, and on the condition that the branch is as it was looked at.
+        """Takes the lease with a commit, and creates the agent with both if it is not there: in one
+        transaction, on condition that the branch has not changed since the look.
 
         Returns:
-            The commit; None: nothing is written, and the lease not taken. Somebody has it, or
-            wrote to the branch since; or something must be written before.
+            The commit; None if nothing is written, and the lease not taken: another executor has
+            it, or wrote to the branch since; or something must be written first.
 
         Raises:
-            StoreUnavailable: it may be taken; `release` finds out.
+            StoreUnavailable: the lease may be taken; `release` finds out.
         """
         epoch = self._epoch_to_take()
         if epoch is None:
@@ -97,8 +97,8 @@ class Hold:
         reader = working.reader_if_created()
         claim = self._new_claim(reader.no if reader else None, epoch)
         self._liveness.claim(claim)
-        # At "sync", whatever the store is set to: a lease that a crash took back could be given
-        # to another one under the same epoch (I4).
+        # At "sync", whatever the store's setting: a lease lost in a crash could be given to another
+        # executor under the same epoch (I4).
         riders = replace(riders, holder=context.executor, sync=True)
         try:
             made = self._commit(cause, riders, epoch)
@@ -113,7 +113,7 @@ class Hold:
         return made
 
     def _epoch_to_take(self) -> int | None:
-        """None: the lease cannot be taken with a commit now."""
+        """Returns the epoch for the lease; None if it cannot be taken with a commit now."""
         working, look = self._working, self._look
         reader = working.reader_if_created()
         if not look.of_one_moment:

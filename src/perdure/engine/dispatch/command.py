@@ -1,4 +1,4 @@
-"""What a run is to be executed with: an order, its function, and the arguments that it gets."""
+"""The order to execute a run, with its function and arguments."""
 
 from __future__ import annotations
 
@@ -33,14 +33,15 @@ class Command(Struct, frozen=True):
     def arguments(
         self, function: Callable[..., Any], run: str, turn: Any = None
     ) -> tuple[tuple[Any, ...], Mapping[str, Any]]:
-        """Of one call of the function, which may use them up: what the stored ones give, as it does
-        for whoever takes the run over; its caller's own only where they cannot be stored.
+        """Returns the arguments of one call of the function, which may use them up: from the stored
+        ones, as for an executor that takes the run over; the caller's own only if they cannot be
+        stored.
 
         Args:
-            turn: those with which the run began its current turn; None: it is the first.
+            turn: the arguments with which the run began its current turn; None for the first.
 
         Raises:
-            NeedsAttention: they do not fit what the function declares by now.
+            NeedsAttention: they do not fit the function's current declarations.
         """
         given = turn or self.order.input
         if given is None:

@@ -1,4 +1,4 @@
-"""One try at executing a run in this process: its lease, its replay, and how it ended."""
+"""One attempt at executing a run in this process: its lease, its replay, and its end."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ from perdure.visible import visible
 
 
 class Means(Struct, frozen=True):
-    """What a store has to execute runs with."""
+    """The parts of a store that execute runs."""
 
     context: Context
     liveness: Liveness
@@ -200,7 +200,7 @@ class Drive:
                 enter(outer)
 
     def begin(self) -> Execution[Any]:
-        """The run, ready to go over what is recorded."""
+        """Returns the run's execution, ready to replay the record."""
         try:
             row = self._begin_at_once()
             self._row = row if row is not None else self._begin_under_lease()
@@ -214,9 +214,9 @@ class Drive:
         return execution
 
     def _begin_at_once(self) -> RunInfo | None:
-        """Where it was seen that nothing stands in its way, record that the run begins, or goes on,
-        and take the lease with that. None: nothing is written; what there is, the lease must
-        tell."""
+        """Records that the run begins, or continues, and takes the lease with that, if nothing was
+        seen that stands in its way. Returns None if nothing is written; the lease must then tell
+        what there is."""
         info = self.find()
         if info is not None and (info.status == "running" or info.status in FINISHED):
             return None  # there is nothing to record
@@ -234,7 +234,7 @@ class Drive:
         return self._noted(made)
 
     def _begin_under_lease(self) -> RunInfo:
-        """All is looked up anew under the lease."""
+        """Looks everything up again under the lease, and records the begin."""
         self._hold.take()
         info = self.find()
         if (info is not None and info.status in FINISHED) or not self.wanted(info):
@@ -274,7 +274,7 @@ class Drive:
             self._results = results_of(old)
 
     def _next_execution(self) -> Execution[Any]:
-        """From the begin of the run's current turn."""
+        """Returns the execution from the begin of the run's current turn on."""
         working, info = self.working, self._row
         began = working.reader.commit(info.turn_at)
         commits = path_of(working.reader, working.seq, info.turn_at)
@@ -283,8 +283,8 @@ class Drive:
         if commits and commits[-1].parent != info.turn_at:
             raise cut_off(info)
         origins = Origins.of(info, commits)
-        # What is made again, the world has not seen: its keys come from the commit that set the
-        # run back, no longer from the one that began the turn.
+        # The world has not seen calls that are made again: their keys come from the commit that set
+        # the run back, no longer from the one that began the turn.
         origin = (back := origins.back or began).seq, back.id
         journal = Journal.read(self.id, reversed(commits), origin, origins.runs, began.at_micros)
         journal.older = begun_by_older(began.typed, origins.runs)
@@ -326,7 +326,8 @@ class Drive:
     # -- how it ended ------------------------------------------------------------------------
 
     def conclude(self, execution: Execution[Any], result: Any, error: BaseException | None) -> End:
-        """Record what became of the function's call. Who kept its run cannot use it any more."""
+        """Records the outcome of the function's call. Code that kept its `run` cannot use it any
+        more."""
         execution.writer.close()
         try:
             return self._concluded(execution, result, error)
@@ -410,8 +411,8 @@ class Drive:
     def _stopped(
         self, execution: Execution[Any], reason: PerdureError, error: BaseException | None
     ) -> End:
-        """Record why the function was left, where that is for others to know; other reasons leave
-        the run to whoever is next."""
+        """Records the reason why the function was left, if others must know it; other reasons leave
+        the run to the next executor."""
         cause = error if isinstance(error, Exception) else reason.__cause__
         match reason:
             case Suspended():
@@ -461,9 +462,10 @@ class Drive:
         self, execution: Execution[Any] | None, kind: str, record: records.Record,
         row: RunInfo, *, last: bool = True,
     ) -> RunInfo:  # fmt: skip
-        """The last commit of an execution, with all that waited for one, and news for those who
-        wait for the run. One that ends it notes the signals that nobody took, and tells those
-        that started it. Its row as it is then: where somebody had asked that it end, it did."""
+        """Makes the last commit of an execution, with all that waited for one, and news for those
+        that wait for the run. A commit that ends the run notes the signals that nobody took, and
+        tells the run's parents. Returns its row as it is then: if the run was asked to end, it has
+        ended."""
         waiting = execution.writer.take_waiting() if execution else PutOff()
         if execution is not None:
             execution.catch_up()

@@ -1,4 +1,4 @@
-"""What a drive comes to, and what keeps one from beginning."""
+"""The results of a drive, and the reasons that keep one from beginning."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from perdure.model import RunInfo
 
 
 class FinishedMeanwhileError(Exception):
-    """Another executor finished the run, or did what was to do, before this one had the lease."""
+    """Another executor finished the run, or did its work, before this one had the lease."""
 
 
 class Finished(Struct, frozen=True):
@@ -25,7 +25,7 @@ class Unloaded(Struct, frozen=True):
 
 
 class NextTurn(Struct, frozen=True):
-    """The function ended its turn, and is to be called anew."""
+    """The function ended its turn, and must be called again."""
 
 
 End = Finished | Unloaded | NextTurn

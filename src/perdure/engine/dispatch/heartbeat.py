@@ -26,15 +26,16 @@ tell."""
 
 
 class Claim(Struct, eq=False):
-    """What one execution has, or is about to take.
+    """The claim of one execution to a lease that it has, or is about to take.
 
     Attributes:
         no: the agent's number; None: it is created along with the lease.
-        epoch: None until it is known.
-        taken: it is known to have the lease.
-        released: it is given back already.
-        pid: of the process that has it: a forked child has nothing.
-        is_left: whether its call has ended, and was interrupted before it gave this back.
+        epoch: None until known.
+        taken: True once it is known to have the lease.
+        released: True once the lease is given back.
+        pid: the process that has it: a forked child has no claims.
+        is_left: returns True if its call has ended, and was interrupted before it gave the lease
+            back.
     """
 
     agent: str
@@ -65,8 +66,7 @@ class Liveness:
         self._serves: Mapping[str, Sequence[str]] = {}
 
     def begin_anew(self) -> None:
-        """In a forked child: its parent's leases are not its own, nor is what its parent was
-        doing."""
+        """Starts afresh in a forked child: its parent's leases and activities are not its own."""
         self._owed: list[Claim] = []
         self._claims: set[Claim] = set()
         self._claims_lock = Lock()
@@ -86,8 +86,8 @@ class Liveness:
 
     @property
     def _is_beating(self) -> bool:
-        """An executor without a heartbeat would lose its leases in silence; in a forked child there
-        is none."""
+        """True if the heartbeat runs. An executor without one would silently lose its leases; in a
+        forked child there is none."""
         return (
             self._servants.any_lives
             and not self._stop.is_set()
@@ -184,8 +184,8 @@ class Liveness:
             return lease.epoch
 
     def claim(self, claim: Claim) -> None:
-        """Before a commit that takes the lease under the claim's epoch: threads of this process
-        that see it taken must not think that it leaked."""
+        """Notes a claim before a commit that takes the lease under its epoch: threads of this
+        process that see it taken must not think that it leaked."""
         with self._claims_lock:
             self._claims.add(claim)
 
@@ -199,7 +199,8 @@ class Liveness:
             self._claims.discard(claim)
 
     def leaked(self, agent: str, no: int, ref: Ref) -> bool:
-        """Whether the branch's lease is this process's, and no execution in it knows of it."""
+        """Returns True if the branch's lease is this process's, and no execution in it knows of
+        it."""
         if ref.holder != self._context.executor:
             return False
         with self._claims_lock:
@@ -227,15 +228,15 @@ class Liveness:
         self.settle()
 
     def _release_left(self) -> None:
-        """Of calls that will never come to that themselves: their event loop was broken off, say.
-        Other executors stand by for as long as this one lives."""
+        """Releases the leases of calls that will never do so themselves: their event loop was
+        broken off, for example. Other executors wait for as long as this one lives."""
         with self._claims_lock:
             left = [one for one in self._claims if one.is_left is not None and one.is_left()]
         for claim in left:
             self.release(claim)
 
     def released(self, claim: Claim) -> None:
-        """A commit gave the lease back, along with what it wrote."""
+        """Notes that a commit gave the lease back, along with its content."""
         claim.released = True
         self.unclaim(claim)
 

@@ -1,7 +1,8 @@
-"""How an interrupted run's function is left, where the interruption does not come to it by itself.
+"""The way out of an interrupted run's function, if the interruption does not reach it by itself.
 
-It comes up in the task that was at a boundary, and goes to who awaits that. A function that awaits
-a queue, or an event, would hear nothing of it, and wait for ever for a task that has ended (I8).
+It is raised in the task that was at a boundary, and reaches the code that awaits that task. A
+function that awaits a queue, or an event, would not hear of it, and wait for ever for a task that
+has ended (I8).
 """
 
 from __future__ import annotations
@@ -21,12 +22,13 @@ LOOK_S = 0.05
 
 
 class WayOut:
-    """See the module. One per call of a function, for its event loop.
+    """The way out of one call of a function; for its event loop.
 
-    The function is cancelled where it awaits something, once nothing of the run is due or being
-    made and nobody was told. One that was told may be cleaning up, in a `finally`: it is cancelled
-    when it has awaited the same thing for `LEAVE_S`. That comes again for one that catches it.
-    Where the program is to end it is cancelled at once, as all that goes on in its loop would be.
+    The function is cancelled while it awaits something, once nothing of the run is due or under way
+    and the interruption reached none of its code. If it did, that may be cleaning up, in a
+    `finally`: then the function is cancelled when it has awaited the same thing for `LEAVE_S`. If
+    it catches that, it is cancelled again. If the program ends it is cancelled at once, like
+    everything else in its loop.
     """
 
     def __init__(
@@ -41,7 +43,8 @@ class WayOut:
         self._ticker = Ticker(self._look, LOOK_S)
 
     def look(self) -> None:
-        """From the loop, as often as anybody likes: see to it, if the run is interrupted."""
+        """Cancels the function when it is time, if the run is interrupted. Called in the loop, as
+        often as anybody likes."""
         if self._execution.interrupted is not None and not self._function.done():
             self._ticker.begin(asyncio.get_running_loop())
             if self._tasks.ends_program is not None and self._at_once:
@@ -49,7 +52,7 @@ class WayOut:
                 self.cancel()
 
     def cancel(self) -> None:
-        """From the loop: end what the function awaits."""
+        """Cancels what the function awaits. Called in the loop."""
         self._tasks.told = True
         self._awaited, self._since = None, time.monotonic()
         self._function.cancel()

@@ -1,4 +1,4 @@
-"""An event loop on a thread of its own, for coroutines of those who have none."""
+"""An event loop on a thread of its own, for coroutines of callers without a loop."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ class OwnLoop:
         begin(self._thread)
 
     def start(self, coroutine: Coroutine[Any, Any, Any]) -> None:
-        """From any thread."""
+        """Starts a coroutine, from any thread."""
         asyncio.run_coroutine_threadsafe(coroutine, self._loop)
 
     def stop(self) -> None:
-        """Once everything that was started has ended."""
+        """Stops the loop, once everything that was started has ended."""
         self._loop.call_soon_threadsafe(self._end)
         self._thread.join(JOIN_S)
 

@@ -23,16 +23,16 @@ LOOKING_MAX = 0.05
 
 
 class Asked:
-    """Those that a worker could begin. Of each agent the first; the others wait behind it.
+    """The orders that a worker could begin: the first of each agent; the others wait behind it.
 
-    Read anew at each look, a queue of one agent would take the square of its length. So what was
-    read is known for a while, and what came since then is read behind it. Not for longer: others
-    begin orders, too, and a message may come with a lower number than one that was read.
+    Reading all of one agent's queue at each look would take time in the square of its length. So
+    what was read is remembered for a while, and only newer messages are read. Not for longer: other
+    workers begin orders, too, and a message may come with a lower number than one that was read.
 
     For one thread.
 
     Args:
-        is_ours: whether an order is one for this worker.
+        is_ours: returns True for an order for this worker.
     """
 
     def __init__(self, backend: Backend, is_ours: Callable[[Message], bool]) -> None:
@@ -49,8 +49,8 @@ class Asked:
         self._since, self._took_s = time.monotonic(), 0.0
 
     def first_of_each(self, is_taken: Callable[[str, str], bool]) -> Iterator[Message]:
-        """The first of each agent, in the order they came, but for those whose run or agent is
-        taken. Reads no further than somebody asks."""
+        """Yields the first order of each agent, in order of arrival, except those whose run or
+        agent is taken. Reads no further than the caller asks."""
         if time.monotonic() - self._since >= max(POLL_S, self._took_s / LOOKING_MAX):
             self._forget()
         known = [(line[0][0], agent) for agent, line in self._lines.items()]
@@ -92,7 +92,7 @@ class Asked:
         return found[0]
 
     def _read_on(self) -> Iterator[Message]:
-        """Those that come to be the first of their agents."""
+        """Yields further orders that become the first of their agents."""
         for limit in chain(PAGES, repeat(PAGES[-1])):
             if self._count >= KNOWN_MAX:
                 return
@@ -108,7 +108,7 @@ class Asked:
                 return
 
     def _note(self, message: Message) -> bool:
-        """Whether it is the first of its agent."""
+        """Notes an order; returns True if it is the first of its agent."""
         place = message.no, message.run
         self._count += 1
         line = self._lines.get(message.agent)

@@ -1,4 +1,5 @@
-"""What a worker could go on with: which runs are ready, are its own, and have nobody."""
+"""The runs that a worker could continue: those that are ready, are its own, and have no
+executor."""
 
 from __future__ import annotations
 
@@ -49,12 +50,12 @@ _log = logs.logger("perdure.worker")
 
 
 class NeedsCallerError(Exception):
-    """The run's arguments were not stored: only who has them can go on with it."""
+    """The run's arguments were not stored: only a caller that has them can continue it."""
 
 
 class Pick(Struct, frozen=True):
-    """A run to go on with, or to begin: `row` None. `look`: at what there was as it was picked;
-    `since`: when it came to be due."""
+    """A run to continue, or to begin (`row` None). `look`: at the state of things when it was
+    picked; `since`: when it became due."""
 
     run: str
     agent: str
@@ -73,12 +74,13 @@ Taken = Callable[[str, str, str], bool]
 
 
 class Picker:
-    """Looks into the store for one worker. Its methods read; only those that say so write.
+    """The search for runs in the store, for one worker. Its methods read; only those that say so
+    write.
 
     Args:
         functions: by name; runs of an older version get that version's, where the process has it.
-        leave: is told of a run that another worker is about to take, and for how many seconds it
-            is to be left alone.
+        leave: called with a run that another worker is about to take, and the number of seconds to
+            leave it alone.
     """
 
     def __init__(
@@ -99,16 +101,16 @@ class Picker:
         self._asked = Asked(self._context.backend, self._is_ours)
         self._callers: set[str] = set()
 
-    # -- what is there to do -------------------------------------------------------------------
+    # -- finding work ----------------------------------------------------------------------------
 
     def picks(self, taken: Taken, free: Callable[[], int], others: bool) -> Iterator[Pick]:
-        """Runs that this worker could go on with or begin now, first who has been due for longest:
-        runs that wake again and again do not keep others from being begun, or taken over.
+        """Yields runs that this worker could continue or begin now, the longest due first: runs
+        that wake again and again do not keep others from being begun, or taken over.
 
         Args:
-            taken: asked again for each, so that what was just begun counts.
-            free: how many it would begin now; asked again, too.
-            others: whether there may be other workers.
+            taken: asked again for each run, so that those just begun count.
+            free: the number of runs that it would begin now; asked again, too.
+            others: True if there may be other workers.
         """
         found: Iterator[Pick] = heapq.merge(
             self._rows(taken), self._starts(taken), key=lambda pick: pick.since
@@ -124,15 +126,15 @@ class Picker:
                 self.note_begun(pick)
 
     def note_begun(self, pick: Pick) -> None:
-        """Nobody need begin it any more."""
+        """Notes that an order was begun."""
         if pick.asked is not None:
             self._asked.is_gone(pick.agent, pick.asked.no)
 
     def _claimed(
         self, found: Iterator[Pick], claims: FarLeases, free: Callable[[], int]
     ) -> Iterator[Pick]:
-        """Those that no other worker is about to take: many who see the same runs would each try
-        for the first of them, and all but one in vain."""
+        """Yields those that no other worker is about to take: many workers that see the same runs
+        would each try for the first of them, all but one in vain."""
         while picks := list(islice(found, max(free(), 1))):
             ours = claims.claim([pick.run for pick in picks], self._context.executor)
             for pick in picks:
@@ -142,7 +144,7 @@ class Picker:
                     self._leave(pick.run, CLAIM_S)
 
     def _is_free(self, pick: Pick) -> bool:
-        """Whether nobody executes it, or what comes before it. Looks at it anew."""
+        """Returns True if no executor has the run, or one before it. Looks again."""
         look, row = pick.look.again(), pick.row
         no = row.agent_no if row is not None else None
         if no is None:
@@ -176,7 +178,7 @@ class Picker:
             look = Look(backend, row.agent, row.id)
             since_when = due_since(row, now)
             yield Pick(row.id, row.agent, row.branch, function, look, since_when, row)
-        # In full by now: whoever stops in between keeps what it had.
+        # Replaced only once complete: an interruption in between keeps the old one.
         self._unknown = {run: self._unknown[run] for run in unknown if run in self._unknown}
 
     def _starts(self, taken: Taken) -> Iterator[Pick]:
@@ -208,14 +210,15 @@ class Picker:
         return of_version(name, version) or known
 
     def _held(self, look: Look, agent: str, no: int, branch: str) -> bool:
-        """Whether a living executor has the branch: another one, or this one for somebody else."""
+        """Returns True if a living executor has the branch: another one, or this one for another
+        run."""
         ref: Ref | None = look.ref(no, branch)
         if ref is None or ref.holder is None or self._runner.liveness.leaked(agent, no, ref):
             return False
         return self._context.backend.alive(ref.holder)
 
     def _must_queue(self, look: Look, branch: str, no: int, row: RunInfo | None) -> bool:
-        """Whether another run of the branch is first."""
+        """Returns True if another run of the branch comes first."""
         return any(
             other.branch == branch
             and other.agent_no == no
@@ -224,7 +227,7 @@ class Picker:
         )
 
     def still(self, look: Look, info: RunInfo | None) -> bool:
-        """Whether there is still something to do for the run that is looked at."""
+        """Returns True if there is still something to do for the run of this look."""
         if info is None:
             return bool(look.inbox("start"))
         match info.status:
@@ -239,10 +242,10 @@ class Picker:
     # -- how to do it --------------------------------------------------------------------------
 
     def command(self, pick: Pick) -> Command | None:
-        """What to execute; None if it was of an agent that is not there any more.
+        """Returns the command to execute; None if it was for an agent that does not exist any more.
 
         Raises:
-            NeedsCallerError: its arguments are not stored. It is not picked again.
+            NeedsCallerError: its arguments are not stored. The run is not picked again.
         """
         order = self._order(pick)
         if order is None or order.run_id(pick.look) != pick.run:
@@ -253,8 +256,8 @@ class Picker:
         return Command(pick.function, order)
 
     def tell_gone(self, pick: Pick) -> None:
-        """Who asked for a run when its agent was just being deleted hears that it will not begin.
-        Writes, once."""
+        """Tells the parents of a run that was ordered while its agent was being deleted that it
+        will not begin. Writes, once."""
         if pick.asked is None:
             return
         for message in to_parents(never_begun(pick.asked)):
@@ -271,7 +274,7 @@ class Picker:
         began = begin_of(LogReader(pick.look, info).commit(pick.row.started), pick.run)
         return None if began is None else Order.begun(pick.agent, began)
 
-    # -- runs that nobody can go on with -------------------------------------------------------
+    # -- runs that no executor can continue ----------------------------------------------------
 
     def _say_unknown(self, message: Message) -> None:
         if message.name not in self._unknown_starts:
@@ -279,11 +282,11 @@ class Picker:
             _log.info("run %s: this worker does not know function %r", message.run, message.name)
 
     def note_unknown(self) -> list[RunInfo]:
-        """Runs that could go on, of functions that no living executor serves, are to be seen: they
-        need attention now. One whose end was asked for is ended. Writes.
+        """Notes that runs of functions that no living executor serves need attention, so that they
+        are visible. A run that was asked to end is ended. Writes.
 
         Returns:
-            Their rows, as they were.
+            Their rows before the change.
         """
         noted: list[RunInfo] = []
         late = time.monotonic() - UNKNOWN_AFTER_S
@@ -319,7 +322,7 @@ class Picker:
         return True
 
     def stop(self, run: str, problem: NeedsAttention) -> None:
-        """Note that a run needs a person. Writes.
+        """Notes that a run needs a person. Writes.
 
         Raises:
             Conflict: it is finished, somebody executes it, or it is noted already.
@@ -355,7 +358,7 @@ def unknown(row: RunInfo) -> NeedsAttention:
 
 
 def _growing(fetch: Callable[[int], list[T]], name: Callable[[T], Hashable]) -> Iterator[T]:
-    """What is there, each once, first a few, then more, for as long as somebody asks."""
+    """Yields each item once, fetching first a few, then more, for as long as the caller asks."""
     seen: set[Hashable] = set()
     for limit in PAGES:
         found = fetch(limit)

@@ -1,4 +1,4 @@
-"""How runs are to be made that a store is asked for: key, queue, deadline."""
+"""The options for runs that a store is asked for: key, queue, deadline."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ R = TypeVar("R")
 
 
 class Options:
-    """How runs are to be made; from `Store.options`."""
+    """Options for runs; made by `Store.options`."""
 
     def __init__(self, runner: Runner, key: str, queue: str, deadline: Seconds | None) -> None:
         self._runner = runner
@@ -31,7 +31,7 @@ class Options:
 
     @property
     def runner(self) -> Runner:
-        """As `Store.runner`."""
+        """The store's runner; see `Store.runner`."""
         return self._runner
 
     def run(
@@ -42,7 +42,7 @@ class Options:
         *args: P.args,
         **kwargs: P.kwargs,
     ) -> R:
-        """As `Store.run`."""
+        """Runs an agent function with these options; see `Store.run`."""
         check_kind(function, is_async=False)
         order = self.order(function, agent, args, kwargs, storable=False)
         return self._runner.run(Command(function, order, args, kwargs))  # type: ignore[no-any-return]
@@ -70,7 +70,7 @@ class Options:
     def start(
         self, function: Callable[..., Any], agent: str, /, *args: Any, **kwargs: Any
     ) -> RunHandle[Any]:
-        """As `Store.start`."""
+        """Starts a run with these options; see `Store.start`."""
         run = self._runner.start(self.order(function, agent, args, kwargs, storable=True))
         handle: RunHandle[Any] = RunHandle(self._runner.context, self._runner.wakeups, run)
         return handle.typed(function)

@@ -47,7 +47,7 @@ class _Wait(Struct, frozen=True):
 
 
 class _Execute(Struct, frozen=True):
-    """It is this process's turn."""
+    """The plan to execute the run in this process."""
 
     drive: Drive
 
@@ -77,10 +77,11 @@ class Runner:
         return self._context
 
     def drive(self, command: Command, look: Look | None = None) -> Drive:
-        """One try at executing a run here; of an ``async def`` function, one for `execute_async`.
+        """Returns an attempt at executing a run here; for an ``async def`` function, one for
+        `execute_async`.
 
         Args:
-            look: of just now; None: look.
+            look: a look of just now; None to look.
         """
         if not command.spec.is_async:
             return Drive(self._means, command, look)
@@ -112,7 +113,8 @@ class Runner:
             return drive(plan, perform)
 
     async def run_async(self, command: Command) -> Any:
-        """As `run`, in the event loop. What blocks is done on the store's threads."""
+        """Runs a command in the event loop; see `run`. Blocking work is done on the store's
+        threads."""
         from perdure.state.event_loop.loop_waits import (  # asyncio: only for who has it anyway
             Wait,
             bell,
@@ -141,10 +143,10 @@ class Runner:
             return wanted
 
     def _until_finished(self, command: Command, first: Drive) -> _Plan:
-        """What to do, thing after thing, until there is a result to return or an error to raise.
+        """Yields the next things to do, until there is a result to return or an error to raise.
 
         Args:
-            first: made before somebody waits for news of its run.
+            first: made before the caller waits for news of its run.
         """
         drive = first
         while True:
@@ -172,11 +174,11 @@ class Runner:
             drive = self.drive(command)
 
     def _must_wait(self, drive: Drive, info: RunInfo | None) -> float:
-        """How long to wait before looking again: a living executor has this run, or it waits, or
-        another run has the branch. 0: no need to.
+        """Returns the seconds to wait before the next look, if a living executor has this run, or
+        it waits, or another run has the branch; 0 if there is no need to.
 
         Raises:
-            BranchTaken: the other run is nobody's.
+            BranchTaken: the other run has no executor.
         """
         if info is not None and info.status == "waiting":
             wait_s = self._until_due(drive, info)
@@ -205,7 +207,7 @@ class Runner:
         return 0.0
 
     def _until_due(self, drive: Drive, info: RunInfo) -> float:
-        """How long a run that waits has to, at most; 0: something came."""
+        """Returns the seconds that a waiting run must wait at most; 0 if something came."""
         if any(m.no > info.seen or m.kind == "cancel" for m in drive.look.inbox()):
             return 0.0
         if not info.wake_at:
@@ -236,7 +238,7 @@ class Runner:
             self._note_gone(drive)
 
     async def execute_async(self, drive: AsyncDrive) -> End:
-        """As `execute`, in the event loop."""
+        """Executes a drive in the event loop; see `execute`."""
         drive.going = self._note_going(drive)
         try:
             return await drive.run_async()

@@ -1,4 +1,5 @@
-"""A worker: runs what was asked for by `start`, and goes on with what waited, or lost its owner."""
+"""The worker: it runs what `start` requested, and resumes runs that waited or lost their
+executor."""
 
 from __future__ import annotations
 
@@ -60,9 +61,9 @@ class WorkerEvent(Struct, frozen=True):
             ``stopped``; of a run ``started``, ``resumed``, then ``done``, ``failed``,
             ``cancelled``, ``waiting``, ``needs_attention``, or ``left`` (it drained),
             ``lost`` (another executor took it over), ``trouble`` (tried again later).
-        run: its id, of an event of a run.
-        words: what else is to be said.
-        seconds: how long this worker had it.
+        run: the run's id, for an event of a run.
+        words: further details.
+        seconds: the time that this worker had the run.
     """
 
     kind: str
@@ -75,24 +76,24 @@ _News = Literal["begun", "over"]
 
 
 class Worker:
-    """Runs agent functions for a store: what `Store.start` asked for, what waited and is due, and
-    what executors that died had left.
+    """Runs agent functions for a store: runs requested by `Store.start`, waiting runs that are due,
+    and runs left by executors that died.
 
-    Any number of workers may share a store, in any number of processes: a run is executed by who
-    has the lease of its branch. Runs of one branch come one after the other. A run that waits is
-    in no worker's memory.
+    Any number of workers may share a store, in any number of processes: a run is executed by the
+    worker that has the lease of its branch. Runs of one branch are executed one after the other. A
+    waiting run takes no memory in any worker.
 
     Args:
         store: an open store; it is not closed.
-        functions: agent functions, by which the worker knows what it can run; of several versions
-            of one name the last is for new runs, and the others for runs of their versions.
-        queues: it picks up runs of these.
-        limit: how many runs it executes at a time. Each of a plain function has a thread; those of
-            ``async def`` functions share one event loop, on a thread of the worker.
-        on_event: is told what it does, on the thread of `run`.
+        functions: the agent functions that the worker can run; of several versions of one name the
+            last is for new runs, and the others for runs of their versions.
+        queues: the queues that it serves.
+        limit: the number of runs that it executes at a time. Each run of a plain function has a
+            thread; those of ``async def`` functions share one event loop, on one thread.
+        on_event: called with each event, on the thread of `run`.
 
     Raises:
-        TypeError: one is no agent function.
+        TypeError: one is not an agent function.
         ValueError: there are no functions or no queues, two functions have the same name and
             version, or the limit is below 1.
     """
@@ -127,7 +128,7 @@ class Worker:
         self._on_event = on_event
         self._jobs: dict[str, Job] = {}
         self._shut: ClosedError | None = None
-        # Not an Event: a signal's handler may put into this one whatever it interrupted.
+        # Not an Event: a signal handler may put into this queue whatever it interrupted.
         self._news: queue.SimpleQueue[tuple[_News, Job] | None] = queue.SimpleQueue()
         self._stopping = False
         self._loop: OwnLoop | None = None
@@ -137,7 +138,7 @@ class Worker:
 
     @staticmethod
     def can_run(function: object) -> bool:
-        """Whether it is an agent function."""
+        """Returns True if it is an agent function."""
         return isinstance(getattr(function, MARK, None), AgentSpec)
 
     @property
@@ -153,16 +154,15 @@ class Worker:
     # -- from begin to end -----------------------------------------------------------------------
 
     def run(self, *, signals: bool = True) -> None:
-        """Work until `stop` is called, or SIGTERM or SIGINT comes; then drain: pick up nothing
-        more, and leave each run at its next step or tool call, for other workers to go on with at
-        once.
+        """Works until `stop` is called, or SIGTERM or SIGINT comes; then drains: picks up nothing
+        more, and leaves each run at its next step or tool call, for others to resume at once.
 
         Args:
-            signals: on the main thread, heed those signals; a second one ends the process at once,
-                as a crash would.
+            signals: on the main thread, handle those signals; a second one ends the process at
+                once, as a crash would.
 
         Raises:
-            Corrupt: the store cannot be read. While it is merely unavailable, this goes on trying.
+            Corrupt: the store cannot be read. While it is merely unavailable, this keeps trying.
         """
         flag(signals, "signals=")
         with self._heeding_signals(signals), self._runner.wakeups.watch(None, self._ring):
@@ -187,8 +187,8 @@ class Worker:
                 self._drain()
 
     def stop(self) -> None:
-        """Ask it to drain, and return at once; `run` returns when it has. From any thread, and from
-        a signal's handler."""
+        """Asks it to drain, and returns at once; `run` returns when it has. Callable from any
+        thread, and from a signal handler."""
         self._stopping = True
         self._news.put(None)
 
@@ -198,7 +198,7 @@ class Worker:
         self._say(WorkerEvent("ready", words=", ".join(self.functions)))
 
     def _drain(self) -> None:
-        """Until all runs are left; then say that nothing is served here any more."""
+        """Waits until all runs are left; then records that nothing is served here any more."""
         if self._jobs:
             self._say(WorkerEvent("draining", words=f"{len(self._jobs)} running"))
         self._stopping = True
@@ -244,7 +244,7 @@ class Worker:
         self._news.put(None)
 
     def _wait(self, wait_s: float) -> None:
-        """Until there is news, an executor died, or for so long."""
+        """Waits until there is news, an executor died, or the time is over."""
         until = time.monotonic() + wait_s
         while True:
             left_s = max(until - time.monotonic(), 0.0)
@@ -387,7 +387,7 @@ class Worker:
         elif isinstance(error, Fenced):
             self._say(WorkerEvent("lost", run, error.problem, seconds))
         elif isinstance(error, HeldError | BranchTaken | FinishedMeanwhileError):
-            # Somebody else was faster; or the end of the run had been asked for.
+            # Another worker was faster; or the run had been asked to end.
             self._troubles.hold_off(run, DEATH_S)
             if job.begun:
                 self._tell_status(run, seconds, job.pick.row, error)
@@ -408,8 +408,8 @@ class Worker:
             self._trouble(job, error, seconds)
 
     def _closed(self, run: str, error: ClosedError) -> None:
-        """Nothing may be written to the store, or to this agent: it follows another store, or was
-        moved there."""
+        """Handles a store, or an agent, that refuses writes: it follows another store, or was moved
+        there."""
         known = run in self._troubles
         self._troubles.hold_off(run, UNAVAILABLE_MAX_S)
         with contextlib.suppress(PerdureError):  # the next look says what is the matter
@@ -424,8 +424,7 @@ class Worker:
         return standing is not None and standing.closed
 
     def _check_open(self) -> None:
-        """Raise ClosedError where the store took no writes when they were tried, and takes none
-        yet."""
+        """Raises ClosedError if the store took no writes when last tried, and still takes none."""
         if self._shut is not None and self._is_closed():
             raise self._shut
         self._shut = None
@@ -460,8 +459,8 @@ class Worker:
         return True
 
     def _trouble(self, job: Job, error: BaseException, seconds: float) -> None:
-        """It ended without that being recorded: it is tried again, later and later; in the end a
-        person is asked (I8)."""
+        """Handles a run that ended without a recorded outcome: it is tried again, later and later;
+        in the end a person is asked (I8)."""
         run = job.pick.run
         problem = f"{type(error).__name__}: {error}"
         store = isinstance(error, StoreUnavailable)

@@ -1,4 +1,4 @@
-"""What a worker is at: a run in each of its places."""
+"""The jobs of a worker: a run in each of its places."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ class Job(Struct, eq=False):
 
     @property
     def execution(self) -> Execution[Any] | None:
-        """None: its function is not called yet."""
+        """The run's execution; None if its function is not called yet."""
         return self.drive.execution if self.drive is not None else None
 
     def ask_to_leave(self) -> None:
-        """As the worker is ending."""
+        """Asks the run to leave: the worker is ending."""
         execution = self.execution
         if execution is not None and execution.asked_to_stop is None:
             execution.stop(Drained("this worker is ending", target=f"run {self.pick.run}"))

@@ -1,4 +1,4 @@
-"""How much of a run goes on in this process: it is unloaded where all of it provably waits."""
+"""The activity of a run in this process: it is unloaded when all of it provably waits."""
 
 from __future__ import annotations
 
@@ -40,17 +40,17 @@ class Crew:
 
     @property
     def is_due(self) -> bool:
-        """Whether a thread that is free is about to begin a call."""
+        """True if a free thread is about to begin a call."""
         return self.begun < min(self.limit, self.submitted)
 
 
 class Going:
-    """See the module. One per execution; counts the threads that the run has of its own, the first
+    """The activity of one execution: counts the threads that the run has of its own, the first
     being its function's. Safe between threads.
 
     Args:
-        wake: lets those who wait look again. A wait looks by itself where it begins; this is called
-            where something else was the last that it took for all of the run to wait.
+        wake: makes waiting code look again. A wait looks by itself when it begins; this is called
+            when something else was the last that kept the run from waiting as a whole.
     """
 
     def __init__(self, wake: Callable[[], None]) -> None:
@@ -81,12 +81,12 @@ class Going:
         deaf: bool = False,
         runs: Sequence[str] = (),
     ) -> Iterator[None]:
-        """Around a wait for a message, or for a time (0: none).
+        """Context manager around a wait for a message, or for a time (0: none).
 
         Args:
-            own: it is on a thread of the run.
+            own: the wait is on a thread of the run.
             deaf: no message is news for it.
-            runs: whose ends are all that it waits for.
+            runs: the runs whose ends are all that it waits for.
         """
         self._note(who, _Waiting(words, until, own, deaf, runs))
         try:
@@ -103,12 +103,13 @@ class Going:
                 self.has_waited = True
 
     def follow(self, before: Going) -> None:
-        """Of the turn before, in the same place."""
+        """Takes over from the turn before, in the same place."""
         self.has_waited, self.gives_way = before.has_waited, before.gives_way
 
     @contextmanager
     def joining(self, lasts: Callable[[], bool]) -> Iterator[None]:
-        """Around waiting, on a thread of the run, for others of it, for as long as this is true."""
+        """Context manager around waiting, on a thread of the run, for other threads of it, for as
+        long as `lasts` returns True."""
         try:
             self._join(lasts)
             yield
@@ -127,7 +128,7 @@ class Going:
 
     @contextmanager
     def crew(self, limit: int) -> Iterator[Crew]:
-        """Around the use of an executor."""
+        """Context manager around the use of an executor."""
         crew = Crew(limit)
         try:
             self._hire(crew)
@@ -146,7 +147,7 @@ class Going:
 
     @contextmanager
     def lending(self, lend: Callable[[str], bool]) -> Iterator[None]:
-        """Around calls of which a limit keeps some from beginning; see `lend`."""
+        """Context manager around calls that a limit may keep from beginning; see `lend`."""
         try:
             self._lenders.append(lend)
             yield
@@ -155,8 +156,9 @@ class Going:
                 self._lenders.remove(lend)
 
     def lend(self, first: Entry | None) -> bool:
-        """Let what has recorded that begin, beside others that wait for it, whatever the limit is
-        now: it began when that was higher. Whether it has not begun."""
+        """Lets the scope that has recorded this entry begin, beside others that wait for it,
+        whatever the limit is now: it began when that was higher. Returns True if it had not
+        begun."""
         return first is not None and any(lend(first.scope) for lend in [*self._lenders])
 
     def submitted(self, crew: Crew) -> None:
@@ -196,19 +198,20 @@ class Going:
 
     @property
     def threads_wait(self) -> bool:
-        """Whether each thread of the run waits, and no step or tool is being made."""
+        """True if each thread of the run waits, and no step or tool call is under way."""
         with self._lock:
             return self._all(self._waiting_threads())
 
     @property
     def is_single(self) -> bool:
-        """Whether the function's own is the only thread of the run."""
+        """True if the function's own thread is the only one of the run."""
         with self._lock:
             return self._threads == 1 and not any(crew.submitted for crew in self._crews)
 
     @property
     def all_rest(self) -> bool:
-        """Whether each thread of the run waits, if only for another one, and nothing is made."""
+        """True if each thread of the run waits, if only for another one, and no call is under
+        way."""
         with self._lock:
             return self._all(self._waiting_threads() + self.resting.number)
 
@@ -222,12 +225,12 @@ class Going:
 
     @property
     def deaf(self) -> bool:
-        """Whether no message is news for any of what waits."""
+        """True if no message is news for anything that waits."""
         with self._lock:
             return all(wait.deaf for wait in self._waits.values())
 
     def suspended(self) -> Suspended:
-        """What to leave the function with."""
+        """Returns the exception with which to leave the function."""
         with self._lock:
             waits = list(self._waits.values())
         until = min((wait.until for wait in waits if wait.until), default=0)

@@ -1,4 +1,4 @@
-"""One call of a run, on its way through an event loop."""
+"""One call of a run on its way through an event loop."""
 
 from __future__ import annotations
 
@@ -15,17 +15,19 @@ class Calling(Struct):
     """One call that is being driven.
 
     Attributes:
-        task: that makes it; None: none does.
-        began: what is recorded of its begin, if anything is before it has come to its end.
-        place: where it is recorded; empty until that is known, and while what is recorded there
-            has not had its turn.
-        since: by the monotonic clock, when it got there.
-        noted: that its task was cancelled is in its outcome.
-        settled: what its outcome is recorded by; None: it is not yet.
-        cancelled: its task was, while a thread made the call; what that came to is recorded first.
-        kept_on: its task was, and what was called caught that: the function hears the outcome.
-        heard: how often its task was cancelled before, and has heard of it.
-        intends: that it is made is recorded, or is just being: it counts as one that is under way.
+        task: the task that makes the call; None if none does.
+        began: the record of its begin, if any is made before its end.
+        place: the place where it is recorded; empty until known, and until the turn of the record
+            there.
+        since: the time when it got there, by the monotonic clock.
+        noted: the cancellation of its task is in its outcome.
+        settled: the record of its outcome; None until there is one.
+        cancelled: its task was cancelled while a thread made the call; the outcome is recorded
+            first.
+        kept_on: its task was cancelled, and the called code caught that: the function hears the
+            outcome.
+        heard: the number of earlier cancellations that its task has heard of.
+        intends: its begin is recorded, or is being recorded: it counts as under way.
     """
 
     task: asyncio.Task[Any] | None
@@ -42,13 +44,14 @@ class Calling(Struct):
 
     @property
     def is_cancelled(self) -> bool:
-        """Whether its task was, in this call; else a `CancelledError` is of something awaited. A
-        task that was cancelled before may make calls, where it tidies up."""
+        """True if its task was cancelled in this call; otherwise a `CancelledError` is of something
+        awaited. A task that was cancelled before may make calls while it cleans up."""
         return cancels(self.task) > self.heard
 
 
 def cancels(task: asyncio.Task[Any] | None, *, heard: bool = False) -> int:
-    """How often a task was cancelled; `heard`: as far as its code has heard of it."""
+    """Returns the number of cancellations of a task; `heard`: only those that its code has heard
+    of."""
     if task is None:
         return -1 if heard else 0
     to_come = heard and getattr(task, "_must_cancel", False)

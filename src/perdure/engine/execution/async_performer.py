@@ -1,4 +1,4 @@
-"""How the effects of a run are performed in an event loop."""
+"""The performer of a run's effects in an event loop."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ GRACE_S = 5.0
 
 
 class _Stopping(Stopping):
-    """As that, in a task: that this is cancelled, or thrown away, is its own affair."""
+    """Interrupts a run in a task; the task's own cancellation, or its disposal, does not count."""
 
     __slots__ = ()
 
@@ -92,13 +92,14 @@ class AsyncPerformer(Handing):
         self.stopping = _Stopping(execution.leaving.passed_on)
 
     def make(self, call: Call) -> Awaitable[Any]:
-        """Make a call of a recorded function, or take what it gave before."""
+        """Makes a call of a recorded function, or returns its recorded result."""
         if not self._execution.journal.replaying or not self._tasks.numbered:
             return self.call(recorded_call(call))
         return self._make_again(call)
 
     async def _make_again(self, call: Call) -> Any:
-        """What most of a replay is. Tens of thousands may wait here at once: each keeps little."""
+        """Repeats a call during replay, the most frequent case. Tens of thousands may wait here at
+        once: each keeps little."""
         execution = self._execution
         try:
             scope = execution.scope()
@@ -116,7 +117,7 @@ class AsyncPerformer(Handing):
         raise error
 
     async def _take_again(self, entry: Entry, scope: Scope, call: Call) -> Any:
-        """What a call gave that is recorded, once its turn has come."""
+        """Returns the result of a recorded call, once its turn has come."""
         execution = self._execution
         try:
             await self.wait_for_turn(entry, scope, call.name)
@@ -254,7 +255,7 @@ class AsyncPerformer(Handing):
         return arrived
 
     async def _find_patiently(self, effect: Arrive, scope: Scope) -> Entry | None:
-        """Where tasks share a scope: they come in any order."""
+        """Finds an entry if tasks share a scope: they come in any order."""
         execution = self._execution
         while True:
             try:
@@ -309,15 +310,15 @@ class AsyncPerformer(Handing):
     # -- calling the user's functions ----------------------------------------------------------
 
     async def _invoke(self, effect: Invoke, calling: Calling) -> Any:
-        # It counts as one under way until its driver goes on to record what it came to: where a
-        # worker ends, others leave behind that.
+        # It counts as under way until its driver records its outcome: when a worker ends, others
+        # leave behind it.
         with self._execution.going.calling, self._tasks.calling:
             self._intends_no_more(calling)
             try:
                 with inside(frame_of(self._execution, effect)):
                     return await self.invoke(effect, calling)
             except asyncio.CancelledError as cancelled:
-                # Whoever cancelled the whole run gets to say so.
+                # A cancellation of the whole run comes first.
                 cancelled = await tick() or cancelled
                 self._tasks.ask_for_user()
                 if self._execution.interrupted is not None:
@@ -398,7 +399,7 @@ class AsyncPerformer(Handing):
         return task.result()
 
     async def _invoke_timed_thread(self, effect: Invoke, calling: Calling) -> Any:
-        """As on a thread: one that takes too long is left to itself."""
+        """Calls a function on a thread; one that takes too long is left to itself."""
         thread = CallThread(lambda: effect.function(*effect.args, **effect.kwargs))
         clock = Clock(effect)
         while not thread.done.is_set():
@@ -456,7 +457,7 @@ class AsyncPerformer(Handing):
             yield
 
     def _unloadable(self) -> bool:
-        """Whether all of the run provably waits, and would for ever do nothing else."""
+        """Returns True if all of the run provably waits, and would for ever do nothing else."""
         return self._tasks.numbered and self._all_rest() and not self._tasks.timers()
 
 
@@ -479,7 +480,8 @@ def performer_of_loop(
 
 
 def _kept_on(effect: Record) -> Record:
-    """With the word that a cancellation came to nothing, which comes to nothing on replay, too."""
+    """Returns the record with the note that a cancellation was caught; it is caught on replay,
+    too."""
     outcome = replace(effect.last, kept_on=True)
     records = (*effect.riders.records[:-1], outcome)
     return replace(effect, riders=replace(effect.riders, records=records))
@@ -490,6 +492,6 @@ def _as_users(error: BaseException) -> BaseException:
 
 
 def _seen(task: asyncio.Future[Any]) -> None:
-    """What a task came to that nobody waits for is no news."""
+    """Consumes the result of a task that nobody awaits."""
     if not task.cancelled():
         task.exception()

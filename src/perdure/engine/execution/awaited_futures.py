@@ -1,7 +1,7 @@
-"""Which futures a suspended task waits for, as far as asyncio shows that.
+"""The futures that a suspended task waits for, as far as asyncio shows them.
 
-A task that waits for others of its run goes on only when they do. What else it may wait for (a
-queue, an event, a lock) anybody may let go on, and nothing is said of it here.
+A task that waits for others of its run goes on only when they do. Other things that it may wait for
+(a queue, an event, a lock) may be released by anybody, and are not considered here.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ def joined(task: asyncio.Task[Any]) -> Futures | None:
 
 
 def parts_of(future: asyncio.Future[Any]) -> Futures | None:
-    """What a future stands for that is made of others, by `gather` or `shield`; None: it is not."""
+    """Returns the futures that a future made by `gather` or `shield` stands for; None for another
+    future."""
     children = getattr(future, "_children", None)
     if children is not None:
         return children  # type: ignore[no-any-return]

@@ -1,7 +1,7 @@
-"""Calls that a limit keeps from beginning, on a replay of a run in which it was higher.
+"""Calls that a limit keeps from beginning, on a replay of a run in which the limit was higher.
 
-What is not recorded of a run waits until all that is recorded has been gone over. Where calls have
-all the places that there are, and wait for one that has none, none would ever come to its end.
+Calls that are not recorded wait until the whole record has been replayed. If such calls had all
+places, and waited for a recorded one without a place, none would ever end.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from perdure.system.locks import Lock
 
 
 class Lending:
-    """See the module. One for each limit; safe between threads.
+    """The lending of places, one for each limit; safe between threads.
 
     Args:
-        lend: lets so many more begin at once, first those that came first.
+        lend: lets this many more begin at once, in order of arrival.
     """
 
     def __init__(self, lend: Callable[[int], None]) -> None:
@@ -35,8 +35,8 @@ class Lending:
         self._held.pop(scope, None)
 
     def lend(self, path: str) -> bool:
-        """Let what is recorded in that scope begin, and what is to begin before it; whether it has
-        not yet."""
+        """Lets the recorded calls of that scope begin, and those before it; returns True if they
+        had not begun."""
         with self._lock:
             held = [*self._held]
             ahead = next((n for n, scope in enumerate(held) if path.startswith(scope.path)), None)

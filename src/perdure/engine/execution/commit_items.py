@@ -1,4 +1,4 @@
-"""What one caller wants committed, and a commit under way that has several of these."""
+"""One caller's part of a commit, and a commit under way that has several of these."""
 
 from __future__ import annotations
 
@@ -20,13 +20,14 @@ if TYPE_CHECKING:
 
 
 class Item(Struct, eq=False):
-    """Something that one caller wants committed.
+    """Something that one caller wants to have committed.
 
     Attributes:
-        riders: what happens along with it. One that gives up the lease is its commit's last.
-        recording: an edit's; at most one to a commit.
-        error: why it is not in, once `settled`.
-        landing: called, on any thread, when it is in the log: of one commit, in the log's order.
+        riders: the commit's additions. An item that gives up the lease is its commit's last.
+        recording: the recording of an edit; at most one per commit.
+        error: the reason why it is not committed, once `settled`.
+        landing: called, on any thread, when it is in the log; within one commit, in the log's
+            order.
         wake: called, on any thread, when it is settled, or when its commit needs its thread.
     """
 

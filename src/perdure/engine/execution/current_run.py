@@ -1,4 +1,4 @@
-"""Which run the code at hand belongs to, and how many runs this process is driving."""
+"""The run that the current code belongs to, and the number of runs that this process drives."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ Inside = Literal["function", "step", "tool", "edit"]
 
 
 class Frame(Struct, frozen=True):
-    """Where in a run the code is.
+    """The place of the current code in a run.
 
     Attributes:
-        scope: which of the run's tasks it is.
-        key: the idempotency key of the tool call it is inside of.
-        attempt: the attempt of the step or tool that it is inside of.
+        scope: the task of the run.
+        key: the idempotency key of the enclosing tool call.
+        attempt: the attempt of the enclosing step or tool.
         outer: the frame that this one was entered from; `inside` sees to it.
     """
 
@@ -60,7 +60,7 @@ def current_in(context: Context) -> Frame | None:
 
 
 def driving() -> bool:
-    """Whether any run is being executed in this process."""
+    """Returns True if any run is being executed in this process."""
     return len(_driven) > 0
 
 
@@ -89,15 +89,15 @@ what is over."""
 
 
 def enter_scope(scope: Scope, run: Execution[Any]) -> None:
-    """In the context of a task of a run that was just made: it is a scope of its own. A thread that
-    lost its context may have made it, by what it has of the run."""
+    """Enters a new scope in the context of a task of the run that was just made. A thread that lost
+    its context may have made it, from its reference to the run."""
     frame = _frame.get() or Frame(run, "function")
     _frame.set(replace(frame, scope=scope))
 
 
 @contextmanager
 def counted() -> Iterator[None]:
-    """Around the execution of a run's function."""
+    """Context manager around the execution of a run's function."""
     mark = _Driven()
     _driven.add(mark)
     try:

@@ -1,12 +1,12 @@
-"""What happens to a run's function reaches it one event after the other, each once the one before
-has been dealt with.
+"""The pace of events in a run's function: one after the other, each after the function has dealt
+with the one before.
 
 An event is an outcome that is handed over, or a timer of the function's that goes off. What a task
-does next often takes a few rounds of the loop: it ends, its group hears of that, somebody who waits
-for the first of several goes on. If a second outcome, or a timeout, came in between, then which of
-them the function heard of first would depend on how many rounds each takes, and be one way live and
-another on replay. So each waits until nothing of the function is left for the loop to do. Outcomes
-come in the order of the log, from the moment in which they are in it.
+does next often takes a few rounds of the loop: it ends, its group hears of that, code that waits
+for the first of several continues. If a second outcome, or a timeout, came in between, then which
+of them the function heard of first would depend on how many rounds each takes, and be different
+live and on replay. So each waits until nothing of the function is left for the loop to do. Outcomes
+come in the order of the log, from the moment when they are in it.
 """
 
 from __future__ import annotations
@@ -27,15 +27,16 @@ ROUNDS_MAX = 1000
 
 
 class Event:
-    """See the module.
+    """One event of a function.
 
     Attributes:
-        place: of the outcome, by which a timer that goes off next is placed; empty: of no outcome.
-        call: hands it over; False: there is nobody to take it any more. None: whoever takes it has
-            not come for it yet.
-        shows: seq of the commit whose state the function sees from then on, 0: of the same as ever.
-        came: it has its place among others.
-        heard: of an outcome that a thread hears of by itself; nobody takes it here.
+        place: the place of the outcome, after which a timer that goes off next is placed; empty if
+            it is not an outcome.
+        call: hands it over; returns False if there is no taker any more. None: its taker has not
+            come for it yet.
+        shows: seq of the commit whose state the function sees from then on; 0 for no change.
+        came: it has its place among the events.
+        heard: it is an outcome that a thread hears of by itself; it is not taken here.
     """
 
     __slots__ = ("call", "came", "heard", "over", "place", "scope", "shows")
@@ -51,11 +52,12 @@ class Event:
 
 
 class Pace:
-    """See the module. One per execution, for its event loop.
+    """The order of events of one execution, for its event loop.
 
     Args:
-        due: whether the loop is about to go on with the function; None: it does not show that.
-        show: what an event shows, before anybody hears of it.
+        due: returns True if the loop is about to continue the function; None if the loop does not
+            show that.
+        show: called with what an event shows, before its taker hears of it.
     """
 
     def __init__(
@@ -74,16 +76,16 @@ class Pace:
         self._ticker = Ticker(self._look)
 
     def comes(self, event: Event) -> None:
-        """From any thread: it is the next one after those that have come. Somebody is to take it
-        with `turn`, or to `drop` it."""
+        """Adds an event after those that have come, from any thread. Its taker must call `turn`, or
+        `drop` it."""
         self._events.append(event)
         event.came = True
 
     async def turn(self, event: Event, turn: asyncio.Future[None] | None = None) -> None:
-        """Wait until it is the turn of an event, and take it.
+        """Waits until it is the turn of an event, and takes it.
 
         Args:
-            turn: what to wait for, if that is to be something of its own kind.
+            turn: the future to wait for; default: a new one.
         """
         loop = asyncio.get_running_loop()
         event.call = None  # who waited for it before was cancelled
@@ -99,10 +101,10 @@ class Pace:
         await comes
 
     def offer(self, event: Event, *, here: bool = False) -> None:
-        """From the loop: it comes, and its `call` takes it.
+        """Adds an event, whose `call` takes it. Called in the loop.
 
         Args:
-            here: it may be called before this returns.
+            here: `call` may run before this returns.
         """
         self.comes(event)
         if here and self._first() is event and self._is_quiet():
@@ -111,9 +113,8 @@ class Pace:
             self._go_round(asyncio.get_running_loop())
 
     def passes(self, place: str) -> None:
-        """From any thread: an outcome that a thread hears of by itself is the next after those that
-        have come. What is placed behind the latest outcome must not be placed before an earlier
-        one."""
+        """Adds an outcome that a thread hears of by itself, from any thread. A timer behind the
+        latest outcome must not be placed before an earlier one."""
         events = self._events
         if not events or (len(events) == 1 and events[0].over):
             self.handed = place
@@ -123,16 +124,17 @@ class Pace:
         events.append(event)
 
     def drop(self, event: Event) -> None:
-        """Nobody takes it any more."""
+        """Drops an event: it has no taker any more."""
         event.over = True
 
     @property
     def has_waiting(self) -> bool:
-        """Whether there are events that the function has not heard of."""
+        """True if there are events that the function has not heard of."""
         return self._first() is not None
 
     def is_idle(self) -> bool:
-        """Whether nothing is on its way to the function, and it has dealt with all that came."""
+        """Returns True if nothing is on its way to the function, and it has dealt with all that
+        came."""
         return self._first() is None and self._is_quiet()
 
     def _first(self) -> Event | None:
@@ -146,8 +148,8 @@ class Pace:
         return None
 
     def _is_quiet(self, scope: str | None = None) -> bool:
-        """Whether the function has dealt with the last event. `scope`: what one task does comes one
-        after the other anyway."""
+        """Returns True if the function has dealt with the last event. `scope`: one task's actions
+        are sequential anyway."""
         due = self._due()
         if due is None:
             self._left = min(self._left, ROUNDS)
@@ -190,8 +192,8 @@ class Pace:
                 self._go_round(loop)
 
     def _look(self) -> bool:
-        """Whether anybody waits. A round that was lost is made up for; and what nobody comes for,
-        as its task was thrown away, is passed over."""
+        """Returns True if any event waits. Makes up for a lost round; and passes over an event
+        whose taker does not come, because its task was thrown away."""
         first, now = self._first(), monotonic()
         if first is None or first.call is not None or first is not self._stuck:
             self._stuck, self._stuck_at = first, now

@@ -1,7 +1,7 @@
 """One execution of a run in this process: its place in the journal, its state, and its end.
 
-What `Run` and `AsyncRun` show of it to the function is in `run` and `async_run`; how effects are
-performed on a thread or in an event loop, in `performer` and `async_performer`.
+`run` and `async_run` have what the function sees of it, `performer` and `async_performer` perform
+effects on a thread or in an event loop.
 """
 
 from __future__ import annotations
@@ -115,14 +115,13 @@ class Execution(Generic[T]):
         return performer_of_loop(self, self._in_own_loops)
 
     def runs_in_loop(self, performer: AsyncPerformer) -> None:
-        """Its function is about to be called in the event loop of this thread."""
+        """Notes that its function is about to be called in the event loop of this thread."""
         self._async_performer, self._loop_thread = performer, threading.get_ident()
         if self.tasks is not None:
             self.seeing.tell_lookers(performer.lookers)
 
     def warn_if_blocking(self, name: str) -> None:
-        """A synchronous function was called as it is from asynchronous code: that is recorded like
-        any call, and holds up the event loop meanwhile."""
+        """Makes a plain call of a synchronous function in asynchronous code; it blocks the loop."""
         if threading.get_ident() == self._loop_thread and name not in self._warned:
             self._warned.add(name)
             warnings.warn(
@@ -136,7 +135,8 @@ class Execution(Generic[T]):
     def state(self) -> T:
         self.check()
         with self._lock:
-            # On replay a block is gone through later than it was: it sees what its draft stands on.
+            # On replay an edit's block is replayed later than it was made: it sees the state that
+            # its draft is based on.
             if (self.seeing.ahead or self.edits.stands_on) and self.inside() == "edit":
                 return (self.edits.stands_on or self.working).typed
             return self.working.seen
@@ -144,22 +144,22 @@ class Execution(Generic[T]):
     # -- where the function is ---------------------------------------------------------------
 
     def inside(self) -> Inside:
-        """What part of this run the calling code is in."""
+        """Returns the part of this run that the calling code is in."""
         frame = current()
         return frame.inside if frame is not None and frame.run is self else "function"
 
     def scope(self) -> Scope:
-        """Which of this run's tasks the calling code is."""
+        """Returns the task of this run that the calling code is."""
         if (frame := current()) is None or frame.run is not self or frame.scope is None:
             return self.root
         return frame.scope
 
     def check_place(self, name: str, *, edit_too: bool = False) -> Scope:
-        """The task in which something can be recorded here.
+        """Returns the task in which something can be recorded here.
 
         Raises:
-            PerdureError: inside a step or tool, whose body is not gone through on replay, or
-                inside an open edit.
+            PerdureError: inside a step or tool, whose body is not replayed, or inside an
+                open edit.
         """
         if (error := exception()) is not None:
             self.leaving.behind(error)
@@ -178,14 +178,14 @@ class Execution(Generic[T]):
         return frame.scope or self.root
 
     def find(self, effect: Arrive, scope: Scope, *, patient: bool = False) -> Entry | None:
-        """The entry that a call belongs to; it is taken.
+        """Returns the entry that a call belongs to; it is taken.
 
         Args:
-            patient: others of this scope may have to come to what is recorded before.
+            patient: others of this scope may have to reach what is recorded before.
 
         Raises:
-            OthersFirstError: they have.
-            RunInterrupted: the function does something else than it did before.
+            OthersFirstError: they must.
+            RunInterrupted: the function differs from its record.
         """
         self.check_place(effect.name)
         if not self.journal.replaying:
@@ -211,13 +211,13 @@ class Execution(Generic[T]):
 
     @property
     def tells_time(self) -> bool:
-        """Whether its function may be told a time that is not recorded."""
+        """True if its function may see a time that is not recorded."""
         return self.past_record or self._interrupted is not None or self.comes_past_record()
 
     def next_recorded(self, call: Call) -> Entry | None:
-        """What most of a replay is: the function's own thread comes to just the call whose outcome
-        is the log's next. It is taken and released at once. None: an `Arrive` must find out (so
-        where an exception is handled: the function may be on its way out)."""
+        """Returns the next recorded entry in the most frequent case of a replay: the function's own
+        thread makes exactly the call whose outcome is the log's next. It is taken and released.
+        None if an `Arrive` must find out (also while the function may be on its way out)."""
         if (entry := self.turns.next_entry()) is None:
             return None
         frame = current()
@@ -240,8 +240,8 @@ class Execution(Generic[T]):
         return entry
 
     def recorded_in(self, scope: Scope, call: Call) -> Entry | None:
-        """As `next_recorded`, for any task of a run, whose turn may be still to come: it is taken,
-        and to be released by the caller."""
+        """Returns an entry as `next_recorded` does, for any task of a run, whose turn may be still
+        to come: it is taken, and the caller must release it."""
         frame = current()
         if frame is None or frame.inside != "function" or exception() is not None:
             return None
@@ -260,8 +260,8 @@ class Execution(Generic[T]):
             self.turns.came_to_all(entry.scope)
 
     def watch_others(self, scope: Scope, wake: Callable[[], None]) -> Waiter | None:
-        """After `OthersFirstError`: hear of it when the scope has come to all that it had recorded.
-        None: it has."""
+        """Wakes a waiter, after `OthersFirstError`, when the scope has reached all its records.
+        None if it has."""
         with self._lock:
             if self.journal.left_in(scope.path) is None:
                 return None
@@ -280,10 +280,10 @@ class Execution(Generic[T]):
         return self.find(Arrive(name, "edit", {}, str), scope)
 
     def begins_edit(self, name: str) -> None:
-        """It is the turn of one that is not recorded."""
+        """Begins an edit that is not recorded; it is its turn."""
 
     def arrived(self, effect: Arrive, scope: Scope, entry: Entry | None) -> Arrived:
-        """Its turn has come: what is recorded is released, what is not begins."""
+        """Handles the turn of a call: a recorded one is released, another begins."""
         if entry is not None and entry.outcome is not None:
             if entry.hands and self.seeing.is_home:  # else it is made again: no event before that
                 self.show(entry.seq - 1)  # an edit of the same commit is still to come
@@ -307,11 +307,11 @@ class Execution(Generic[T]):
         return Arrived(place, None, key, made, self._before.effects)
 
     def new_place(self, name: str, scope: Scope) -> str:
-        """Where something that is not recorded will be."""
+        """Returns the place of a call that is not recorded."""
         return self.journal.new_place(scope.named(name))
 
     def value(self, kind: str, make: Callable[[], Plain]) -> Plain:
-        """Something that is not the same twice, recorded with the next commit."""
+        """Returns a value that varies; it is recorded with the next commit."""
         if self.inside() in ("step", "tool"):
             self.check()
             return make()  # part of what the call's outcome records
@@ -341,7 +341,7 @@ class Execution(Generic[T]):
     # -- recording ---------------------------------------------------------------------------
 
     def to_write(self, effect: Record) -> Item | None:
-        """What the writer is to commit for an effect now; None: nothing."""
+        """Returns what the writer must commit for an effect now; None if nothing."""
         riders, first = effect.riders, effect.said(0)
         cause = Cause(kind := first.t, run=self.id, step=first.place)
         if not effect.wait:
@@ -359,9 +359,9 @@ class Execution(Generic[T]):
         return Item(cause, riders)
 
     def soon(self, cause: Cause, riders: Riders, over: WaitBegan | None = None) -> Item | None:
-        """Record something that the run's next commit is early enough for. Where one is under way,
-        it is behind that in the log, and must not be handed over before it: then it is to be
-        written. So it is where this record's question is `over`, which who answers is to hear."""
+        """Records something with the run's next commit. If one is under way, it must be behind that
+        in the log, and must not be handed over before it: then an item to write is returned. The
+        same holds if it ends the question `over`: the sender of an answer must hear of that."""
         if over is not None:
             with self.asking:
                 late = self.mail.answers_to(str(name_of(over)))
@@ -376,12 +376,12 @@ class Execution(Generic[T]):
             return None
 
     def scope_ended(self, scope: Scope, error: BaseException | None, *, cancelled: bool) -> None:
-        """A task is over. What it had recorded and did not come to, nobody waits for any more; and
-        it has changed."""
+        """Handles the end of a task. If it did not reach all that it had recorded, the code has
+        changed; nothing waits for the rest any more."""
         with self._lock:
-            # What tasks recorded that it made is no concern of it: a callback may make them later.
+            # Calls of tasks that it made are not its concern: a callback may make them later.
             left = self.journal.all_left_in(scope.path) if self.journal.replaying else []
-            # Cancelled at the function's end, the block of an edit is not gone through again.
+            # If it was cancelled at the function's end, the block of an edit is not replayed.
             wrong = [one for one in left if not cancelled or one.kind not in UNORDERED]
             if wrong and self._interrupted is None:
                 short = came_short(scope.path, wrong[0], error, self.id, cancelled=cancelled)
@@ -396,14 +396,14 @@ class Execution(Generic[T]):
     # -- waiting -----------------------------------------------------------------------------
 
     def came(self, effect: Await) -> Came | None:
-        """What a wait waits for, if it is there."""
+        """Returns what a wait waits for, if it is there."""
         if self.played is not None:
             return self.played.came(effect)
         with self.asking:
             return self.mail.came(effect)
 
     def look_by(self, effect: Await) -> int:
-        """When a wait is to look again at the latest; see `Mail.look_by`."""
+        """Returns the latest time at which a wait must look again; see `Mail.look_by`."""
         with self.asking:
             return self.mail.look_by(effect)
 
@@ -415,7 +415,7 @@ class Execution(Generic[T]):
     # -- ending ------------------------------------------------------------------------------
 
     def check(self) -> None:
-        """Raise what ended this execution.
+        """Raises the error that ended this execution.
 
         Raises:
             RunInterrupted: again and again.
@@ -443,7 +443,7 @@ class Execution(Generic[T]):
             )  # fmt: skip
 
     def check_stop(self) -> None:
-        """At a boundary: leave if somebody asked for that, or the time is up."""
+        """Leaves the function, at a boundary, if it was asked to, or the time is up."""
         self.check()
         if self._stop is None and time.monotonic() > self._look_at:
             with self.asking:
@@ -454,18 +454,18 @@ class Execution(Generic[T]):
             raise self.interrupt(DeadlinePassed("its deadline has passed", target=f"run {self.id}"))
 
     def look_for_cancel(self) -> None:
-        """Whether somebody asked for this run to end; looked for now and then, and on news."""
+        """Looks for a request to end this run; called now and then, and on news."""
         self._look_at = time.monotonic() + LOOK_S
         asked = self.mail.cancels()
         if asked:
             self._stop = Cancelled(str(asked[0].value or ""), target=f"run {self.id}")
 
     def news(self) -> None:
-        """From any thread: somebody sent something; look at the next boundary."""
+        """Notes, from any thread, that a message came: it is looked for at the next boundary."""
         self._look_at = 0.0
 
     def stop(self, reason: PerdureError) -> None:
-        """From any thread: leave the function at the next boundary, or while it waits."""
+        """Makes the function leave at a boundary, or while it waits. From any thread."""
         self._stop = reason
         self.wakeups.ring(self.id)
 
@@ -475,14 +475,14 @@ class Execution(Generic[T]):
 
     @property
     def interrupted(self) -> RunInterrupted | None:
-        """Why this execution may not go on, if it may not."""
+        """The interruption after which this execution may not continue, if there is one."""
         if self._interrupted is None and self.tasks is not None and self.tasks.is_left:
-            # Its function's tasks may hear of that before the driver does: it is none of theirs.
+            # Its function's tasks may hear of that before the driver does: it is not their doing.
             self.interrupt(Drained("what ran it was cancelled, or has ended"))
         return self._interrupted and self._interrupted.again()
 
     def interrupt(self, reason: PerdureError) -> RunInterrupted:
-        """Leave the function, and keep on leaving it whatever it catches."""
+        """Interrupts the function, and keeps interrupting it, whatever it catches."""
         with self._lock:
             first = self._interrupted is None
             interrupted = self._interrupted = self._interrupted or RunInterrupted(reason)

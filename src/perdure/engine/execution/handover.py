@@ -1,4 +1,4 @@
-"""When a run's function hears of what: each outcome in its turn, one after the other.
+"""The handover of outcomes to a run's function: each in its turn, one after the other.
 
 See docs/decisions/0039-time-is-an-event-of-the-run.md.
 """
@@ -52,7 +52,8 @@ ended."""
 
 
 class Lookers:
-    """Who may look at the state of an asynchronous function's run; its `len` says how many."""
+    """The tasks that may look at the state of an asynchronous function's run; its `len` is their
+    number."""
 
     def __init__(self, tasks: RunTasks, timers: Timers, ready: Sized | None, home: int) -> None:
         self._tasks, self._scopes = tasks, tasks.scopes
@@ -62,7 +63,7 @@ class Lookers:
         if threading.get_ident() != self._home:
             # A thread of the run's commits for all. The loop may be calling anything meanwhile.
             return len(self._scopes) + 1
-        # Asked at each edit: mostly there are no timers, and the loop has nothing to do.
+        # Checked at each edit: usually there are no timers, and the loop is idle.
         timers = self._timers.plain and self._timers.call_back
         due = self._ready and self._tasks.function_due()
         return len(self._scopes) + (1 if timers or due else 0)
@@ -91,28 +92,29 @@ class Handing:
         )  # fmt: skip
 
     def _lets_go_on(self) -> bool:
-        """Whether something was in the way of all others that need not be."""
+        """Removes an obstacle of all others that need not be one; returns True if there was one."""
         execution = self._execution
         return self.timers.pass_over() or execution.going.lend(execution.turns.next_entry())
 
     def _function_due(self) -> bool | None:
-        """As of its tasks; asked at each event, when the loop has mostly nothing to do."""
+        """Returns True if the loop is about to continue the function, as its tasks show; called at
+        each event, when the loop is mostly idle."""
         ready, tasks = self._loop_ready, self._tasks
         return tasks.is_over if not ready and ready is not None else tasks.function_due()
 
-    # -- what is recorded ----------------------------------------------------------------------
+    # -- recorded outcomes ---------------------------------------------------------------------
 
     async def wait_for_turn(
         self, entry: Entry | None, scope: Scope, name: str, *, gives_way: bool = False,
         cancelled: bool = False, told: Told | None = None,
     ) -> bool:  # fmt: skip
-        """Until what is recorded before this has been released.
+        """Waits until everything recorded before this entry has been released.
 
         Args:
-            cancelled: the function hears of that, whatever is recorded.
-            told: its task was cancelled already, and is so then: it is not woken to be told again.
-                It has the latest behind it.
-            gives_way: it does not insist, where all others wait for this one: then that is False.
+            cancelled: the function hears of the cancellation, whatever is recorded.
+            told: its task was cancelled already, and hears it then: it is not woken to hear it
+                again. Holds the latest cancellation.
+            gives_way: returns False if all others wait for this one.
         """
         if self._tasks.is_over:
             await asyncio.get_running_loop().create_future()  # this task is about to be cancelled
@@ -122,11 +124,11 @@ class Handing:
             place = entry.place if cancelled else entry.hands
         if entry is not None and entry.order >= 0:
             pace = self.pace
-            # What is made again shows nothing. And of an edit, the end of its block does.
+            # A call that is made again shows nothing; an edit does at the end of its block.
             if place and (entry.kind != "edit" or entry.unbegun):
                 shows = entry.seq - 1
-        # Tasks without scopes of their own wait for all: what they are to do first leads to calls
-        # that are told apart by who comes first.
+        # Tasks without scopes of their own wait for all: their first actions lead to calls that are
+        # distinguished by their order.
         own = scope.path if self._tasks.numbered else None
         while not order.is_ready(entry, own):
             turn = self._deaf(told) if told is not None else None
@@ -175,9 +177,9 @@ class Handing:
         return Deaf(told, lambda: self.goes_on)
 
     async def is_come_to(self, scope: Scope, name: str, told: Told) -> bool:
-        """Of a call that nothing is recorded of, and whose task is cancelled there: whether it was
-        come to before. Then it ended behind all that is recorded, and this returns behind that.
-        Else what is recorded waits for its task."""
+        """Returns True for a call without a record, whose task is cancelled there, if it was
+        reached before. Then it ended behind everything recorded, and this returns after that.
+        Otherwise the recorded entries wait for its task."""
         while self.goes_on:
             try:
                 return await self.wait_for_turn(None, scope, name, gives_way=True, told=told)
@@ -186,24 +188,24 @@ class Handing:
         return False
 
     async def let_calls_end(self) -> None:
-        """At a boundary: where the run is to be left once the calls under way have ended, begin
-        nothing before that."""
+        """Waits, at a boundary, if the run will be left once the calls under way have ended:
+        nothing begins before that."""
         execution = self._execution
         while self._tasks.defers(execution.asked_to_stop) and execution.interrupted is None:
             await Wait(bell()).rest(DEFERRED_S)  # it is no timer of the function's
 
     @property
     def several(self) -> bool:
-        """Whether there are tasks whose order could matter."""
+        """True if there are tasks whose order could matter."""
         return not self._tasks.numbered or len(self._tasks.scopes) > 1
 
     def _paced(self, scope: Scope) -> str:
-        """Whose events come one after the other anyway."""
+        """Returns the scope within which events come one after the other anyway."""
         return scope.path if self._tasks.numbered else f"{scope.path}{id(asyncio.current_task())}/"
 
     @contextlib.contextmanager
     def resting(self) -> Iterator[None]:
-        """Around what goes on only when others of the run do."""
+        """Context manager around work that continues only when other tasks of the run do."""
         task = asyncio.current_task()
         assert task is not None
         self._tasks.waiting.add(task)
@@ -219,12 +221,12 @@ class Handing:
         return idle and not due and self._tasks.all_wait()
 
     async def cancelled_again(self, entry: Entry) -> None:
-        """Its task was cancelled here: wait for whatever did that, to do it again. What is recorded
+        """Waits for the recorded cancellation of this task to happen again. Everything recorded
         behind it waits for that, too.
 
         Raises:
-            CancelledError: it did.
-            NeedsAttention: it did not, in the time that it took, and some more.
+            CancelledError: it happened.
+            NeedsAttention: it did not happen in the recorded time plus a margin.
         """
         execution = self._execution
         try:
@@ -243,7 +245,7 @@ class Handing:
         )
 
     def _show(self, seq: int) -> None:
-        """What the function is about to hear of is a part of the state that it sees."""
+        """Makes the state visible that belongs to what the function is about to hear of."""
         execution = self._execution
         try:
             execution.show(seq)
@@ -256,18 +258,18 @@ class Handing:
 
     @property
     def goes_on(self) -> bool:
-        """Whether the function does, or has come to its end: a task that is cancelled is so by the
-        function itself."""
+        """True if the function continues, or has ended: then it cancels its tasks itself."""
         return self._execution.interrupted is None
 
     async def cancelled_before_turn(
         self, entry: Entry, scope: Scope, name: str, cancelled: asyncio.CancelledError
     ) -> None:
-        """Its task was cancelled before it was the turn of an outcome that is recorded: it hears of
-        that at its turn, as it did; of the outcome, where the call had caught that.
+        """Handles the cancellation of a task before the turn of its recorded outcome: the task
+        hears of the cancellation at that turn, as before; or of the outcome, if the call had caught
+        the cancellation.
 
         Raises:
-            CancelledError: else.
+            CancelledError: the call had not caught it.
         """
         execution, told = self._execution, Told(cancelled)
         try:
@@ -289,7 +291,7 @@ class Handing:
         self.note_cancelled(entry.place, entry.kind, time.monotonic(), told.error, wait=wait)
         raise told.error
 
-    # -- what is new ---------------------------------------------------------------------------
+    # -- new outcomes --------------------------------------------------------------------------
 
     async def cancelled_first(
         self, place: str, kind: str, since: float, cancelled: asyncio.CancelledError,
@@ -331,11 +333,11 @@ class Handing:
         self, place: str, kind: str, since: float, cancelled: asyncio.CancelledError,
         arrive: Arrive | None = None, wait: OfWait = NO_WAIT, *, several: bool = False,
     ) -> Item | None:  # fmt: skip
-        """What is to be committed of this: the function does not see what came of it, and must not
-        on replay, either.
+        """Returns the item to commit for a cancelled call: the function does not see its outcome,
+        and must not on replay, either.
 
-        The signal that a wait took nobody has, and whoever sent it was told that it is there: it is
-        for who waits for it next. An answer is for its question alone, and that is over.
+        The signal that a wait took is given back, as its sender was told that it arrived: it is for
+        the next wait. An answer is only for its question, and that is over.
         """
         execution = self._execution
         gone = CallCancelled("its task was cancelled", target=place)
@@ -372,13 +374,14 @@ class Handing:
     async def hand_over(
         self, item: Item | None, place: str, shows: int = 0, *, heard: Heard | None = None
     ) -> None:
-        """Commit what settles a call, if it is to be, and go on when the function may hear of it.
-        Whose task is cancelled meanwhile is so then: an outcome keeps its place among others.
+        """Commits what settles a call, if anything, and returns when the function may hear of it.
+        If the task is cancelled in the meantime, it hears of that at the same place: an outcome
+        keeps its order.
 
         Args:
-            shows: of what is recorded, as of an `Event`.
-            heard: what settles it says that its task was cancelled, and that the function hears
-                this; what it hears in its place is recorded, too.
+            shows: the state that a recorded outcome shows; see `Event`.
+            heard: given if the record says that its task was cancelled, and that the function hears
+                this; if it hears something else, that is recorded, too.
         """
         execution = self._execution
         event = Event(execution.scope().path, place)

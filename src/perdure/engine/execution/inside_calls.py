@@ -1,4 +1,4 @@
-"""What the code inside a step or tool asks of the run that records it."""
+"""Requests of code inside a step or tool to the run that records it."""
 
 from __future__ import annotations
 
@@ -44,20 +44,21 @@ def fencing_token() -> int:
 
 
 def heartbeat(progress: Any = MISSING) -> None:
-    """Inside a step or tool: show that it lives, and save what it has so far.
+    """Reports, inside a step or tool, that it is alive, and saves its progress.
 
-    The next attempt, also one after a crash, finds that by `saved`. It is durable soon after, at
-    the store's durability. Outside a run this does nothing.
+    The next attempt, also one after a crash, gets the progress from `saved`. It becomes durable
+    soon after, at the store's durability. Outside a run this does nothing.
 
     Args:
         progress: plain data.
 
     Raises:
-        Unstorable: it is not.
-        TimedOut: this attempt took too long, and was given up: nothing that it does counts.
-        RunInterrupted: this run goes on elsewhere. In a step also: it was cancelled, or its
+        Unstorable: the progress is not plain data.
+        TimedOut: this attempt took too long, and was given up: its result does not count.
+        RunInterrupted: this run continues elsewhere. In a step also: it was cancelled, or its
             deadline has passed. A worker that is ending waits for the call's end; and a tool is
-            never broken off for what can wait until then, as that would leave it in doubt.
+            never interrupted for a reason that can wait until then, as that would leave it in
+            doubt.
     """
     frame = current()
     if frame is None or frame.attempt is None or frame.run is None:
@@ -77,7 +78,7 @@ def heartbeat(progress: Any = MISSING) -> None:
 
 
 def _check_attempt(run: Execution[Any], kind: str) -> None:
-    """Leave a call that is under way, if there is a reason that outweighs what it has done."""
+    """Leaves a call that is under way, if there is a reason that outweighs its progress."""
     run.check_process()
     if kind == "step":
         if not is_drained(run.interrupted):

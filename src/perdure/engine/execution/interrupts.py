@@ -1,7 +1,7 @@
-"""What interrupts a run by itself, wherever in the engine's work for its function it comes up.
+"""Errors that interrupt a run, wherever in the engine's work for its function they come up.
 
-Both are for ``with``. What the function did itself is never done inside of them; its own errors
-are on their way there as `Carried`.
+Both are for ``with``. The function's own code never runs inside of them; its errors pass through as
+`Carried`.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ class Stopping:
 
 
 class Asking:
-    """Context manager, around what is asked of the store: that it cannot be reached is no failure
-    of the function, which would be its run's end (I8). It is left, and gone on with later."""
+    """Context manager around requests to the store: an unreachable store is not a failure of the
+    function, which would end its run (I8). The function is left, and the run resumed later."""
 
     __slots__ = ("_interrupt",)
 

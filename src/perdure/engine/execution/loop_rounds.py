@@ -1,4 +1,4 @@
-"""One round of an event loop, for a call that has to let others speak first."""
+"""One round of an event loop, for a call that must let others run first."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import asyncio
 
 
 async def take_cancellation() -> None:
-    """Of a call that had caught it: asked for before the call was made, it would strike behind it
-    on replay, where nothing is awaited that would hear of it."""
+    """Takes the cancellation that a call had caught: if it was requested before the call was made,
+    it would strike behind it on replay, where nothing is awaited that would hear of it."""
     if getattr(asyncio.current_task(), "_must_cancel", False):
         await tick()
 

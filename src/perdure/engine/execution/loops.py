@@ -1,8 +1,8 @@
-"""What the event loops in which runs are driven are wrapped in: there, a run's timers are set, and
-its function asks for the time.
+"""Wrappers of the event loops in which runs are driven: there, a run's timers are set, and its
+function asks for the time.
 
-asyncio's own loops show their timers; those of others, as uvloop, do not, and there it is noted
-which there are.
+asyncio's own loops show their timers; other loops, like uvloop, do not, and there the timers are
+noted.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ class _Noted:
 
 
 def has_timer(loop: asyncio.AbstractEventLoop, run: Any) -> bool:
-    """Whether something of the run is to happen at some time, as a timeout that it set. In doubt
-    it is True."""
+    """Returns True if something of the run will happen at some time, such as a timeout that it set.
+    True if in doubt."""
     scheduled = scheduled_in(loop)
     if scheduled is None:
         noted = getattr(loop.call_later, "noted", None)
@@ -153,7 +153,7 @@ def _later(clock: RunClock, delay: float) -> tuple[float, float]:
 
 
 def clock_of(loop: asyncio.AbstractEventLoop) -> Callable[[], float]:
-    """The loop's own clock, whoever asks."""
+    """Returns the loop's own clock, whoever asks."""
     return getattr(loop.time, "by_loop", loop.time)
 
 
@@ -182,7 +182,7 @@ def _noted_timer(
 
 
 class _Call:
-    """What a loop calls that does not show its timers."""
+    """A callback in a loop that does not show its timers."""
 
     timer: asyncio.TimerHandle
 
@@ -195,11 +195,11 @@ class _Call:
 
 
 def _timers_of(frame: Frame, loop: asyncio.AbstractEventLoop) -> Timers | None:
-    """Of the run whose function sets one in its loop, or asks that for the time; None: something
-    else does."""
+    """Returns the timers of the run whose function sets one in its loop, or asks the loop for the
+    time; None for other code."""
     tasks = frame.run.tasks if frame.run is not None else None
-    # The block of an edit is gone through again in the place of its end: what comes in between
-    # would wait for that, and it for what comes in between.
+    # The block of an edit is replayed in the place of its end: an event in between would wait for
+    # that, and the edit for the event.
     if tasks is None or not tasks.numbered or frame.inside != "function":
         return None
     assert frame.run is not None

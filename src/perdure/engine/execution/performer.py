@@ -1,4 +1,4 @@
-"""How the effects of a run are performed on the thread that its code runs on."""
+"""The performer of a run's effects on the thread that its code runs on."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class Performer:
         self._execution = execution
 
     def make(self, call: Call) -> Any:
-        """Make a call of a recorded function, or take what it gave before."""
+        """Makes a call of a recorded function, or returns its recorded result."""
         execution = self._execution
         try:
             if not execution.past_record:
@@ -137,7 +137,7 @@ class Performer:
                 execution.check()
 
     def wait_for_turn(self, entry: Entry | None, scope: Scope, name: str) -> None:
-        """Until what is recorded before this has been released."""
+        """Waits until everything recorded before this entry has been released."""
         execution = self._execution
         order, going = execution.turns, execution.going
         given_up = entry is None and scope.is_cancelled is not None
@@ -211,8 +211,8 @@ class Performer:
             marks.pop()
 
     def _invoke_timed(self, effect: Invoke, frame: Frame) -> Any:
-        """No thread can be ended from outside: one that takes too long is left to itself, and what
-        it comes to is thrown away."""
+        """Calls a function on a thread; as no thread can be ended from outside, one that takes too
+        long is left to itself, and its result is thrown away."""
         with inside(frame):
             thread = CallThread(lambda: effect.function(*effect.args, **effect.kwargs))
         clock = Clock(effect)
@@ -263,11 +263,11 @@ class Performer:
 def pausing(
     execution: Execution[Any], effect: Pause, unloadable: Callable[[], bool]
 ) -> Iterator[float | None]:
-    """The way of a pause, for both performers: seconds that are left, until none are; None before
-    it asks whether all of the run waits, for what is due to be done first.
+    """Yields the seconds that are left of a pause, for both performers, until none are; None before
+    it checks if all of the run waits, so that due work is done first.
 
     Args:
-        unloadable: whether all of the run provably waits.
+        unloadable: returns True if all of the run provably waits.
     """
     while (left_s := (effect.until - execution.now()) / 1e6) > 0:
         execution.check_stop()
@@ -313,12 +313,12 @@ def _in_place_s(execution: Execution[Any]) -> float:
 
 
 def frame_of(execution: Execution[Any], effect: Invoke) -> Frame:
-    """Where the code of a call is."""
+    """Returns the frame of a call's code."""
     return Frame(execution, effect.inside, execution.scope(), effect.key, effect.attempt, current())
 
 
 def suspended(execution: Execution[Any]) -> Suspended:
-    """What to leave the function with, for the run to be unloaded."""
+    """Returns the exception with which to leave the function, so that the run is unloaded."""
     if execution.going.deaf:
         with execution.asking:
             execution.mail.look()  # no message is news for the run until then
@@ -339,11 +339,12 @@ def _comes(event: Flag, given_up: Scope | None) -> bool:
 
 
 def check_given_up(scope: Scope) -> None:
-    """Of a call on a thread that its task waits for, and that nothing is recorded of: where that
-    task was cancelled meanwhile, it is not made. When its thread came there is told by nothing.
+    """Checks, for a call on a thread that its task waits for, and of which nothing is recorded,
+    that the task was not cancelled in the meantime: then it is not made. Nothing tells when its
+    thread got there.
 
     Raises:
-        Carried: of a CancelledError.
+        Carried: with a CancelledError.
     """
     if scope.is_cancelled is not None and scope.is_cancelled():
         from asyncio import CancelledError  # not for those who do without
@@ -352,13 +353,13 @@ def check_given_up(scope: Scope) -> None:
 
 
 def _holds_up_a_loop() -> bool:
-    """Whether this code was called from a task, and not awaited."""
+    """Returns True if this code was called from a task, and not awaited."""
     events = sys.modules.get("asyncio.events")  # not imported for those who do without
     return events is not None and events._get_running_loop() is not None
 
 
 class Clock:
-    """How long an attempt may take still."""
+    """The remaining time of an attempt."""
 
     def __init__(self, effect: Invoke) -> None:
         self._limits = effect.limits

@@ -1,8 +1,8 @@
-"""Cancellation that lasts: a scope of anyio's cancels its tasks anew in each round of the loop,
-until they have left it.
+"""Repeated cancellation: a scope of anyio's cancels its tasks in each round of the loop, until they
+have left it.
 
-A task of a run may have to wait until it hears of that in its place. While all that such a scope
-would cancel again waits so, what it does is nothing that the function has to do still.
+A task of a run may have to wait until it hears of the cancellation in its place. While everything
+that such a scope would cancel again waits so, its callbacks do not count as work of the function.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ NAME = "_deliver_cancellation"
 
 
 def in_vain(callback: Any) -> bool:
-    """Whether a callback of a loop's is that of such a scope, and nobody hears it."""
+    """Returns True if a callback of a loop's is that of such a scope, and no task hears it."""
     scope = getattr(callback, "__self__", None)
     if scope is None or getattr(callback, "__name__", "") != NAME:
         return False
@@ -33,7 +33,7 @@ def _nobody_hears(scope: Any) -> bool:
 
 
 def _hears_later(future: Any) -> bool:
-    """Whether nobody is woken where this is cancelled: a task, or what one waits for."""
+    """Returns True if cancelling this future (a task, or what one waits for) wakes no code."""
     if isinstance(future, Deaf):
         return future.is_deaf
     if future is None or future.done():

@@ -1,9 +1,9 @@
-"""The time that a run's function is told when it asks its event loop for it.
+"""The time that a run's function sees when it asks its event loop.
 
-It goes on with what happens to the function, and is told the same again when that is gone over: to
-the time of a timer when that goes off; and to the loop's own where that is far ahead of it when
-somebody asks, which is recorded. Else no time passes. So what the function makes of it, as whether
-a deadline is over, it makes of it again.
+It advances with the events of the function, and is the same on replay: to the time of a timer when
+that goes off; and to the loop's own time if that is far ahead when the function asks, which is
+recorded. Otherwise no time passes. So decisions that the function bases on it, such as on a
+deadline, are the same on replay.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ _NONE: Mapping[int, int] = {}
 
 
 class RunClock:
-    """See the module. One per execution, for its event loop; of that loop's thread.
+    """The clock of one execution, for its event loop; used on that loop's thread.
 
     Args:
         loop_time: the loop's own clock.
-        note: records a time: how often the function had asked since it heard of the last outcome,
-            and how long after the turn's begin it was told that it is.
+        note: records a time: the number of times that the function had asked since it heard of the
+            last outcome, and the time after the turn's begin that it was given.
     """
 
     def __init__(
@@ -57,7 +57,7 @@ class RunClock:
         return int(self._loop_time() * UNITS)
 
     def _begin(self) -> int:
-        """Once somebody asks, or sets a timer."""
+        """Starts the clock, when the function first asks, or sets a timer."""
         execution, since = self._execution, 0
         if began_at := execution.journal.began_at:
             since = max(execution.now() - began_at, 0) * UNITS // 1_000_000
@@ -66,13 +66,13 @@ class RunClock:
 
     @property
     def told(self) -> float:
-        """What was told last."""
+        """The time that was given last."""
         if self._began is None:
             self._begin()
         return self._told / UNITS
 
     def ask(self) -> float:
-        """What time it is."""
+        """Returns the current time."""
         began = self._begin() if self._began is None else self._began
         if self._execution.interrupted is not None:  # nobody goes over what it does from here on
             return max(self._told, self._units()) / UNITS
@@ -90,8 +90,8 @@ class RunClock:
         return self._told / UNITS
 
     def note_asked(self) -> None:
-        """The function is left where it waits: when it comes there again, it was told no other time
-        than that."""
+        """Records the last time given: the function is left where it waits, and must not see
+        another time when it gets there again."""
         began, recorded = self._began, self._execution.journal.clock.get(self._after, _NONE)
         current = self._asked and self._after == self._pace.handed
         if began is not None and current and self._asked > max(recorded, default=0):
@@ -110,7 +110,7 @@ class RunClock:
             self._told = max(self._told, math.ceil(when * UNITS))
 
     def by_loop(self, when: float) -> float:
-        """When that is by the loop's own clock: as long from now as from what was told last. It may
-        have been worked out from that long ago: then it is not put off for all of that."""
+        """Returns the time by the loop's own clock that is as far from now as `when` is from the
+        last time given. If that was long ago, the timer is not put off for all of that."""
         behind = self._loop_time() - self.told
         return when + (min(behind, BEHIND / UNITS) if self._execution.tells_time else behind)

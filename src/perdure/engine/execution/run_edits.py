@@ -1,4 +1,4 @@
-"""Edits of a run: blocks that are gone through again on replay, on a draft that is thrown away."""
+"""Edits of a run: blocks that are replayed on a draft that is thrown away."""
 
 from __future__ import annotations
 
@@ -50,11 +50,11 @@ class Edits:
         """The base of a recorded edit's draft, where the run has gone on from there."""
 
     def check_lost(self) -> None:
-        """In what looks like an open edit.
+        """Checks that what looks like an open edit is one.
 
         Raises:
             RunInterrupted: an exception ended its block before we heard of the end. It was caught,
-                and a replay would not meet it again.
+                and would not occur again on replay.
         """
         if self.span is not None and self.span.is_over:
             raise self._execution.interrupt(
@@ -87,7 +87,7 @@ class Edits:
         self._lock.release()
 
     def open(self, name: str, scope: Scope, entry: Entry | None) -> OpenEdit:
-        """Its turn has come: a draft to work on."""
+        """Opens an edit, when its turn has come; returns it with a draft."""
         execution, self.stands_on = self._execution, None
         if entry is None:
             execution.begins_edit(name)
@@ -107,10 +107,10 @@ class Edits:
     def close(
         self, edit: OpenEdit, what: str, error: BaseException | None, heard: Heard | None = None
     ) -> Item | None:
-        """The block has ended: what is to be committed for it, if anything is.
+        """Ends the block; returns what must be committed for it, if anything.
 
         Args:
-            heard: its task was cancelled in it; the error says so.
+            heard: given if its task was cancelled in it; the error says so.
         """
         execution = self._execution
         edit.recording.close()
@@ -136,8 +136,8 @@ class Edits:
         return Item(cause, Riders((record,)), edit.recording)
 
     def refused(self, edit: OpenEdit, error: SchemaError) -> tuple[Item | None, Exception]:
-        """The edit breaks the schema: what is to be committed, if anything is, and what to
-        raise."""
+        """Handles an edit that breaks the schema: returns what must be committed, if anything, and
+        the error to raise."""
         failure = error_record(error)
         again = as_replayed(error, failure, f"run {self._execution.id}, {edit.place}")
         return self._failed(edit.place, failure), again

@@ -1,4 +1,4 @@
-"""What came for a run: signals, answers, the ends of its children, and that its time is up."""
+"""The inbox of a run: signals, answers, the ends of its children, and requests to end."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ _COMES_AS = {"signal": "signal", "child": "signal", "ask": "answer"}
 
 
 class Mail:
-    """See the module. One per execution; safe between threads.
+    """The inbox of one execution; safe between threads.
 
-    What was read and is not taken is kept, from turn to turn: a run to which thousands of signals
-    came reads them once. Those to one run come with growing numbers.
+    Messages that were read but not taken are kept from turn to turn: a run that gets thousands of
+    signals reads them once. Messages to one run have growing numbers.
     """
 
     def __init__(self, backend: Backend, run: str) -> None:
@@ -54,7 +54,7 @@ class Mail:
         """The highest number of a message that was looked at."""
 
     def look(self) -> None:
-        """Read what is new."""
+        """Reads new messages."""
         with self._lock:
             self._look()
 
@@ -66,7 +66,7 @@ class Mail:
             self.seen = max(self.seen, message.no)  # at last: else it is read again
 
     def next_turn(self) -> Mail:
-        """That of the run's next execution; this one has nothing then."""
+        """Returns the inbox of the run's next execution; this one is empty then."""
         with self._lock:
             mail = Mail(self._backend, self._run)
             if not self._unsaid:
@@ -75,7 +75,7 @@ class Mail:
             return mail
 
     def cancels(self) -> list[Message]:
-        """What asks for the run's end."""
+        """Returns the requests for the run's end."""
         with self._lock:
             self._look()
             return self._of("cancel", "")
@@ -84,21 +84,21 @@ class Mail:
         return [one for one in self._named.get((kind, name), ()) if one.no in self._unread]
 
     def unused(self, *, anew: bool) -> Unused:
-        """What was read, now if it is to be `anew`, and nobody took."""
+        """Returns the messages that were read and not taken, looking for new ones if `anew`."""
         with self._lock:
             if anew:
                 self._look()
             return Unused.among(self._run, self._unread.values(), self.seen)
 
     def has(self, name: str, key: str) -> bool:
-        """Whether a signal that was sent under that key is there, and nobody took it."""
+        """Returns True if a signal that was sent under that key is there, and not taken."""
         with self._lock:
             self._look()
             key = base_key(key)
             return any(base_key(one.key) == key for one in self._of("signal", name))
 
     def answers_to(self, question: str) -> list[Message]:
-        """Those that came to a question of this name, and nobody took."""
+        """Returns the answers to a question of this name that were not taken."""
         with self._lock:
             self._look()
             return self._of("answer", question)
@@ -112,8 +112,8 @@ class Mail:
                 self._unread.pop(no, None)
 
     def came(self, effect: Await) -> Came | None:
-        """What a wait waits for, if it is there; it is taken. What came first comes first, and
-        time is up only where nothing came."""
+        """Returns what a wait waits for, if it is there; it is taken. The first arrival wins, and
+        the timeout only if nothing arrived."""
         with self._lock:
             found = self._first(effect.branches)
             if found is None:
@@ -141,8 +141,8 @@ class Mail:
         return None
 
     def look_by(self, effect: Await) -> int:
-        """When a wait is to look again at the latest, in microseconds since 1970; 0: when something
-        comes. A run that another one started tells only that one of its end."""
+        """Returns the latest time at which a wait must look again, in microseconds since 1970; 0:
+        when something arrives. A run started by another one reports its end only to that one."""
         timer = first_timer(effect.branches)
         ends = [timer.until] if timer is not None else []
         for branch in effect.branches:
@@ -160,7 +160,7 @@ class Mail:
         return any(order_of(message).parent == self._run for message in asked)
 
     def _trace(self, child: str) -> Trace:
-        """What is recorded of a run that is not there."""
+        """Returns the record of a run that does not exist."""
         trace = self._absent.get(child)
         if trace is None:
             from perdure.engine.journal.deleted_runs import trace_of  # few runs ever need it
@@ -214,14 +214,15 @@ class Mail:
         return named[0] if named else None
 
     def _is_past(self, message: Message) -> bool:
-        """Whether it tells of the end of a child that was set back since, and will end again."""
+        """Returns True if a message tells of the end of a child that was set back since, and will
+        end again."""
         if not message.name.startswith(CHILD):
             return False
         row = self._row(message.name.removeprefix(CHILD))
         return row is not None and row.status not in FINISHED
 
     def _row(self, child: str) -> RunInfo | None:
-        """Of a run that is waited for; not of a stranger that has its id."""
+        """Returns the row of a run that is waited for; not that of a stranger with its id."""
         found = self._backend.runs(RunQuery(run_id=child))
         if not found or found[0].parent == self._run:
             return found[0] if found else None
@@ -236,7 +237,8 @@ class Mail:
 
 
 def _end_of(row: RunInfo | None) -> dict[str, Plain] | None:
-    """How a child ended, by its row: its message may have been taken by an earlier wait."""
+    """Returns the end of a child from its row: its message may have been taken by an earlier
+    wait."""
     if row is None or row.status not in FINISHED:
         return None
     return {"status": row.status, "value": row.result, "problem": row.problem}

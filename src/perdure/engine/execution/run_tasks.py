@@ -48,9 +48,9 @@ _numbered: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, Any] = weakref.W
 
 
 def numbered(kind: type[asyncio.Task[Any]]) -> Callable[..., asyncio.Task[Any]]:
-    """The class of tasks of that kind that are of a run. Sets hold them by their numbers: a
-    `TaskGroup` cancels its tasks, and `asyncio.wait` gives those that are done, in the order of a
-    set. By their addresses, as it is with others, that would be another one each time."""
+    """Returns the class for a run's tasks of that kind. Sets order them by their numbers: a
+    `TaskGroup` cancels its tasks, and `asyncio.wait` returns those that are done, in the order of a
+    set. By their addresses, as for other tasks, that would differ each time."""
 
     class Task(kind):  # type: ignore[misc, valid-type]
         __slots__ = ("_by_number",)
@@ -120,8 +120,8 @@ class RunTasks:
 
     @property
     def is_left(self) -> bool:
-        """Whether the task that drives the run was cancelled meanwhile, or does not drive it any
-        more: an exception, and a second one where it saw to the first."""
+        """True if the task that drives the run was cancelled in the meantime, or does not drive it
+        any more: because of an exception, and a second one while it handled the first."""
         drive, driver = self.drive, self._driver
         if drive is not None and drive.cr_frame is None:
             return True
@@ -129,12 +129,12 @@ class RunTasks:
 
     @property
     def is_over(self) -> bool:
-        """Whether the function has ended, and its other tasks are to be cancelled for that: nothing
-        comes to them any more, and they begin nothing."""
+        """True if the function has ended, and its other tasks are to be cancelled for that: they
+        get no more events, and begin nothing."""
         return self._function is not None and self._function.done() and not self.ending
 
     def ask_for_user(self) -> None:
-        """Of a cancellation in the function's own loop: where Ctrl-C did that, the run is left."""
+        """Leaves the run if Ctrl-C caused the cancellation in the function's own loop."""
         left = None if self.numbered else _what_left_the_loop()
         if getattr(self.runner, "_interrupt_count", 0) > 0:
             left = KeyboardInterrupt()
@@ -176,39 +176,39 @@ class RunTasks:
         del self.scopes[task]  # last: an end that was lost on its way is told again
 
     def tell_lost(self) -> None:
-        """From the loop: tell of ends whose callback did not come to its own end."""
+        """Handles, in the loop, ends of tasks whose callback was interrupted."""
         for task in [task for task in self.scopes if task.done()]:
             if task is not self._function:  # which has no callback, and is seen to by its drive
                 self._ended(task)
 
     def defers(self, reason: PerdureError | None) -> bool:
-        """Whether calls that tasks make come to their end before the run is left for this reason:
+        """Returns True if calls of tasks are to end before the run is left for this reason:
         cancelled with the function, they would be in doubt."""
         if not isinstance(reason, Drained):
             return False
         return (self._execution.going.calls if self.numbered else self.calling.number) > 0
 
     def interrupts(self) -> None:
-        """What ends the run is about to be raised in the code that calls."""
+        """Notes that the interruption is about to be raised in the calling code."""
         with suppress(RuntimeError):  # it is no task
             if self._function is not None and asyncio.current_task() is self._function:
                 self.told = True
 
     def somebody_was_told(self) -> bool:
-        """Whether the function, or a task that awaits another one, has heard of what interrupted
-        the run. In doubt it is True."""
+        """Returns True if the function, or a task that awaits another one, has heard of the
+        interruption. True if in doubt."""
         return self.told or any(not getattr(one, "_log_traceback", False) for one in self._left)
 
     def seem_to_wait(self) -> bool:
-        """Whether each waits for a message or a time, or for tasks of this run to end. In doubt it
-        is False, and the run stays in memory."""
+        """Returns True if each task waits for a message or a time, or for tasks of this run to end.
+        False if in doubt, and then the run stays in memory."""
         return all(
             task in self.waiting or task.done() or self._joins(task)
             for task in reversed(self._living)  # the last made is the last to come to its wait
         )
 
     def all_wait(self) -> bool:
-        """Whether provably nothing goes on. In doubt it is False."""
+        """Returns True if provably nothing moves. False if in doubt."""
         if not self.numbered and not self._execution.going.is_single:
             return False
         ended = any(task.done() for task in self.scopes)  # of which nobody was told
@@ -216,7 +216,8 @@ class RunTasks:
 
     @property
     def _living(self) -> Sequence[asyncio.Task[Any]]:
-        """All that may do something for the run; in a loop of its own function's all that are."""
+        """All tasks that may do something for the run; in a loop of its own function's, all
+        tasks."""
         return [*self.scopes] if self.numbered else [*asyncio.all_tasks()]
 
     def _joins(self, task: asyncio.Task[Any]) -> bool:
@@ -232,8 +233,8 @@ class RunTasks:
         return parts is not None and all(self._is_of_run(part) for part in parts)
 
     def due(self) -> bool:
-        """Whether the event loop is about to go on with something of the run. A task that has just
-        ended is still to be told of: to its group, to who gathers it, and from there on."""
+        """Returns True if the event loop is about to continue something of the run. A task that has
+        just ended still has to be reported: to its group, to whoever gathers it, and so on."""
         ready = _ready_in(asyncio.get_running_loop())
         if ready is None:  # then who goes on next shows, if not who is told by a callback
             here = asyncio.current_task()
@@ -248,12 +249,13 @@ class RunTasks:
         )
 
     def _is_ours(self, context: contextvars.Context | None) -> bool:
-        """Whether a callback is of the run, by its context; that of `_ended` is `_nowhere`."""
+        """Returns True if a callback belongs to the run, by its context; that of `_ended` is
+        `_nowhere`."""
         return context is self._nowhere or frame_in(context) is self._execution
 
     def function_due(self) -> bool | None:
-        """Whether the event loop is about to go on with the function itself, and not only with
-        what its steps and tools do; None: it does not show that."""
+        """Returns True if the event loop is about to continue the function itself, not only its
+        steps and tools; None if the loop does not show that."""
         if self.is_over:
             return True  # until the drive has seen it
         ready = _ready_in(asyncio.get_running_loop())
@@ -273,8 +275,9 @@ class RunTasks:
         return False
 
     async def settle(self) -> None:
-        """From a task of the run that is in `waiting`: where all of it seem to wait, see through
-        what is due before that is believed. One at a time: others find it due meanwhile."""
+        """Called by a task of the run that is in `waiting`: if all of the run seems to wait, lets
+        due callbacks run before that is believed. One task at a time: others find callbacks due in
+        the meantime."""
         settler, here = self._settler, asyncio.current_task()
         if (settler is not None and not settler.done()) or not self.seem_to_wait():
             return
@@ -291,12 +294,13 @@ class RunTasks:
             self._settler = None
 
     def timers(self) -> bool:
-        """Whether something of the run is to happen at some time, as a timeout that it set."""
+        """Returns True if something of the run will happen at some time, such as a timeout that it
+        set."""
         return has_timer(asyncio.get_running_loop(), self._execution)
 
     async def cancel(self) -> None:
-        """End those that are left, and wait until they have ended. Where the function has ended by
-        itself, that is the last thing that it does: they hear of it as if it cancelled them."""
+        """Ends the remaining tasks, and waits until they have ended. If the function ended by
+        itself, that is its last act: they hear of it as if it cancelled them."""
         self.ending = True
         if self._function is not None and self._function.done():
             self.scopes.pop(self._function, None)  # else it would count as one that ends
@@ -317,11 +321,12 @@ class RunTasks:
 async def _through(
     coroutine: Coroutine[Any, Any, Any], execution: Execution[Any], tasks: RunTasks
 ) -> Any:
-    """What a task runs. That the program is to end goes from it to who awaits it as what ends the
-    run, and from there to the run's caller. Raised in a task, it ends the event loop at once: a
-    group, or whoever else heard of it, would raise it again while the loop's tasks are being ended,
-    and end that, before all is tidied up. So it is with all that is no outcome of a task: nobody
-    can go on from it, and not all who wait for the task would hear of it soon."""
+    """The body of a task. An exception that ends the program goes from the task to its awaiters as
+    one that ends the run, and from there to the run's caller. Raised in a task, it would end the
+    event loop at once: a group, or another awaiter, would raise it again while the loop's tasks are
+    being ended, and end that before everything is cleaned up. The same holds for everything that is
+    not an outcome of a task: no code can continue from it, and not all awaiters of the task would
+    hear of it soon."""
     try:
         return await coroutine
     except (Exception, asyncio.CancelledError, GeneratorExit, RunInterrupted):
@@ -337,7 +342,7 @@ async def _through(
 
 
 def exception_of(task: asyncio.Task[Any]) -> BaseException | None:
-    """What a task that is done raised; whether anybody has seen that, stays as it is."""
+    """Returns the exception of a finished task; does not count as a retrieval of it."""
     return getattr(task, "_exception", None)
 
 
@@ -348,19 +353,21 @@ def frame_in(context: contextvars.Context | None) -> Any:
 
 
 def ready_of(loop: asyncio.AbstractEventLoop) -> Sequence[asyncio.Handle] | None:
-    """What a loop is to call next, now and later; None: it does not show that, as uvloop."""
+    """Returns the callbacks that a loop will call next, now and later; None if the loop does not
+    show them, like uvloop."""
     return getattr(loop, "_ready", None)
 
 
 def _ready_in(loop: asyncio.AbstractEventLoop) -> Sequence[asyncio.Handle] | None:
-    """What a loop is to call next now; None: it does not show that."""
+    """Returns the callbacks that a loop will call next, now; None if the loop does not show
+    them."""
     ready: Any = ready_of(loop)
     found: Sequence[asyncio.Handle] | None = ready.copy() if ready else ready
     return found  # other threads add to the loop's own
 
 
 def _goes_on(task: asyncio.Task[Any]) -> bool:
-    """Whether a task that has not ended is about to be gone on with."""
+    """Returns True if an unfinished task is about to be continued."""
     waiter = getattr(task, "_fut_waiter", None)
     return waiter is None or waiter.done()
 
@@ -373,8 +380,9 @@ def runner_here() -> Any:
 
 
 def _what_left_the_loop() -> BaseException | None:
-    """Where an `asyncio.Runner` cancels its tasks on this thread: what ends the program, and left
-    its loop. A signal's handler raises between any two instructions, of which no task may hear."""
+    """Returns the exception that ends the program and left the loop, if an `asyncio.Runner` is
+    cancelling its tasks on this thread. A signal's handler raises between any two instructions, and
+    perhaps no task hears of it."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None and frame.f_code is not _ENDS:
         frame = frame.f_back
@@ -439,10 +447,12 @@ def number_tasks(loop: asyncio.AbstractEventLoop) -> None:
 
 
 def _numbered_by(own: Any) -> Callable[..., asyncio.Task[Any]] | None:
-    """What makes a run's tasks, where a loop has a task factory of its own; None: that does.
+    """Returns the constructor of a run's tasks, if a loop has a task factory of its own; None if
+    that makes them.
 
-    Eager tasks begin as others do: how far one comes in the midst of its maker depends on what is
-    recorded, which is at hand on replay and was waited for the first time."""
+    Eager tasks begin like others: how far one gets in the midst of its maker depends on recorded
+    results, which are at hand on replay and were waited for the first time.
+    """
     constructor = asyncio.Task if own is None else _constructor_of(own)
     if constructor is None or constructor is asyncio.Task:
         return constructor and Task
@@ -452,8 +462,8 @@ def _numbered_by(own: Any) -> Callable[..., asyncio.Task[Any]] | None:
 
 
 def _made_as_ever(own: Any) -> Callable[..., asyncio.Task[Any]]:
-    """What makes tasks that are of no run, and that of a run's function: where others begin at
-    once, it does not."""
+    """Returns the constructor for tasks that belong to no run, and for that of a run's function: it
+    does not begin at once, even if others do."""
     constructor = _constructor_of(own)
     if constructor is None:
         return own or _plain
@@ -468,7 +478,8 @@ def _made_as_ever(own: Any) -> Callable[..., asyncio.Task[Any]]:
 
 
 def _constructor_of(own: Any) -> Any:
-    """What one of asyncio's eager task factories makes tasks with; None: it is another."""
+    """Returns the constructor that one of asyncio's eager task factories uses; None for another
+    factory."""
     eager = getattr(asyncio, "eager_task_factory", None)  # since Python 3.12
     if eager is None or getattr(own, "__code__", None) is not eager.__code__:
         return None

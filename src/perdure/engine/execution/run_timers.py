@@ -1,6 +1,6 @@
-"""The timers that a run's code set in its event loop: what they do is a part of what it does.
+"""The timers that a run's code set in its event loop: their effects are part of the run.
 
-They are taken in hand where they are set; see `loops`. While there are any, the run does not only
+They are intercepted where they are set; see `loops`. While there are any, the run does not only
 wait.
 """
 
@@ -38,15 +38,15 @@ LATE_S, HELD_S = 0.002, 0.05
 
 
 class Timed:
-    """What a loop calls when a timer of a run's own is due; see `Timers`.
+    """A callback in a loop for when a timer of a run's own is due; see `Timers`.
 
     Attributes:
-        place: names it within its run: its task, what it calls, and which of those it is.
-        entry: of the journal: it went off before; None: not that anybody knows.
-        due: its time has come.
-        offered: it is on its way to the function.
-        over: it has gone off, or was cancelled before that.
-        when: by the clock of its run.
+        place: its name within the run: its task, the function that it calls, and a number.
+        entry: the journal's entry, if it went off before; None if not, as far as known.
+        due: True once its time has come.
+        offered: True while it is on its way to the function.
+        over: True once it has gone off, or was cancelled.
+        when: its time by the clock of its run.
     """
 
     __slots__ = (
@@ -86,7 +86,7 @@ class Timed:
         try:
             self.timers.is_due(self)
         except BaseException as error:
-            # Nobody knows where it went off; but whoever waits for it goes on, and hears of that.
+            # Its place is unknown; but code that waits for it continues, and hears of that.
             self.timers.lost(error)
             if self.is_left:
                 self.go_off()
@@ -94,18 +94,18 @@ class Timed:
 
     @property
     def is_left(self) -> bool:
-        """Whether it is still to go off."""
+        """True if it may still go off."""
         return not self.over and not (self.handle is not None and self.handle.cancelled())
 
     def go_off(self) -> None:
-        """In its context: do what it was set for."""
+        """Calls its function, in its context."""
         callback, args = self._callback, self._args
         self.forget()
         self.timers.clock.goes_to(self.when)
         callback(*args)
 
     def forget(self) -> None:
-        """It will not go off, or has."""
+        """Forgets the timer: it will not go off, or has."""
         handle, self.handle, self.over = self.handle, None, True
         self._callback, self._args = _nothing, ()
         if handle is not None and not self.due:
@@ -115,16 +115,16 @@ class Timed:
 class Timers:
     """The timers that a run's function sets in its event loop, as in `asyncio.timeout` or `sleep`.
 
-    That one goes off is an event of the run like an outcome that is handed over: it is recorded
-    behind which outcome it did, and on replay it goes off there again, whatever the time. One that
-    did not go off then does not before all is replayed that comes without it.
+    A timer that goes off is an event of the run like an outcome: the outcome before it is recorded,
+    and on replay it goes off there again, whatever the time. A timer that did not go off then does
+    not go off before everything is replayed that happens without it.
 
     Args:
         loop_time: the loop's own clock.
-        works: whether something of the run is at work that is not replayed: threads, or the block
-            of an edit.
-        has_before: whether a task of a scope, or below it, waits for the turn of an outcome that
-            is recorded.
+        works: returns True if something of the run is at work that is not replayed: threads, or the
+            block of an edit.
+        has_before: returns True if a task of a scope, or below it, waits for the turn of a recorded
+            outcome.
     """
 
     def __init__(
@@ -163,7 +163,7 @@ class Timers:
         args: tuple[Any, ...],
         when: float,
     ) -> Timed:
-        """Of a timer that the function is about to set."""
+        """Returns the timer that the function is about to set."""
         what = callback.func if isinstance(callback, functools.partial) else callback
         called = str(getattr(what, "__qualname__", type(what).__qualname__))
         name = scope.named(KIND + called.rsplit("<locals>.", 1)[-1].replace("/", "_"))
@@ -202,7 +202,7 @@ class Timers:
             self._offer(timed)
 
     def is_due(self, timed: Timed) -> None:
-        """By the loop: its time has come."""
+        """Handles a timer whose time has come. Called by the loop."""
         if not timed.is_left or timed.offered:
             return
         if self.ended or self._execution.interrupted is not None:
@@ -214,19 +214,19 @@ class Timers:
             self._look_soon()
 
     def lost(self, error: BaseException) -> None:
-        """One could not be told of in its place."""
+        """Notes that a timer could not be reported in its place."""
         if not self.ended:
             self._execution.leaving.failed(error)
 
     @property
     def call_back(self) -> bool:
-        """Whether any is left that calls a function of the user's own."""
+        """True if any is left that calls a function of the user's own."""
         self.plain = [timed for timed in self.plain if timed.is_left]
         return bool(self.plain)
 
     @property
     def has_due(self) -> bool:
-        """Whether any is about to go off that the loop does not have any more."""
+        """True if any is about to go off that the loop does not have any more."""
         return any(timed.is_left for timed in (*self._late, *self._offered))
 
     def _offer(self, timed: Timed, *, here: bool = False) -> None:
@@ -239,7 +239,7 @@ class Timers:
         here = False  # from now on it is called from elsewhere
 
     def _go_off(self, timed: Timed, *, here: bool) -> bool:
-        """It is its turn; False: it was cancelled."""
+        """Makes a timer go off, when its turn has come; returns False if it was cancelled."""
         self._offered.discard(timed)
         left, execution = timed.is_left, self._execution
         if timed.entry is not None:
@@ -264,7 +264,8 @@ class Timers:
             self._note("clock", told)
 
     def _note(self, key: str, one: object) -> None:
-        """It joins the run's next commit: what follows from it is not in the log before that."""
+        """Adds an entry to the run's next commit: nothing that follows from it is in the log
+        before."""
         after, record = self._pace.handed, self._record
         writer = self._execution.writer
         if record is None or record.after != after or not writer.adds(record, key, one):
@@ -284,7 +285,8 @@ class Timers:
             loop.call_later(seconds, self._look, context=contextvars.Context())
 
     def scope_ended(self, scope: str) -> None:
-        """From the loop: one of its tasks has. What that left behind may still set its timers."""
+        """Notes, in the loop, the end of a task of a scope. Code that it left behind may still set
+        its timers."""
         if any(not entry.consumed for entry in self._execution.journal.timers_in(scope)):
             self._ended.add(scope)
             self._look_soon()
@@ -327,10 +329,11 @@ class Timers:
         self._look_soon(HELD_S if first is None else LATE_S)
 
     def _is_held(self, timed: Timed) -> bool:
-        """Whether it did not go off before an outcome that is recorded, for else it would be, too:
-        it would take that away. The one before may take its time, as where something computes."""
+        """Returns True if a timer did not go off before a recorded outcome, as it would be
+        recorded, too. It must not overtake that outcome. The one before may take its time, for
+        example by computing."""
         return not self._execution.journal.older and self._has_before(timed.scope)
 
 
 def _nothing(*args: Any) -> None:
-    """Of a timer that is over."""
+    """Does nothing; the function of a timer that is over."""

@@ -1,7 +1,7 @@
-"""How one run writes: one commit at a time, and what comes meanwhile shares the next one.
+"""The writer of one run: one commit at a time; requests in the meantime share the next one.
 
-Steps of a run that go on side by side would otherwise queue for an fsync each. Callers are threads
-and tasks of any event loop; none of them waits for another's code.
+Concurrent steps of a run would otherwise queue for an fsync each. Callers are threads and tasks of
+any event loop; none of them waits for another's code.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ if TYPE_CHECKING:
     from perdure.state.event_loop.loop_waits import Wait
     from perdure.state.working_copy import WorkingCopy
 
-COMMIT = "the commit of what it did"
+COMMIT = "its commit"
 Wakes = list[Callable[[], None]]
 
 
 class RunWriter:
-    """See the module. Whatever fails here fails the run: `on_failure` hears of it first."""
+    """The writer of one run. Any failure here fails the run: `on_failure` hears of it first."""
 
     def __init__(
         self,
@@ -78,8 +78,8 @@ class RunWriter:
             raise
 
     def close(self) -> None:
-        """The function has ended: see what was posted in, or fail, and take nothing more. The
-        commit that ends the run must not race with one that is under way."""
+        """Closes the writer, after the function has ended: posted items are committed, or fail, and
+        no more are taken. The commit that ends the run must not race with one that is under way."""
         while True:
             news = Flag()
             with self._lock:
@@ -107,18 +107,18 @@ class RunWriter:
 
     @property
     def waiting(self) -> int:
-        """How many records wait for a commit."""
+        """The number of records that wait for a commit."""
         return len(self._waiting.records)
 
     @property
     def busy(self) -> bool:
-        """Whether a commit is under way: what is put off comes behind it in the log, and must not
-        be handed to the function before it."""
+        """True if a commit is under way: records put off come behind it in the log, and must not be
+        handed to the function before it."""
         return self._flight is not None
 
     @property
     def has_waiting(self) -> bool:
-        """Whether anything waits for a commit."""
+        """True if anything waits for a commit."""
         return bool(self._waiting.records)
 
     def drop_unordered(self) -> None:
@@ -128,7 +128,7 @@ class RunWriter:
             self._waiting.drop_unordered()
 
     def take_waiting(self) -> PutOff:
-        """What waits for a commit. It is the caller's now."""
+        """Takes what waits for a commit, for the caller to commit."""
         with self._lock:
             return self._waiting.take() if self._torn is None else PutOff()
 
@@ -159,16 +159,16 @@ class RunWriter:
             if item.error is not None:
                 raise item.error
         except BaseException as error:
-            # What is not the item's own comes from outside, between any two instructions: the
-            # run hears of that, and not of what follows from it for the commit.
+            # An error that is not the item's own comes from outside, between any two instructions:
+            # the run hears of that, not of its consequences for the commit.
             failure = error if error is item.error else self._on_failure(error)
             if failure is not error:
                 raise failure from error
             raise
 
     def _stand_by(self, item: Item, news: Flag | None) -> None:
-        """Wait until it is settled, finishing what has landed: the owner of the commit under way
-        may be a task of an event loop that this very thread is holding up."""
+        """Waits until an item is settled, finishing what has landed: the owner of the commit under
+        way may be a task of an event loop that this very thread blocks."""
         news = news or Flag()
         item.wake = news.set
         while not item.settled:
@@ -204,8 +204,8 @@ class RunWriter:
     # -- from tasks --------------------------------------------------------------------------
 
     async def write_async(self, item: Item) -> None:
-        """As `write`, without holding up the event loop. A task that is cancelled meanwhile is so
-        once the commit is in or has failed."""
+        """Writes an item without blocking the event loop; see `write`. If the task is cancelled in
+        the meantime, it hears of that once the commit is in or has failed."""
         wait = self._wait_for(item)
         item.wake = wait.done
         self._queue_up(item)
@@ -259,7 +259,8 @@ class RunWriter:
             self._submit_soon(flight)
 
     def _wait_again(self, item: Item, wake: Callable[[], None]) -> tuple[bool, Flight | None]:
-        """Whether it is settled; else who settles it wakes that, and what is under way."""
+        """Returns True if an item is settled; otherwise sets what wakes its waiter. Also returns
+        the commit under way."""
         with self._lock:
             if not item.settled:
                 item.wake = wake
@@ -282,7 +283,7 @@ class RunWriter:
                         return
 
     def _landed(self, flight: Flight) -> None:
-        """On the committer's thread: the store has answered."""
+        """Handles the store's answer, on the committer's thread."""
         woken: Wakes = []
         done = True
         try:
@@ -303,11 +304,10 @@ class RunWriter:
     # -- either way --------------------------------------------------------------------------
 
     def _go_on_without(self, item: Item | None) -> None:
-        """Whoever waited for long looks whether anybody goes on with what it waits for.
+        """Checks, for a caller that waited long, that the commit it waits for still has an owner.
 
-        An exception may have ended the call that did, between any two instructions: then nobody
-        knows what its commit has come to, and the run ends here. Its log does know, when it is
-        resumed.
+        An exception may have ended the owner, between any two instructions: then the outcome of its
+        commit is unknown, and the run ends here. Its log tells the outcome, when it is resumed.
         """
         with self._lock:
             flight = self._flight
@@ -340,9 +340,9 @@ class RunWriter:
     def _failed(
         self, flight: Flight, failure: BaseException, error: BaseException | None = None
     ) -> None:
-        """With the lock held. The function has heard of what waited for this commit: nothing of the
-        run may be in the log without it, so the next one has it. Where it is not known that this
-        did not happen, there is none."""
+        """Handles a failed commit, with the lock held. The function has heard of the records that
+        waited for this commit: nothing of the run may be in the log without them, so the next
+        commit has them. If it is unknown whether this commit failed, there is no next one."""
         if not flight.waited:
             return
         if isinstance(error, PerdureError) and getattr(error, "outcome", "") != "unknown":
@@ -351,11 +351,11 @@ class RunWriter:
             self._torn = failure
 
     def _start(self, call: FrameType | None = None) -> Flight | None:
-        """With the lock held: the next commit, of all that waits up to the first edit; None if one
-        is under way, or nothing waits.
+        """Starts the next commit, with the lock held, of everything that waits up to the first
+        edit; None if one is under way, or nothing waits.
 
         Args:
-            call: which brings it on; None: the committer's thread will.
+            call: the call that owns it; None: the committer's thread will.
         """
         if self._flight is not None:
             return None
@@ -391,7 +391,7 @@ class RunWriter:
             else:
                 flow = working.committing_delta([], items[0].cause, along)
             proposal = next_proposal(flow, None)
-            # Its own from here on: what is put off while it is under way comes behind it.
+            # The flight's own from here on: what is put off while it is under way comes behind it.
             waited = waiting.take() if waits else None
             self._flight = Flight(items, flow, proposal, waited)
         except Unstorable as too_big:
@@ -420,7 +420,8 @@ class RunWriter:
             self._submit_soon(flight)
 
     def _take_in(self, flight: Flight, call: FrameType, woken: Wakes | None = None) -> bool:
-        """With the lock held, as `_go_on`, where nobody has taken it in; that call brings it on."""
+        """Continues a commit as `_go_on` does, with the lock held, if none has taken it in; this
+        call owns it then."""
         if self._flight is not flight or not flight.landed:
             return True
         # It is that call's now, and nobody else goes on with it.
@@ -432,11 +433,11 @@ class RunWriter:
         return self._go_on(flight, outcome, woken)
 
     def _go_on(self, flight: Flight, outcome: Any, woken: Wakes | None = None) -> bool:
-        """With the lock held: send a commit's logic what the store answered; False: it proposed
-        another one.
+        """Sends the store's answer to a commit's logic, with the lock held; returns False if it
+        proposed another commit.
 
         Args:
-            woken: gets those who wait for it, for the caller to wake; None: they are woken here.
+            woken: gets the waiters, for the caller to wake; None: they are woken here.
         """
         came: BaseException | None = None
         failure: BaseException | None = None
@@ -485,6 +486,6 @@ class RunWriter:
 
 
 def _is_this_threads(error: BaseException) -> bool:
-    """Whether it is to be raised where it came, whoever waits for the commit: Ctrl-C, which would
-    else be lost where nobody does."""
+    """Returns True if an error must be raised where it came, whoever waits for the commit: as
+    Ctrl-C, which would otherwise be lost if no caller waits."""
     return not isinstance(error, Exception | RunInterrupted)

@@ -1,7 +1,7 @@
-"""Whether anything moves while tasks of a run wait for others: one look for all of them.
+"""The detection of a standstill while tasks of a run wait for others: one look for all of them.
 
-With a timer for each, tens of thousands of tasks would do nothing but look, and none would come to
-its turn.
+With a timer for each, tens of thousands of tasks would do nothing but look, and none would get its
+turn.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ class Rest:
     """One task's wait for others of its run: await `turn`.
 
     Args:
-        pace: hands the outcome over that the task waits for; None: it is no outcome.
-        shows: as of an `Event`.
+        pace: hands over the outcome that the task waits for; None if it does not wait for one.
+        shows: see `Event`.
 
     Attributes:
         paced: `turn` comes from the pace.
-        patient: others may do for long what is not recorded, unless all provably wait.
+        patient: others may take long for calls that are not recorded, unless all provably wait.
         stood: it was woken because nothing moved for too long.
-        waiter: what calls `over`.
+        waiter: calls `over`.
     """
 
     __slots__ = (
@@ -64,11 +64,11 @@ class Rest:
         self._home = threading.get_ident()
 
     def is_for_outcome(self, scope: str) -> bool:
-        """Whether it is for one that is recorded in that scope, or below it."""
+        """Returns True if it waits for an outcome recorded in that scope, or below it."""
         return self._pace is not None and self._event.scope.startswith(scope)
 
     def over(self) -> None:
-        """From any thread: it has come to its turn."""
+        """Ends the wait: its turn has come. Callable from any thread."""
         if threading.get_ident() == self._home:
             self._hand_over()
             return
@@ -83,7 +83,7 @@ class Rest:
             self.paced = True  # behind it: else `hear` makes up for it
 
     def wake(self) -> None:
-        """From the loop: let it look."""
+        """Wakes the task to look. Called in the loop."""
         if not self.turn.done():
             self.turn.set_result(None)
 
@@ -93,19 +93,20 @@ class Rest:
         return woken
 
     def hear(self) -> None:
-        """From the loop: if its turn has come, and that was lost on its way, it hears of it now."""
+        """Ends the wait, in the loop, if its turn has come and the call of `over` was lost."""
         if self.waiter is not None and not self.waiter.waits and not self.paced:
             self._hand_over()
 
 
 class Standstill:
-    """See the module. One per execution, for its event loop.
+    """The detection for one execution, for its event loop.
 
     Args:
-        tasks: those of the run.
-        all_rest: whether all of the run provably waits.
-        expects: whether a task is to be cancelled, which takes the time that it takes.
-        lets_go_on: what is in the way of all, and need not be; whether there was something.
+        tasks: the run's tasks.
+        all_rest: returns True if all of the run provably waits.
+        expects: returns True if a recorded cancellation of a task is still to come, which may take
+            time.
+        lets_go_on: removes an avoidable obstacle of all; returns True if there was one.
     """
 
     def __init__(
@@ -135,7 +136,7 @@ class Standstill:
         self._rests.pop(rest, None)
 
     def has_before(self, scope: str) -> bool:
-        """Whether a task of that scope, or below it, waits for an outcome that is recorded."""
+        """Returns True if a task of that scope, or below it, waits for a recorded outcome."""
         return any(rest.is_for_outcome(scope) for rest in self._rests)
 
     def _look(self) -> bool:

@@ -1,9 +1,9 @@
 """Futures of calls on a run's own threads: a run whose threads wait for each other is unloaded.
 
-Python's own keep what a call came to under a condition that is written in Python: Ctrl-C where
-somebody waits for it may leave that locked, and the thread that ends the call would wait for ever,
-and with it the run. So here it is kept, and waited for, by single operations, and Python's own
-books, for those who use them, come last.
+Python's own futures keep a call's result under a condition that is written in Python: Ctrl-C in a
+waiting caller may leave that locked, and the thread that ends the call would wait for ever, and
+with it the run. So here the result is kept, and waited for, by single operations, and Python's own
+state, for those who use it, is set last.
 """
 
 from __future__ import annotations
@@ -36,11 +36,12 @@ ENDS = ("CANCELLED_AND_NOTIFIED", "FINISHED")
 
 
 class RunFuture(Future[R]):
-    """As any. A thread of its run that waits for it without a limit goes on only when the call has
-    ended, and the run knows that.
+    """A future of a call on a run's thread. A thread of its run that waits for it without a limit
+    continues only when the call has ended, and the run knows that.
 
     Args:
-        ended: told that once, before anybody else is; with what it raised, if it did.
+        ended: called once at the end, before anybody else hears of it; with the call's exception,
+            if any.
     """
 
     def __init__(
@@ -69,15 +70,15 @@ class RunFuture(Future[R]):
 
     @property
     def is_left(self) -> bool:
-        """Whether who submitted it was interrupted: it may be that no thread will come to it."""
+        """True if its submitter was interrupted: perhaps no thread will take it."""
         return self._submits is not None and is_over(self._submits)
 
     def begins(self) -> None:
-        """On its thread."""
+        """Begins the call, on its thread."""
         self._tell(self.set_running_or_notify_cancel)
 
     def settle(self, job: Job[R]) -> None:
-        """Its call is over, or will not be made; as often as anybody likes."""
+        """Settles the future: its call is over, or will not be made. Idempotent."""
         if not job.over:
             self._was_cancelled = job.cancel()
             if not self._was_cancelled:
@@ -107,7 +108,7 @@ class RunFuture(Future[R]):
             note()
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Until it is over, or for so long; whether it is."""
+        """Waits until it is over, or for the timeout; returns True if it is over."""
         until = None if timeout is None else time.monotonic() + timeout
         while not self.done():
             left_s = LOOK_MAX_S if until is None else min(LOOK_MAX_S, until - time.monotonic())
@@ -158,5 +159,6 @@ class RunFuture(Future[R]):
         return not self._scope.over
 
     def _is_elsewhere(self) -> bool:
-        """Whether nothing is known of the thread that asks; a done one need not be waited for."""
+        """Returns True if the asking thread is unknown to the run; a finished future need not be
+        waited for."""
         return self.done() or get_ident() != self._execution.scope().home

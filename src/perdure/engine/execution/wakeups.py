@@ -1,4 +1,4 @@
-"""Who waits for news of a run, in this process; news comes from here and from other processes."""
+"""The waiters for news of runs in this process; news comes from here and from other processes."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class Wakeups:
                 self._watches.pop(watch.run, None)
 
     def ring(self, run: str) -> None:
-        """There is news of a run: wake those who wait for it in this process."""
+        """Wakes those who wait for news of a run in this process."""
         with self._lock:
             watches = [*self._watches.get(run, ()), *self._watches.get(None, ())]
         for watch in watches:
@@ -75,7 +75,7 @@ class Wakeups:
             watch.rung(watch.run or "")
 
     def tell(self, *runs: str) -> None:
-        """There is news of runs: wake those who wait for it in any process."""
+        """Wakes those who wait for news of runs in any process."""
         for run in runs:
             # Not over the socket to oneself: that wakes a thread, a quarter of a short run's time.
             self._context.backend.notify(run, besides=self._context.executor)
@@ -106,7 +106,7 @@ class Watch:
             self._wake()
 
     def wait(self, timeout_s: float) -> None:
-        """Until there is news, or for so long."""
+        """Waits until there is news, or for the timeout."""
         self._event.wait(timeout_s)
         self._event.clear()
 

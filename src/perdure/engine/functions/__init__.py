@@ -1,1 +1,2 @@
-"""What user code meets: `@agent`, `@step`, `@tool`, `Run` and `AsyncRun`, children and orders."""
+"""The interface of user code: `@agent`, `@step`, `@tool`, `Run` and `AsyncRun`, children and
+orders."""

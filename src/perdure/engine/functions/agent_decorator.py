@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 
 class AgentDecorator(Protocol[T]):
-    """What `agent` returns: for functions of either kind."""
+    """The result of `agent`: a decorator of functions of either kind."""
 
     @overload
     def __call__(
@@ -50,18 +50,17 @@ def agent(
     function: Callable[Concatenate[AsyncRun[dict[str, Any]], P], R], /
 ) -> Callable[Concatenate[AsyncRun[dict[str, Any]], P], R]: ...
 def agent(schema: Any = dict, *, name: str | None = None, version: str = "") -> Any:
-    """A function that a store can run durably on an agent whose state has this schema.
+    """Makes a function one that a store can run durably on an agent whose state has this schema.
 
     It is called as ``function(run, …)``, from its beginning each time the run resumes; recorded
-    calls give what they gave. What it does between them must follow from its arguments, its state
-    and what they gave. An ``async def`` function gets an `AsyncRun`.
+    calls return their recorded results. Its code between them must depend only on its arguments,
+    its state and these results. An ``async def`` function gets an `AsyncRun`.
 
     Args:
         schema: the type of the agent's state; default: dict, as with ``@perdure.agent`` alone.
-        name: names its runs; default: the function's own name. It must stay the same.
-        version: runs that were begun under another version go on with the function of that
-            version, where the process has one too; else with this one, as far as it does what
-            they recorded.
+        name: the name in its runs; default: the function's own name. It must stay the same.
+        version: runs that began under another version continue with the function of that version,
+            if the process has it; otherwise with this one, as long as it does what they recorded.
     """
     if inspect.isfunction(schema):
         return agent(dict)(schema)

@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 
 class AgentSpec(Struct, Generic[T], frozen=True):
-    """What `@agent` knows of a function."""
+    """The properties that `@agent` gives a function."""
 
     name: str
     schema: Schema[T]
@@ -35,10 +35,10 @@ def note_spec(function: Callable[..., Any], spec: AgentSpec[Any]) -> None:
 
 
 def spec_of(function: Callable[..., Any]) -> AgentSpec[Any]:
-    """What `@agent` noted on a function.
+    """Returns the properties that `@agent` gave a function.
 
     Raises:
-        TypeError: it is none.
+        TypeError: it is not an agent function.
     """
     spec = getattr(function, MARK, None)
     if not isinstance(spec, AgentSpec):
@@ -49,10 +49,10 @@ def spec_of(function: Callable[..., Any]) -> AgentSpec[Any]:
 
 
 def check_kind(function: Callable[..., Any], *, is_async: bool) -> None:
-    """Whether a store of that face can run an agent function.
+    """Checks that a store of that kind can run an agent function.
 
     Raises:
-        TypeError: it is of the other kind.
+        TypeError: the function is of the other kind.
     """
     spec = spec_of(function)
     if spec.is_async and not is_async:
@@ -73,11 +73,11 @@ def of_version(name: str, version: str) -> Callable[..., Any] | None:
 
 
 def by_name(functions: Iterable[Callable[..., Any]]) -> dict[str, Callable[..., Any]]:
-    """Agent functions by their names; of several versions of one name the last.
+    """Returns agent functions by their names; of several versions of one name the last.
 
     Raises:
-        TypeError: one is no agent function.
-        ValueError: two of them cannot be told apart: runs would go on with either.
+        TypeError: one is not an agent function.
+        ValueError: two of them have the same name and version: runs would continue with either.
     """
     found: dict[str, Callable[..., Any]] = {}
     versions: dict[tuple[str, str], Callable[..., Any]] = {}

@@ -62,7 +62,7 @@ class AsyncMap:
                     task.exception()  # it has been seen
 
     def _named(self, item: Any, gate: Gate) -> Coroutine[Any, Any, Any]:
-        """Its place is that of the item's call."""
+        """Returns the coroutine of an item, named so that its place is that of the item's call."""
         call: Any = self._one(item, gate)
         call.__qualname__ = label(self._function)
         return call  # type: ignore[no-any-return]
@@ -82,8 +82,8 @@ class AsyncMap:
             gate.leave()
 
     async def _plainly(self, item: Any, scope: Scope) -> Any:
-        """Call a plain function on a thread, and await what it gives, if that is to be awaited,
-        e.g. of `lambda x: run.call(f, x)`."""
+        """Calls a plain function on a thread, and awaits its result if it is awaitable, e.g. that
+        of `lambda x: run.call(f, x)`."""
         execution, performer, given = self._execution, self._performer, list[Any]()
         task, left = asyncio.current_task(), -1
         assert task is not None
@@ -101,8 +101,8 @@ class AsyncMap:
             await performer.in_thread(call)
         except asyncio.CancelledError as error:
             cancelled = error
-            # What it recorded it did behind this: the thread was faster then, and it is when it
-            # comes to that again that it is cancelled.
+            # The rest of its record it did behind this: the thread was faster then, and it is
+            # cancelled when it gets there again.
             while execution.interrupted is None and not given and below() not in (0, left):
                 left = below()
                 with contextlib.suppress(asyncio.CancelledError):
@@ -120,8 +120,8 @@ class AsyncMap:
     async def _comes(
         self, cancelled: asyncio.CancelledError | None
     ) -> asyncio.CancelledError | None:
-        """Its thread is through, which is one event, whether its task is cancelled or not; returns
-        how that was."""
+        """Waits for the one event that its thread has ended, even if its task is cancelled; returns
+        the latest cancellation."""
         came = asyncio.Event()
         if self._performer.goes_on:
             asyncio.get_running_loop().call_at(LONG_AGO, came.set)
@@ -134,7 +134,7 @@ class AsyncMap:
 
 
 class Gate:
-    """How many go on at once, and which of them wait for a place; for one event loop."""
+    """A limit on concurrent calls, with those that wait for a place; for one event loop."""
 
     def __init__(self, limit: int) -> None:
         self.lending = Lending(self._lend)
@@ -142,7 +142,7 @@ class Gate:
         self._loop = asyncio.get_running_loop()
 
     async def enter(self, scope: Scope) -> None:
-        """Wait for a place, for what is in this scope."""
+        """Waits for a place, for the call in this scope."""
         self.lending.holds(scope)
         try:
             await self._places.acquire()
@@ -150,7 +150,7 @@ class Gate:
             self.lending.begins(scope)
 
     def leave(self) -> None:
-        """It is over."""
+        """Frees a place: its call is over."""
         if not self.lending.is_over():
             self._places.release()
 

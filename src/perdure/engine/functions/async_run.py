@@ -49,8 +49,8 @@ P = ParamSpec("P")
 
 
 class Pending(Coroutine[Any, Any, R]):
-    """Something to await. It has no truth of its own: ``if run.ask(…):`` without the ``await``
-    would take every question for answered with yes."""
+    """An awaitable without a truth value: ``if run.ask(…):`` without the ``await`` would take every
+    question for answered with yes."""
 
     def __init__(self, what: str, make: Callable[[], Coroutine[Any, Any, R]]) -> None:
         self._what = what
@@ -84,9 +84,9 @@ class Pending(Coroutine[Any, Any, R]):
 
 
 class AsyncRun(Generic[T]):
-    """One execution of an asynchronous agent function. Made by `AsyncStore.run`, handed to it.
+    """One execution of an asynchronous agent function. Made by `AsyncStore.run`, passed to it.
 
-    What is the same as in `Run` is described there.
+    Everything that is the same as in `Run` is described there.
     """
 
     def __init__(self, execution: Execution[T]) -> None:
@@ -109,7 +109,7 @@ class AsyncRun(Generic[T]):
 
     @property
     def replaying(self) -> bool:
-        """Whether the function is still going over what it did before."""
+        """True while the function is still being replayed."""
         return self._sync.replaying
 
     @property
@@ -128,8 +128,8 @@ class AsyncRun(Generic[T]):
     def call(self, function: Callable[..., R], /, *args: Any, **kwargs: Any) -> Pending[R]: ...
 
     def call(self, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Pending[Any]:
-        """Record a call of any callable as a step; a step or tool is recorded as what it is. One
-        that is synchronous is called on a thread, and does not hold up the event loop."""
+        """Calls any callable, and records it as a step; a step or tool is recorded as such. A
+        synchronous one is called on a thread, and does not block the event loop."""
         return Pending("run.call(…)", lambda: self._call(function, args, kwargs))
 
     async def _call(
@@ -153,15 +153,15 @@ class AsyncRun(Generic[T]):
     def map(
         self, function: Callable[[I], Awaits[R] | R], items: Iterable[I], *, limit: int = 8
     ) -> Pending[list[R]]:
-        """Call a function for each item, up to `limit` at a time, as a part of this run.
+        """Calls a function for each item, up to `limit` at a time, as a part of this run.
 
         Returns:
-            What it gave, in the order of the items.
+            The results, in the order of the items.
 
         Raises:
-            The first item's error by their order. All are called, whatever becomes of some; for
-            siblings that end with the first that fails, use a TaskGroup.
-            ValueError: the limit is below 1.
+            The first error in the order of the items. All are called, even if some fail; for
+            siblings that end with the first that fails, use a TaskGroup. ValueError: the limit is
+            below 1.
         """
         limit = check_limit(limit)
         check_function(function, "function, what is called for each item,")
@@ -173,7 +173,7 @@ class AsyncRun(Generic[T]):
     # -- waiting ---------------------------------------------------------------------------
 
     def sleep(self, duration: Seconds) -> Pending[None]:
-        """As `Run.sleep`."""
+        """Waits for a duration; see `Run.sleep`."""
         return Pending("run.sleep(…)", lambda: self._sleep(duration))
 
     async def _sleep(self, duration: Seconds) -> None:
@@ -187,7 +187,7 @@ class AsyncRun(Generic[T]):
         timeout: Seconds | None = None,
         default: Any = MISSING,
     ) -> Pending[Any]:
-        """As `Run.wait_for`."""
+        """Waits for a signal; see `Run.wait_for`."""
 
         signal = check_signal(signal)
 
@@ -207,7 +207,7 @@ class AsyncRun(Generic[T]):
         default: Any = MISSING,
         key: str | None = None,
     ) -> Pending[Any]:
-        """As `Run.ask`."""
+        """Asks a person; see `Run.ask`."""
 
         question = check_words(question, "a question")
 
@@ -218,7 +218,7 @@ class AsyncRun(Generic[T]):
         return Pending("run.ask(…)", wait)
 
     def select(self, **waits: Awaitable | AsyncChild[Any]) -> Pending[Selected]:
-        """As `Run.select`."""
+        """Waits for the first of several events; see `Run.select`."""
         return Pending("run.select(…)", lambda: self._wait("select", waits))
 
     async def _wait(self, name: str, waits: Mapping[str, Any]) -> Selected:
@@ -236,39 +236,39 @@ class AsyncRun(Generic[T]):
         *args: P.args,
         **kwargs: P.kwargs,
     ) -> Pending[AsyncChild[R]]:
-        """As `Run.start`."""
+        """Starts another run; see `Run.start`."""
         return self.options().start(function, agent, *args, **kwargs)
 
     def options(
         self, *, key: str | None = None, queue: str = "default", let_live: bool = False
     ) -> AsyncChildStarter:
-        """As `Run.options`."""
+        """Sets options of runs to start; see `Run.options`."""
         return AsyncChildStarter(self._execution, ChildOptions(key, queue, let_live))
 
-    # -- what is not the same twice, turns, code and people ------------------------------------
+    # -- varying values, turns, code and people ------------------------------------------------
 
     def now(self) -> datetime:
-        """As `Run.now`."""
+        """Returns the time; see `Run.now`."""
         return self._sync.now()
 
     def random(self) -> float:
-        """As `Run.random`."""
+        """Returns a random number; see `Run.random`."""
         return self._sync.random()
 
     def uuid(self) -> UUID:
-        """As `Run.uuid`."""
+        """Returns a UUID; see `Run.uuid`."""
         return self._sync.uuid()
 
     def again(self, *args: Any, **kwargs: Any) -> Any:
-        """As `Run.again`: ``return run.again(…)``."""
+        """Ends this turn: ``return run.again(…)``; see `Run.again`."""
         return self._sync.again(*args, **kwargs)
 
     def patched(self, name: str) -> bool:
-        """As `Run.patched`."""
+        """Returns True for the new way; see `Run.patched`."""
         return self._sync.patched(name)
 
     def progress(self, text: str, fraction: float | None = None) -> None:
-        """As `Run.progress`."""
+        """Reports progress to people; see `Run.progress`."""
         self._sync.progress(text, fraction)
 
 
@@ -278,7 +278,7 @@ class AsyncChild(Child[R]):
     def result(  # type: ignore[override]
         self, *, timeout: Seconds | None = None, default: Any = MISSING
     ) -> Pending[R]:
-        """As `Child.result`."""
+        """Waits for the child's end; see `Child.result`."""
 
         async def wait() -> R:
             performer = self._execution.async_performer
@@ -302,7 +302,7 @@ class AsyncChildStarter:
         *args: P.args,
         **kwargs: P.kwargs,
     ) -> Pending[AsyncChild[R]]:
-        """As `Run.start`."""
+        """Starts another run; see `Run.start`."""
         execution = self._execution
 
         async def start() -> AsyncChild[R]:
@@ -388,13 +388,14 @@ class AsyncRunEdit(Generic[T]):
             raise left
 
     def _is_cancelled_behind(self, recorded: Entry) -> bool:
-        """Whether its task was cancelled while it was recorded that its block had raised."""
+        """Returns True if its task was cancelled while the failure of its block was being
+        recorded."""
         cancelled, outcome = recorded.cancelled or self._told is not None, recorded.outcome
         failed = outcome is not None and outcome.error is not None
         return cancelled and failed and not (outcome and outcome.cancelled)
 
     def _is_told(self, cancelled: asyncio.CancelledError) -> Told:
-        """On replay."""
+        """Notes the cancellation of its task, on replay."""
         if self._told is None:
             self._told = Told(cancelled)
         self._told.again(cancelled)
@@ -409,7 +410,8 @@ class AsyncRunEdit(Generic[T]):
             raise as_told(recorded.told, self._told or Told(cancelled))
 
     def _leave_recorded(self, recorded: Entry, cancelled: asyncio.CancelledError) -> None:
-        """It was committed, and its task cancelled before it heard of that."""
+        """Leaves a recorded edit whose task was cancelled after the commit, before it heard of
+        that."""
         execution = self._execution
         if recorded.call.error is None:
             execution.edits.close(self._open, self._what, None)
@@ -463,7 +465,7 @@ class AsyncRunEdit(Generic[T]):
 
 
 def _often() -> bool:
-    """Whether this task was cancelled more than once."""
+    """Returns True if this task was cancelled more than once."""
     return cancels(asyncio.current_task()) > 1
 
 

@@ -68,12 +68,12 @@ class Child(Generic[R]):
         return ChildEnd(self.id, self._build)
 
     def result(self, *, timeout: Seconds | None = None, default: Any = MISSING) -> R:
-        """Wait for its end.
+        """Waits for the child's end, and returns its result.
 
         Raises:
-            TimedOut: it took longer, and there is no `default`.
+            TimedOut: it takes longer, and there is no `default`.
             RunFailed: it was cancelled.
-            Exception: what it raised.
+            Exception: the one that it raised.
         """
         wait = self.waiting(timeout)
         return self.ended(self._execution.performer.call(wait.effects()), default)
@@ -104,8 +104,8 @@ def refuse_deadlock(execution: Execution[Any], child: str) -> None:
 
 
 def find_problem(execution: Execution[Any], child: str, order: Order) -> Conflict | None:
-    """What speaks against starting it: a run that others asked for would not tell this one of its
-    end."""
+    """Returns the reason not to start a child: a run that others requested would not tell this one
+    of its end."""
     backend, ours = execution.context.backend, False
     with execution.asking:
         try:
@@ -132,15 +132,15 @@ def started_child(
     kwargs: Mapping[str, Any],
     options: ChildOptions,
 ) -> Effects:
-    """Start a run, once; gives its id.
+    """Starts a run, once; returns its id.
 
     Raises:
         Unstorable: an argument cannot be stored.
-        Conflict: the key is that of a run that somebody else started, or with other arguments.
+        Conflict: the key is that of a run that another one started, or with other arguments.
     """
     spec = spec_of(function)
     arguments = binding_of(function).bind(args, kwargs)
-    # What is wrong with it is found before it has a place: nothing is recorded of that.
+    # Errors are found before it has a place: nothing is recorded of them.
     order = Order.of(
         function,
         agent,
@@ -214,15 +214,15 @@ def _start(
 def _decide_again(
     execution: Execution[Any], arrived: Arrived, record: records.Outcome, child: str
 ) -> Generator[Effect, Any, str | None]:
-    """A run that was started before this one was set back, or by the one that it was forked from:
-    another is not started without a decision.
+    """Decides if a run that was started before this one was set back, or by the one that it was
+    forked from, is taken: another is not started without a decision.
 
     Args:
-        child: the one that would be started. Under a key of its own it is the same: then there is
-            nothing to decide.
+        child: the id of the one that would be started. Under a key of its own it is the same: then
+            there is nothing to decide.
 
     Returns:
-        The run to take; None: another is to be started.
+        The run to take; None if another must be started.
     """
     made = arrived.made
     assert made is not None
@@ -258,9 +258,9 @@ def _take_over(record: records.Outcome, child: str) -> Generator[Effect, Any, st
 
 
 def _is_of_a_relative(execution: Execution[Any], child: str, order: Order) -> bool:
-    """Whether a run that this one would start was started, in the same way, by a fork of it, or by
-    one that it was forked from, or by another fork of that. Which of them comes first to a start
-    under a key is chance: for the next one it was started before."""
+    """Returns True if a run that this one would start was started, in the same way, by a fork of
+    it, or by one that it was forked from, or by another fork of that. The order in which they reach
+    the start under a key is chance: for the next one it was started before."""
     backend = execution.context.backend
     with execution.asking:
         info = find_run(backend, child)
@@ -273,7 +273,7 @@ def _is_of_a_relative(execution: Execution[Any], child: str, order: Order) -> bo
 
 
 def _lineage(backend: Backend, run: str) -> set[str]:
-    """A run and those that it was forked from."""
+    """Returns a run and those that it was forked from."""
     rows = backend.runs(RunQuery(run_id=run))
     reader = reader_of(backend, rows[0]) if rows else None
     began = begin_of(reader.commit(rows[0].started), run) if reader is not None else None
@@ -292,13 +292,14 @@ def _started_before(execution: Execution[Any], place: str, asked: records.Record
         f"run {visible(run)} was started before, at commit {asked.made_at}, and this run was "
         f"set back since: {visible(asked.preview)}",
         target=f"run {execution.id}, call {place}",
-        hint=f"say whether that one is to be taken: `{same}`, or another one started: "
+        hint=f"to take that one, run: `{same}`; to start another one, run: "
         f"`{shell.perdure(*settle, not_done=True)}`; then run it again",
     )
 
 
 def _is_known(execution: Execution[Any], run: str) -> bool:
-    """Whether it can be waited for: it is there, or was asked for, or its end is recorded."""
+    """Returns True if a run can be waited for: it exists, or was requested, or its end is
+    recorded."""
     backend = execution.context.backend
     from perdure.engine.journal.deleted_runs import find_stranger, trace_of  # few runs ever need it
 
@@ -319,8 +320,8 @@ def _gone(execution: Execution[Any], place: str, asked: records.Record) -> Needs
         "is not there, nor is it recorded how it ended; and this run was set back since: "
         f"{visible(asked.preview)}",
         target=f"run {execution.id}, call {place}",
-        hint=f"say that another one is to be started: `{other}`, or which one is to be taken "
-        f"instead, by its id: `{one}`; then run it again",
+        hint=f"to start another one, run: `{other}`; to take one by its id, run: `{one}`; "
+        "then run it again",
     )
 
 
@@ -333,8 +334,8 @@ def _perhaps_started(
         f"a run may have been started here before, as commit {asked.made_at} cannot be read, "
         f"and this run was set back since: {asked.preview}",
         target=f"run {execution.id}, call {place}",
-        hint=f"say which one it was, by its id, as `perdure runs` lists it: `{same}`, or that "
-        f"another one is to be started: `{other}`; then run it again",
+        hint=f"to take one by its id, as `perdure runs` lists it, run: `{same}`; to start "
+        f"another one, run: `{other}`; then run it again",
     )
 
 

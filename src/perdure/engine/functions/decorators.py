@@ -51,7 +51,7 @@ POLICIES: tuple[CrashPolicy, ...] = ("retry", "probe", "ask", "fail")
 
 
 class Recorded:
-    """How calls of one function are recorded; what `@step` and `@tool` leave on it."""
+    """The recording of calls of one function; set on it by `@step` and `@tool`."""
 
     def __init__(
         self,
@@ -91,7 +91,7 @@ class Recorded:
         *,
         again: bool = False,
     ) -> Call:
-        """One call, as the function comes to it. `again`: to see whether it fails by itself."""
+        """Returns one call, as the function makes it. `again`: to see if that fails by itself."""
         try:
             if self._results is None:  # only now: annotations may name classes that come later
                 self._results = Results(self.function, self._returns)
@@ -144,7 +144,8 @@ class Recorded:
     def _comes_from_outside(
         self, execution: Execution[Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]
     ) -> bool:
-        """Of something raised while a call was made up: whether nothing in the call does that."""
+        """Returns True if an exception raised while a call was built does not come from the call
+        itself."""
         try:
             self.call(execution, args, kwargs, again=True)
         except MemoryError:
@@ -154,10 +155,11 @@ class Recorded:
         return True
 
     def settle_bound(self, *, named: bool) -> None:
-        """What the function is bound to is the same in all calls, and so known by the name.
+        """Settles that the object which the function is bound to is the same in all calls, and so
+        known by the name.
 
         Raises:
-            TypeError: a tool has a name that is not its own, but its class's.
+            TypeError: a tool's name is not its own, but its class's.
         """
         unknown: list[Any] = []
         known = {name for name, one in self._bound.items() if is_known(digest(one, unknown))}
@@ -171,10 +173,11 @@ class Recorded:
             self._bound = {name: one for name, one in self._bound.items() if name in known}
 
     def recorder(self) -> Execution[Any] | None:
-        """The run that a call made here is to be recorded in; None: it is just the function.
+        """Returns the run in which a call made here is to be recorded; None for a plain call of the
+        function.
 
         Raises:
-            OutsideRun, PerdureError: a tool where none may be called.
+            OutsideRun, PerdureError: a tool is called where none may be.
         """
         frame = current()
         if frame is None:
@@ -224,12 +227,12 @@ class Recorded:
 
 
 def is_recorded(function: Callable[..., Any]) -> bool:
-    """Whether it is a step or tool of itself."""
+    """Returns True if it is decorated as a step or tool."""
     return isinstance(getattr(function, MARK, None), Recorded)
 
 
 def recorded_as(function: Callable[..., Any]) -> Recorded:
-    """How calls of any callable are recorded: one that is not decorated is a step."""
+    """Returns the recording of calls of any callable: one that is not decorated is a step."""
     mark = getattr(function, MARK, None)
     return mark if isinstance(mark, Recorded) else _undecorated(function)
 
@@ -328,12 +331,12 @@ def tool(
     heartbeat_timeout: Seconds | None = None,
     identity: Callable[..., Any] | None = None,
 ) -> Any:
-    """A function with outside effects: its intent is durable before it is called, its outcome
-    before its caller sees it. After a crash in between, `on_crash` decides, never chance:
+    """Makes a function with outside effects a tool: its intent is durable before it is called, its
+    outcome before its caller sees it. After a crash in between, `on_crash` decides, never chance:
 
-    - ``"ask"`` (default): the run needs attention until somebody settles the call;
-    - ``"retry"``: call it again, with the same `idempotency_key`;
-    - ``"probe"``: ask the outside world: `probe`, called with the same arguments, returns the
+    - ``"ask"`` (default): the run needs attention until a person settles the call;
+    - ``"retry"``: it is called again, with the same `idempotency_key`;
+    - ``"probe"``: the outside world decides: `probe`, called with the same arguments, returns the
       result if the call took effect, or `NOT_DONE`;
     - ``"fail"``: the call raises `InDoubt` in the agent function.
 
@@ -341,16 +344,16 @@ def tool(
 
     Args:
         name, returns, retry, timeout, total_timeout, heartbeat_timeout, identity: as for `step`.
-            Each attempt has an intent of its own, and all the same idempotency key. One that took
-            too long is in doubt: `on_crash` decides.
+            Each attempt has an intent of its own, and all have the same idempotency key. One that
+            took too long is in doubt: `on_crash` decides.
 
     Raises:
-        TypeError: it is bound to an object that nothing tells from another one.
+        TypeError: it is bound to an object that cannot be distinguished from others.
 
     Raises (when called):
-        NeedsAttention: nothing tells an argument, or the object whose method it is, from another
-            one; the run stops before anything is recorded of it.
-        OutsideRun: no run can be seen, in a process that is driving runs.
+        NeedsAttention: an argument, or the object whose method it is, cannot be distinguished from
+            others; the run stops before anything is recorded of the call.
+        OutsideRun: the call is outside any run, in a process that is driving runs.
         PerdureError: inside a step, another tool or an open edit.
     """
     on_crash = one_of(on_crash, "on_crash=", POLICIES)

@@ -1,4 +1,4 @@
-"""What a run is asked to be: this function, on this agent, under this key, with these arguments."""
+"""The order of a run: this function, on this agent, under this key, with these arguments."""
 
 from __future__ import annotations
 
@@ -46,10 +46,10 @@ def run_id(agent: str, function: str, key: str, incarnation: int = 1) -> str:
 
 
 def deadline_us(deadline: Seconds | None) -> int:
-    """How long a run may take, in microseconds; 0: as long as it likes.
+    """Returns the time that a run may take, in microseconds; 0 for no limit.
 
     Raises:
-        TypeError: it is no time. ValueError: it has passed already, or is too far away.
+        TypeError: it is not a time. ValueError: it has passed already, or is too far away.
     """
     if deadline is None:
         return 0
@@ -63,18 +63,18 @@ def deadline_us(deadline: Seconds | None) -> int:
 
 
 class Order(Struct, frozen=True):
-    """See the module.
+    """An order of a run.
 
     Attributes:
-        digests: of each argument, by its name; what makes two orders the same.
+        digests: digests of the arguments, by name; they decide if two orders are the same.
         input: the arguments as plain data, positional and named; None: they cannot be stored, and
-            only who has them can go on with the run.
-        unstorable: why they cannot.
-        form: of the digests; 1: an older version made them.
-        args_before: `args` as older versions had it; empty where it is the same.
-        origin: seq and id of a commit of the log of `parent`, in the turn that asks; None: there is
-            no parent, or an older version asked.
-        deadline_us: how long it may take from its begin, in microseconds; 0: as long as it likes.
+            only a caller that has them can continue the run.
+        unstorable: the reason why they cannot be stored.
+        form: the version of the digests; 1: an older version made them.
+        args_before: `args` as older versions computed it; empty if it is the same.
+        origin: seq and id of a commit of the log of `parent`, in the turn that makes the order;
+            None: there is no parent, or an older version made it.
+        deadline_us: the time that it may take from its begin, in microseconds; 0 for no limit.
     """
 
     agent: str
@@ -106,13 +106,14 @@ class Order(Struct, frozen=True):
         deadline: Seconds | None = None,
         storable: bool = True,
     ) -> Order:
-        """From a call.
+        """Returns the order of a call.
 
         Args:
             storable: refuse arguments that cannot be stored.
 
         Raises:
-            SchemaError: one does not fit its declared type; Unstorable: one cannot be stored.
+            SchemaError: an argument does not fit its declared type; Unstorable: one cannot be
+                stored.
         """
         agent = check_name(agent, "an agent")
         key, queue = check_name(key, "a run's key"), check_name(queue, "a queue")
@@ -151,7 +152,8 @@ class Order(Struct, frozen=True):
         return args_digest(self.digests)
 
     def has(self, args: str) -> bool:
-        """Whether a run that was begun with this digest of its arguments is the one asked for."""
+        """Returns True if a run that began with this digest of its arguments is the requested
+        one."""
         return args == self.args or (args == self.args_before and args != "")
 
     def look(self, backend: Backend) -> Look:
@@ -207,7 +209,7 @@ class Order(Struct, frozen=True):
 
     @classmethod
     def asked(cls, message: Message) -> Order:
-        """From a message.
+        """Returns the order in a message.
 
         Raises:
             Corrupt: it is none. No hash is made of a message that waits.
@@ -236,10 +238,10 @@ def refuse_others(order: Order, run: str, info: RunInfo | None, asked: Sequence[
 
 
 def starting(order: Order, run: str, branch: str, asked: Sequence[Message]) -> Riders:
-    """What the commit has that a run begins with.
+    """Returns the additions to the commit with which a run begins.
 
     Args:
-        asked: the messages that asked for it. They say more than a call does: the run's parent,
+        asked: the messages that requested it. They have more than a call does: the run's parent,
             queue and deadline.
     """
     if asked:
@@ -266,7 +268,6 @@ def starting(order: Order, run: str, branch: str, asked: Sequence[Message]) -> R
 
 
 def resuming(row: RunInfo) -> Riders:
-    """What the commit has with which a run goes on that was stopped, or waited, and does not any
-    more."""
+    """Returns the additions to the commit with which a stopped or waiting run continues."""
     row = replace(row, status="running", problem=None, waits="", wake_at=0)
     return Riders(records=[Record(t="run-resumed", run=row.id)], runs=[row])

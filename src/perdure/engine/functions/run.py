@@ -54,7 +54,7 @@ P = ParamSpec("P")
 
 
 class Run(Generic[T]):
-    """One execution of an agent function. Made by `Store.run`, handed to the function."""
+    """One execution of an agent function. Made by `Store.run`, passed to the function."""
 
     def __init__(self, execution: Execution[T]) -> None:
         self._execution = execution
@@ -77,7 +77,7 @@ class Run(Generic[T]):
 
     @property
     def replaying(self) -> bool:
-        """Whether the function is still going over what it did before."""
+        """True while the function is still being replayed."""
         return self._execution.journal.replaying
 
     @property
@@ -89,7 +89,7 @@ class Run(Generic[T]):
     # -- calls -----------------------------------------------------------------------------
 
     def call(self, function: Callable[..., R], /, *args: Any, **kwargs: Any) -> R:
-        """Record a call of any callable as a step; a step or tool is recorded as what it is."""
+        """Calls any callable, and records it as a step; a step or tool is recorded as such."""
         check_function(function, "function, what is called,")
         recorded = recorded_as(function)
         _refuse_async(recorded.function)
@@ -100,24 +100,23 @@ class Run(Generic[T]):
         return execution.performer.make(call)  # type: ignore[no-any-return]
 
     def edit(self, what: str = "") -> RunEdit[T]:
-        """Like `Agent.edit`, recorded at its place in the run.
+        """Edits the state like `Agent.edit`, recorded at its place in the run.
 
-        On replay its body runs on a throwaway draft, and what was recorded counts.
+        On replay its body runs on a throwaway draft, and the recorded result counts.
         """
         return RunEdit(self._execution, check_words(what, "what=, why a commit is made,"))
 
     # -- several at once -------------------------------------------------------------------
 
     def map(self, function: Callable[[I], R], items: Iterable[I], *, limit: int = 8) -> list[R]:
-        """Call a function for each item, on up to `limit` threads, as a part of this run.
+        """Calls a function for each item, on up to `limit` threads, as a part of this run.
 
         Returns:
-            What it gave, in the order of the items.
+            The results, in the order of the items.
 
         Raises:
-            The first item's error by their order. All are called, whatever becomes of some: it
-            must not depend on who is faster which are.
-            ValueError: the limit is below 1.
+            The first error in the order of the items. All are called, even if some fail: which ones
+            are called must not depend on speed. ValueError: the limit is below 1.
         """
         limit = check_limit(limit)
         check_function(function, "function, what is called for each item,")
@@ -137,10 +136,11 @@ class Run(Generic[T]):
 
     @contextmanager
     def executor(self, limit: int = 8, _scope: Scope | None = None) -> Iterator[RunThreads]:
-        """Threads for this run's own code: ``with run.executor() as threads: threads.submit(f)``.
+        """Context manager with threads for this run's own code: ``with run.executor() as threads:
+        threads.submit(f)``.
 
         Each call is a task of the run, numbered in the order in which they were submitted, so that
-        what it records is found again on replay.
+        its records are found again on replay.
         """
         from perdure.system.thread_pool import Pool
 
@@ -161,8 +161,9 @@ class Run(Generic[T]):
     # -- waiting ---------------------------------------------------------------------------
 
     def sleep(self, duration: Seconds) -> None:
-        """Go on after so long, seconds or a timedelta; whatever happens to the process meanwhile.
-        Longer sleeps, like all waiting, hold no process: the run is unloaded, and goes on here."""
+        """Waits for a duration, in seconds or as a timedelta, even if the process ends in the
+        meantime. During longer sleeps, as in all waiting, the run takes no process: it is unloaded,
+        and continues here."""
         self._wait("sleep", {"timeout": Timer(duration)})
 
     def wait_for(
@@ -173,10 +174,10 @@ class Run(Generic[T]):
         timeout: Seconds | None = None,
         default: Any = MISSING,
     ) -> Any:
-        """The value of the next signal of a name. It may have come before.
+        """Returns the value of the next signal of a name. It may have come before.
 
         Args:
-            schema: its type; one that does not fit is refused, which is recorded.
+            schema: the value's type; a value that does not fit is refused, which is recorded.
 
         Raises:
             TimedOut: none came in time, and there is no `default`.
@@ -194,13 +195,14 @@ class Run(Generic[T]):
         default: Any = MISSING,
         key: str | None = None,
     ) -> Any:
-        """Ask a person, and wait for the answer; who gave it is recorded.
+        """Asks a person, and waits for the answer; its author is recorded.
 
         Args:
-            schema: the type of the answer; one that does not fit is refused, and the run waits on.
-            key: what is asked, where the words, or the type, may change under a run: on replay the
-                recorded answer counts for the question with this key. Without, for the same words
-                and type only; others stop the run.
+            schema: the type of the answer; an answer that does not fit is refused, and the run
+                continues to wait.
+            key: identifies the question, if the words, or the type, may change during a run: on
+                replay the recorded answer counts for the question with this key. Without a key, it
+                counts only for the same words and type; others stop the run.
 
         Raises:
             TimedOut: nobody answered in time, and there is no `default`.
@@ -242,15 +244,15 @@ class Run(Generic[T]):
     def options(
         self, *, key: str | None = None, queue: str = "default", let_live: bool = False
     ) -> ChildStarter:
-        """How a run that this one starts is to be made.
+        """Sets options of runs that this one starts.
 
         Args:
-            key: names it; default: from this run and the place of the call.
-            let_live: it goes on when this run is cancelled.
+            key: names the run; default: from this run and the place of the call.
+            let_live: the run continues when this run is cancelled.
         """
         return ChildStarter(self._execution, ChildOptions(key, queue, let_live))
 
-    # -- what is not the same twice ----------------------------------------------------------
+    # -- varying values ------------------------------------------------------------------------
 
     def now(self) -> datetime:
         """The time, aware, in UTC; the same again on replay."""
@@ -270,17 +272,18 @@ class Run(Generic[T]):
     # -- turns, code and people --------------------------------------------------------------
 
     def again(self, *args: Any, **kwargs: Any) -> Any:
-        """End this turn: ``return run.again(…)``. The function is called anew with these arguments
-        on the state as it is; what came before is never gone through again."""
+        """Ends this turn: ``return run.again(…)``. The function is called again with these
+        arguments on the current state; earlier turns are never replayed again."""
         return Again(args, kwargs)
 
     def patched(self, name: str) -> bool:
-        """Whether to take the new way: True, but for runs that were past this point before the
-        code had it. ``if run.patched("fee"): … else: …`` keeps those on the old way."""
+        """Returns True for the new way, and False in runs that were past this point before the code
+        had it. ``if run.patched("fee"): … else: …`` keeps those on the old way."""
         return self._execution.patched(check_name(name, "a patch"))
 
     def progress(self, text: str, fraction: float | None = None) -> None:
-        """Tell people how far it is, e.g. in ``perdure run show``. It is no part of the replay."""
+        """Reports progress to people, e.g. in ``perdure run show``. It is not part of the
+        replay."""
         note(self._execution, text, fraction)
 
 
@@ -372,7 +375,7 @@ class RunThreads:
         self._pool.lend(threads)
 
     def _wait(self) -> None:
-        """Until all that was submitted has ended; what has not begun never does where the run is
+        """Waits until all submitted calls have ended; those not begun never do if the run is
         interrupted."""
         while left := [*self._open]:
             for future in left:
@@ -408,7 +411,7 @@ class ChildStarter:
         *args: P.args,
         **kwargs: P.kwargs,
     ) -> Child[R]:
-        """As `Run.start`."""
+        """Starts another run; see `Run.start`."""
         execution = self._execution
         effects = started_child(execution, function, agent, args, kwargs, self._options)
         return Child(execution, execution.performer.call(effects), function)
@@ -471,7 +474,7 @@ class RunEdit(Generic[T]):
 
 
 def _refuse_async(function: Callable[..., Any]) -> None:
-    """Nobody awaits what it gives, which has the truth of anything that is there.
+    """Refuses an async function: its result would not be awaited, and a coroutine is always true.
 
     Raises:
         TypeError: it is an ``async def`` function.

@@ -23,10 +23,10 @@ if TYPE_CHECKING:
 
 
 def find_run(backend: Backend, run: str) -> RunInfo:
-    """A run by its id.
+    """Returns a run by its id.
 
     Raises:
-        NotFound: there is none.
+        NotFound: there is no such run.
     """
     found = backend.runs(RunQuery(run_id=run))
     if found:
@@ -62,10 +62,10 @@ def asked_for(message: Message) -> RunInfo:
 
 
 def refuse_not_begun(info: RunInfo) -> None:
-    """For what is about the steps and the log of a run.
+    """Refuses a run that has not begun, for operations on its steps and log.
 
     Raises:
-        Conflict: it was asked for, and has neither yet.
+        Conflict: it was requested, and has neither yet.
     """
     if not info.started:
         raise Conflict(
@@ -81,10 +81,10 @@ def never_begun(message: Message) -> RunInfo:
 
 
 def take_any(value: Any, root: str) -> Plain:
-    """Plain data of a value that somebody sends; of one that has a schema, by that.
+    """Returns the plain data of a value that is sent; by its schema, if it has one.
 
     Raises:
-        Unstorable: naming its path; or it is too big.
+        Unstorable: it is not plain data; names its path; or it is too large.
     """
     return fitting(_take_any(value, root), root)
 

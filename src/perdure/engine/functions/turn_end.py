@@ -19,14 +19,14 @@ NOTE_MAX = 500
 
 
 class Again(Struct, frozen=True):
-    """What an agent function returns to be called anew: `Run.again`."""
+    """The value that an agent function returns to be called again: `Run.again`."""
 
     args: tuple[Any, ...]
     kwargs: Mapping[str, Any]
 
 
 def note(execution: Execution[Any], text: str, fraction: float | None) -> None:
-    """Record how far a run says it is, unless it is going over what it did before."""
+    """Records a run's progress, except during replay."""
     text = check_text(text, "text=")
     if fraction is not None:
         fraction = number(fraction, "fraction=")

@@ -1,1 +1,1 @@
-"""What a run recorded, by place: its calls, values and failures, and how replay reads them."""
+"""The record of a run, by place: its calls, values and failures, and how replay reads them."""

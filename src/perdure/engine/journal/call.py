@@ -21,7 +21,7 @@ person; raise InDoubt in the function."""
 
 
 class Call(Struct):
-    """One call of a recorded function. `place` and `key` are known once the run has come to it."""
+    """One call of a recorded function. `place` and `key` are known once the run has reached it."""
 
     run: str
     name: str
@@ -49,7 +49,7 @@ class Call(Struct):
         return f"run {self.run}, call {self.place}"
 
     def preview(self) -> str:
-        """Its arguments as a person reads them."""
+        """Returns its arguments as a person reads them."""
         return preview(self.arguments)
 
     def before(self) -> Mapping[str, str]:
@@ -57,14 +57,14 @@ class Call(Struct):
         return digests_before(self.arguments)
 
     def outcome(self, **more: Any) -> Outcome:
-        """Of a tool call, whose intent says what was called."""
+        """Returns an outcome of a tool call; its intent has the call's description."""
         return Outcome(t="outcome", run=self.run, place=self.place, **more)
 
     def step(self, **more: Any) -> Outcome:
         return self.first(Outcome, t="step", **more)
 
     def first(self, shape: type[R], **more: Any) -> R:
-        """A record that may be the first at its place, so that it says what was called."""
+        """Returns a record that may be the first at its place, and so describes the call."""
         return shape(
             run=self.run,
             place=self.place,
@@ -75,7 +75,8 @@ class Call(Struct):
 
 
 def is_settled_as(call: Call, entry: Entry) -> bool:
-    """Whether a call is just what is recorded there, with an outcome that the function saw."""
+    """Returns True if a call is exactly the one recorded there, with an outcome that the function
+    saw."""
     outcome = entry.outcome
     return (
         outcome is not None

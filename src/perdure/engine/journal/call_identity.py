@@ -1,8 +1,9 @@
-"""What tells one call from another: its function's name, its arguments, and what that is bound to.
+"""The identity of a call: its function's name, its arguments, and the object that it is bound to.
 
-On replay a call is given what the call with the same identity gave; set back, a run takes over what
-such a call did to the world. So what would be the same for two different calls is refused before it
-is recorded: a tool call always, a step where two calls of it are not told apart by anything.
+On replay a call gets the result of the recorded call with the same identity; a run that was set
+back takes over the effects of such a call. So an identity that two different calls would share is
+refused before it is recorded: for a tool call always, for a step if nothing distinguishes two calls
+of it.
 """
 
 from __future__ import annotations
@@ -79,7 +80,7 @@ def digests(arguments: Mapping[str, Any], unknown: list[Any] | None = None) -> d
 
 
 def declared(key: Any, unknown: list[Any]) -> dict[str, str]:
-    """As `digests`, of what the decorator's `identity=` says of a call."""
+    """Returns the digests of the decorator's `identity=` for a call; see `digests`."""
     found = digests({DECLARED: key}, unknown)
     if is_none_yet(key):
         unknown.append(key)
@@ -88,7 +89,8 @@ def declared(key: Any, unknown: list[Any]) -> dict[str, str]:
 
 
 def bound_to(function: Callable[..., Any]) -> dict[str, Any]:
-    """What a callable adds to each of its calls: an object, or the arguments of partials."""
+    """Returns what a callable adds to each of its calls: an object, or the arguments of
+    partials."""
     found: dict[str, Any] = {}
     if isinstance(function, functools.partial):
         found[BOUND] = [list(function.args), function.keywords]
@@ -106,12 +108,11 @@ def bound_to(function: Callable[..., Any]) -> dict[str, Any]:
 
 
 class Unsaid(Struct):
-    """That a call has objects in its arguments, or is bound to one, which say nothing of
-    themselves.
+    """A call with objects in its arguments, or bound to one, that have no identity.
 
     Attributes:
-        met: of the run's execution: the objects of such calls, by what is known of the calls; None
-            where an older version began the run, and may have recorded steps like that.
+        met: the objects of such calls in the run's execution, by the known part of the calls; None
+            if an older version began the run, and may have recorded such steps.
     """
 
     name: str
@@ -121,13 +122,13 @@ class Unsaid(Struct):
     met: dict[int, Any] | None
 
     def check(self, target: str, *, recorded: bool) -> None:
-        """Whether the call can be made.
+        """Checks that the call can be made.
 
         Args:
             recorded: something is recorded at its place.
 
         Raises:
-            NeedsAttention: it could be taken for another one. Nothing is recorded of it.
+            NeedsAttention: it could be taken for another call. Nothing is recorded of it.
         """
         if self.kind == "tool":
             if not recorded:
@@ -152,7 +153,7 @@ class Unsaid(Struct):
     def _refused(self, target: str, problem: str) -> NeedsAttention:
         names = [name for name, found in self.digests.items() if found.startswith(UNKNOWN)]
         return NeedsAttention(
-            f"{problem}: after a crash one call could be given what the other one did",
+            f"{problem}: after a crash one call could get the result of the other",
             target=target,
             hint=hint_for(self.objects, names),
         )
@@ -188,14 +189,14 @@ def _key_of(value: Any) -> Any:
 
 
 class Captured(Struct):
-    """What the function of a tool closes over, of which nothing in the call's identity tells.
+    """The variables that a tool's function closes over, which are not part of the call's identity.
 
-    Tools that a factory makes, one for each account say, have one name. Two of them called with the
-    same arguments could be taken for each other after a crash.
+    Tools made by a factory, for example one for each account, have the same name. Two of them
+    called with the same arguments could be taken for each other after a crash.
 
     Attributes:
-        values: plain ones by the variable's name, as they were when the tool was declared.
-        met: as `Unsaid.met`.
+        values: the plain values by the variable's name, as they were when the tool was declared.
+        met: see `Unsaid.met`.
     """
 
     name: str
@@ -204,7 +205,7 @@ class Captured(Struct):
     met: dict[int, Any] | None
 
     def check(self, target: str, *, recorded: bool) -> None:
-        """As `Unsaid.check`."""
+        """Checks that the call can be made; see `Unsaid.check`."""
         if self.met is None:
             return
         key = hash(("captured", self.name, *sorted(self.digests.items())))
@@ -220,7 +221,7 @@ class Captured(Struct):
             raise NeedsAttention(
                 f"another tool of this name was called with the same arguments, and differs only "
                 f"in what its function closes over ({', '.join(differing)}): after a crash one "
-                "call could be given what the other one did",
+                "call could get the result of the other",
                 target=target,
                 hint=f"pass {differing[0]} as an argument; or give each tool a name= of its own; "
                 "then run it again",
@@ -263,11 +264,11 @@ def differing(
     now: Mapping[str, str],
     before: Callable[[], Mapping[str, str]] | None = None,
 ) -> list[str]:
-    """The arguments in which a recorded call is another than the one that is made now.
+    """Returns the arguments in which a recorded call differs from the one that is made now.
 
     Args:
-        before: the digests as older versions made them, where one of those may have recorded the
-            call. They left `self` out, did not see the class of a value, and had an empty digest
+        before: returns the digests as older versions made them, if one of those may have recorded
+            the call. They left `self` out, ignored the class of a value, and had an empty digest
             for most values with types inside others: what they did not write is not compared.
     """
     names = [name for name in {**recorded, **now} if recorded.get(name) != now.get(name)]
@@ -284,8 +285,8 @@ def differing(
 
 
 def begun_by_older(records: Iterable[Record], runs: Container[str]) -> bool:
-    """Whether the commit with these records, with which a run or its turn began, does not say that
-    the digests are of this version's form."""
+    """Returns True if the commit with these records, with which a run or its turn began, does not
+    say that the digests have this version's form."""
     return not any(
         record.digests == FORM
         for record in records
@@ -294,14 +295,15 @@ def begun_by_older(records: Iterable[Record], runs: Container[str]) -> bool:
 
 
 def same_as_before(found: Mapping[str, str]) -> bool:
-    """Whether older versions made the same digests of these arguments."""
+    """Returns True if older versions made the same digests of these arguments."""
     return all(len(one) == _DIGEST_CHARS for one in found.values()) and found.keys().isdisjoint(
         ADDED
     )
 
 
 def digests_before(arguments: Mapping[str, Any]) -> dict[str, str]:
-    """As versions wrote them that had no FORM: empty for what they could not store."""
+    """Returns digests as versions without FORM wrote them: empty for arguments that they could not
+    store."""
     return {name: _digest_before(one) for name, one in arguments.items() if name not in ADDED}
 
 

@@ -1,9 +1,9 @@
-"""What the function of a run hears where a task of it is cancelled, kept with the word that it was.
+"""The cancellations that a run's function hears, recorded with their message.
 
-A scope of anyio's catches what says that this scope caused it, and code of one's own may go by
-``task.cancel("the user left")``. A task that is cancelled once more while the first time is being
-recorded hears the later one, and which that is depends on how long a commit took. So what was heard
-is recorded, and heard again on replay.
+A scope of anyio's catches a cancellation whose message names the scope, and user code may depend on
+``task.cancel("the user left")``. A task that is cancelled again while the first cancellation is
+being recorded hears the later one, and which one that is depends on the duration of a commit. So
+the cancellation that was heard is recorded, and heard again on replay.
 """
 
 from __future__ import annotations
@@ -27,28 +27,28 @@ TOLD_MAX = 1000
 
 
 class Heard(Struct, frozen=True):
-    """What the function is about to hear of a call whose task was cancelled.
+    """The cancellation that the function is about to hear of a call.
 
     Attributes:
-        kind: of the call.
-        record: that says so, as `told_of`.
+        kind: the kind of the call.
+        record: the record of the message; see `told_of`.
     """
 
     kind: str
     record: Mapping[str, Any]
 
     def is_as(self, cancelled: BaseException) -> bool:
-        """Whether it hears this."""
+        """Returns True if it is the cancellation that the function hears."""
         return told_of(cancelled).get("told") == self.record.get("told")
 
 
 def told_of(cancelled: BaseException, *, several: bool = False) -> dict[str, Any]:
-    """What a record has of what a cancellation says: ``told``, which is empty or one text; nothing,
-    where it says something else.
+    """Returns the record of a cancellation's message: ``told``, which is empty or one text; nothing
+    for other messages.
 
     Args:
-        several: there were more of them, and this is the one that is heard: which that is goes by
-            how many rounds of the loop something took, where one of anyio's comes in each.
+        several: there were several, and this one is heard: which one that is depends on the number
+            of rounds of the loop, as anyio's come in each round.
     """
     said = cancelled.args
     if len(said) > 1 or (said and type(said[0]) is not str):
@@ -62,8 +62,8 @@ def told_of(cancelled: BaseException, *, several: bool = False) -> dict[str, Any
 
 
 def as_told(record: Outcome | None, told: Told) -> asyncio.CancelledError:
-    """What is heard of cancellations that came again, by the record that they are to be heard. If
-    there are more now than that one knew of, then it was killed before it could tell of them."""
+    """Returns the cancellation that is heard of repeated ones, according to the record. If there
+    are more now than that knew of, the process was killed before it could record them."""
     said = record.told if record is not None else None
     if record is None or said is None or (told.several and not record.several):
         return told.error
@@ -71,7 +71,7 @@ def as_told(record: Outcome | None, told: Told) -> asyncio.CancelledError:
 
 
 def alone(cancelled: E) -> E:
-    """Without those that came before it. Scopes of anyio's go by them, too, and on replay they are
-    others."""
+    """Returns a cancellation without those before it. Scopes of anyio's look at them, too, and they
+    differ on replay."""
     cancelled.__context__ = None
     return cancelled

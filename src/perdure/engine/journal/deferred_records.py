@@ -1,4 +1,4 @@
-"""What a run records with its next commit, whichever that is: nothing outside depends on it yet."""
+"""The records that a run writes with its next commit: nothing outside depends on them yet."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ class PutOff(Struct):
         return Riders(self.records, consumed=self.consumed)
 
     def take(self) -> PutOff:
-        """All of it; it is the caller's now."""
+        """Takes all of them, for the caller to commit."""
         taken = PutOff(self.records, self.consumed)
         self.records, self.consumed = [], []
         return taken
 
     def put_back(self, taken: PutOff) -> None:
-        """What was taken for a commit that did not happen: it comes before what came since."""
+        """Puts back what was taken for a commit that failed, in front of what came since."""
         self.records = taken.records + self.records
         self.consumed = taken.consumed + self.consumed
 

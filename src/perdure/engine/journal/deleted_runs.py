@@ -1,9 +1,9 @@
-"""Runs that others started, and that are there no more: their agents were deleted and purged; or
-they never came to this store, into which the logs of those that started them were imported. What
-has their ids there may be runs that somebody else started.
+"""Runs that others started, and that do not exist any more: their agents were deleted and purged;
+or they never came to this store, into which the logs of their parents were imported. Runs with
+their ids may have been started by others.
 
-What these recorded of such a run's end, when they waited for it, is all that is known of it. It
-counts also in a history that its run left: the end is none of that run's doing.
+The parents' records of such a run's end, made when they waited for it, are all that is known of it.
+They count also in a history that the parent left: the end does not depend on the parent.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from perdure.visible import visible
 
 
 class Trace(Struct):
-    """What is left of a run in the log of one that waits for it.
+    """The traces of a run in the log of one that waits for it.
 
     Attributes:
-        end: how it ended, as its row would say that; None: nobody knows.
-        place: of the call that started it; empty: of that nothing is left, either.
-        starters: the runs that asked for it: the one that waits, or those that it was forked from.
-        named: a person said that it is the one to wait for.
+        end: its end, in the form of its row; None if unknown.
+        place: the place of the call that started it; empty if that is gone, too.
+        starters: the runs that requested it: the one that waits, or those that it was forked from.
+        named: a person decided that it is the one to wait for.
     """
 
     end: dict[str, Plain] | None = None
@@ -41,7 +41,8 @@ class Trace(Struct):
 
 
 def trace_of(backend: Backend, run: str, child: str) -> Trace:
-    """What the log of a run that executes has of one that it waits for, since its turn began."""
+    """Returns the traces, in the log of a run that executes, of one that it waits for, since its
+    turn began."""
     trace = Trace()
     rows = backend.runs(RunQuery(run_id=run))
     reader = reader_of(backend, rows[0]) if rows else None
@@ -72,8 +73,8 @@ def trace_of(backend: Backend, run: str, child: str) -> Trace:
 
 
 def _never_began(backend: Backend, child: str) -> bool:
-    """Whether a run that was asked for is not there because its agent was deleted before it began.
-    That was told once, to a run that may have left without hearing it."""
+    """Returns True if a run that was requested does not exist because its agent was deleted before
+    it began. That was reported once, to a run that may have left without hearing it."""
     info = backend.agent(agent_of(child), incarnation_of(child))
     deleted = info is not None and info.deleted and not info.purged
     return deleted and not backend.runs(
@@ -82,9 +83,9 @@ def _never_began(backend: Backend, child: str) -> bool:
 
 
 def find_stranger(backend: Backend, run: str, child: str, trace: Trace | None = None) -> str | None:
-    """Who started the run, or asked for it, that is there under the id of one for which a run
-    waits, if that was somebody else: the id of another run, or nothing. None: it is the right one,
-    or none is there."""
+    """Returns the run that started, or requested, the run that exists under the id of one that a
+    run waits for, if that was another one: its id, or an empty text. None if it is the right one,
+    or none exists."""
     starter = starter_of(backend, child)
     if starter is None or starter == run:
         return None
@@ -96,14 +97,14 @@ def find_stranger(backend: Backend, run: str, child: str, trace: Trace | None = 
 
 
 def _asked_too(backend: Backend, run: str, row: RunInfo) -> bool:
-    """Whether a run asked for the same, and that came when somebody else had begun it."""
+    """Returns True if a run requested the same, after another one had begun it."""
     orders = map(order_of, backend.inbox(row.id, kind="start"))
     return any(one.parent == run and args_digest(one.args) == row.args for one in orders)
 
 
 def never_comes(backend: Backend, run: str, child: str, trace: Trace | None = None) -> str:
-    """Why a run for which one waits cannot come any more, as one of a log can that is imported
-    later; empty: it can, or is there."""
+    """Returns the reason why a run that is waited for cannot come any more, as one of a log that is
+    imported later can; empty if it can, or exists."""
     info = backend.agent(agent_of(child), incarnation_of(child))
     if info is not None and info.purged:
         return "was purged with its agent"
@@ -123,10 +124,10 @@ def unknown_end(run: str, child: str, place: str, why: str) -> NeedsAttention:
     end = f"end this run: `{shell.perdure('cancel', run)}`"
     again = shell.perdure("retry", run, **{"from": place})
     return NeedsAttention(
-        f"run {visible(child)}, for which it waits, {why}; and nobody recorded how it ended",
+        f"run {visible(child)}, for which it waits, {why}; and its end is not recorded",
         target=f"run {run}",
-        hint=f"set this run back to where it started that one, `{again}`, and say that another one "
-        f"is to be started; or {end}"
+        hint=f"set this run back to where it started that one, `{again}`, and decide that another "
+        f"one is started; or {end}"
         if place
         else end,
     )

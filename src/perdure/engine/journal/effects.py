@@ -1,4 +1,4 @@
-"""What the logic of durable calls asks its driver to do, and the two drivers.
+"""The requests of the logic of durable calls to its driver, and the two drivers.
 
 The logic is written once, as generators that yield these effects and know no threads and no event
 loop. `drive` performs them on the calling thread, `drive_async` in a task.
@@ -21,9 +21,9 @@ from perdure.storage.appending import Riders
 
 
 class Arrive(Struct, frozen=True):
-    """Effect: the function has come to a call. Gives the journal's `Arrived`, once it is this
-    call's turn: outcomes of calls that ran side by side are released in the order of the log, and
-    what is not recorded begins when everything recorded was released."""
+    """Effect: the function has reached a call. Returns the journal's `Arrived`, once it is this
+    call's turn: outcomes of concurrent calls are released in the order of the log, and calls that
+    are not recorded begin when everything recorded was released."""
 
     name: str
     kind: Literal["step", "tool", "wait", "edit"]
@@ -39,13 +39,13 @@ class Arrive(Struct, frozen=True):
 
 
 class Arrived(Struct, frozen=True):
-    """Answer to `Arrive`.
+    """The answer to `Arrive`.
 
     Attributes:
-        entry: what is recorded there; None: nothing.
+        entry: the entry recorded there; None if nothing is.
         key: the call's idempotency key.
-        made: of a new call that does something outside: the same one as the run made it before it
-            was set back, or as the one did that it was forked from; `effects` says what to do.
+        made: for a new call with outside effects: the same call, made by the run before it was set
+            back, or by the one that it was forked from; `effects` says what to do.
     """
 
     place: str
@@ -75,7 +75,7 @@ class Record(Struct, frozen=True):
 
     @property
     def last(self) -> Placed:
-        """The record that says what it is about, and where."""
+        """The record that has the call's place and content."""
         return self.said(-1)
 
 
@@ -95,13 +95,13 @@ class Attempt(Struct):
     """One attempt of a call, as the code inside it sees it.
 
     Attributes:
-        call: of whose records those of its progress are.
+        call: the call to which its progress records belong.
         number: from 1.
-        saved: what the attempt before saved of its work; MISSING if nothing.
-        total_left_s: seconds that are left of the call's total timeout; None: it has none.
-        beat: by the monotonic clock, when it last showed that it lives.
-        over: nobody waits for it any more: what it still does on its thread does not count.
-        posted: the `Item` of what it saved last.
+        saved: the progress saved by the attempt before; MISSING if none.
+        total_left_s: the remaining seconds of the call's total timeout; None if it has none.
+        beat: the time of its last heartbeat, by the monotonic clock.
+        over: it was given up: what it still does on its thread does not count.
+        posted: the `Item` of its last progress.
     """
 
     call: Call
@@ -137,12 +137,12 @@ Effects = Generator[Effect, Any, Any]
 
 
 class Came(Struct, frozen=True):
-    """What ended a wait.
+    """The result of a wait.
 
     Attributes:
-        label: which of its branches.
-        value: of a message; None for a timer.
-        no: the message's number; 0: there was none.
+        label: the label of the branch that came.
+        value: the value of the message; None for a timer.
+        no: the message's number; 0 if there was none.
     """
 
     label: str
@@ -155,10 +155,11 @@ class Came(Struct, frozen=True):
 
 
 class Carried(Exception):
-    """What the user's code raised, `original`, on its way into the logic of a call and out of it.
+    """An exception of the user's code, `original`, on its way into the logic of a call and out of
+    it.
 
-    All else that is raised there comes from outside, between any two instructions, if it is no
-    `PerdureError`: that is no outcome of the call, and its function may not go on from it.
+    Any other exception raised there, except a `PerdureError`, comes from outside, between any two
+    instructions: it is not an outcome of the call, and its function may not continue from it.
     """
 
     def __init__(self, original: Exception) -> None:

@@ -1,4 +1,4 @@
-"""What is recorded at one place of a run."""
+"""The record at one place of a run."""
 
 from __future__ import annotations
 
@@ -18,30 +18,30 @@ TIMER = "timer"
 """The kind of an entry that no call belongs to; see `execution.run_timers`."""
 
 UNBOUND = "patch"
-"""The kind that nothing has to come to: a patch leaves the code when no old run is left."""
+"""The kind that code need not reach: a patch leaves the code when no old run is left."""
 
 
 class Entry(Struct):
-    """What is recorded at one place of a run.
+    """The record at one place of a run.
 
     Attributes:
-        kind: ``step``, ``tool``, ``edit``, ``value``, ``patch`` or ``wait``; ``timer``, of one
-            that went off.
-        first: seq of the commit that has its first record.
-        seq: of the commit that settled it; of the one that began it while it is open.
+        kind: ``step``, ``tool``, ``edit``, ``value``, ``patch`` or ``wait``; ``timer`` for
+            one that went off.
+        first: seq of the commit with its first record.
+        seq: seq of the commit that settled it; while it is open, of the one that began it.
         outcome: the record with its value or error; None while it is open: a tool call in doubt,
-            a wait that goes on, a step that failed and is to be tried again.
-        attempts: how many intents a tool call has, or failed attempts a step.
-        in_doubt: the last attempt of a tool call has an intent, and nothing says what became of it.
+            a wait that continues, a failed step that will be tried again.
+        attempts: the number of intents of a tool call, or of failed attempts of a step.
+        in_doubt: the last attempt of a tool call has an intent, and no outcome.
         failures: the records of failed attempts.
-        progress: what the last attempt saved of its work; None if nothing.
-        refused: how many answers to a question were, because they did not fit.
-        order: which of the run's settled entries this is, by the log; -1 while it is open.
-        cancelled_after_s: its task was cancelled there after so long, so that the function never
-            saw what it came to; None: it was not.
-        told: the record that says what the function heard then, if anything does.
-        cut: it was open, or settled as not done, where the run was set back or forked: what became
-            of it since is in the history that was left.
+        progress: the progress saved by the last attempt; None if none.
+        refused: the number of answers to a question that were refused because they did not fit.
+        order: its index among the run's settled entries, by the log; -1 while it is open.
+        cancelled_after_s: the seconds after which its task was cancelled there, so that the
+            function never saw its outcome; None if it was not.
+        told: the record of what the function heard then, if there is one.
+        cut: it was open, or settled as not done, where the run was set back or forked: its
+            later outcome is in the history that was left.
     """
 
     place: str
@@ -64,7 +64,7 @@ class Entry(Struct):
 
     @property
     def state(self) -> State:
-        """What became of it, as far as that is recorded."""
+        """Its outcome, as far as that is recorded."""
         if self.cancelled:
             return "cancelled"
         if self.outcome is not None:
@@ -73,7 +73,7 @@ class Entry(Struct):
 
     @property
     def asks(self) -> bool:
-        """Whether it is a question."""
+        """True if it is a question."""
         return isinstance(self.call, WaitBegan) and self.call.question is not None
 
     @property
@@ -83,8 +83,8 @@ class Entry(Struct):
 
     @property
     def asked(self) -> bool:
-        """Whether it was made in a history that the run left, and not since: somebody is to decide
-        whether it is made again."""
+        """True if it was made in a history that the run left, and not since: a person decides if it
+        is made again."""
         return self.call.made_at > 0 and not self.attempts
 
     @property
@@ -96,29 +96,28 @@ class Entry(Struct):
 
     @property
     def hands(self) -> str:
-        """Its place, if the function hears of an outcome there, or of being cancelled. One that is
-        not done is made again, and what it comes to then has its place behind what happened
-        meanwhile."""
+        """Its place, if the function hears of an outcome there, or of being cancelled. An entry
+        that is not done is made again, and its new outcome comes behind later events."""
         again = self.outcome is None or (self.outcome.not_done and not self.cancelled)
         return "" if again else self.place
 
     @property
     def left(self) -> bool:
-        """Whether the function has to come to it still."""
+        """True if the function has not reached it yet."""
         return not self.consumed and self.kind != UNBOUND
 
     @property
     def cancelled(self) -> bool:
-        """Whether its task was cancelled there, so that the function never saw the outcome."""
+        """True if its task was cancelled there, so that the function never saw the outcome."""
         return self.cancelled_after_s is not None
 
     @property
     def kept_on(self) -> bool:
-        """Whether its task was cancelled there, and the call caught that: the function went on."""
+        """True if its task was cancelled there, and the call caught that: the function went on."""
         outcome = self.outcome
         return outcome is not None and not self.cancelled and bool(outcome.kept_on)
 
     @property
     def unbegun(self) -> bool:
-        """Whether it was cancelled before there was anything that could have an outcome."""
+        """True if it was cancelled before there was anything that could have an outcome."""
         return isinstance(self.outcome, Cancelled)

@@ -42,16 +42,16 @@ _OWN = ("problem", "target", "hint")
 
 
 class Lost:
-    """Stands where an error had what is no plain data: the first time, too, so that a function that
-    asks for it takes the same way on replay. Whoever asks it for anything is told what to do."""
+    """Stands for an attribute of an error that is not plain data: also the first time, so that a
+    function that reads it behaves the same on replay. Any use of it raises an error with a hint."""
 
     __slots__ = ("_says",)
 
     def __init__(self, kind: type, name: str) -> None:
         self._says = (
-            f"{name!r} of {kind.__qualname__} is not kept: only what is plain data of an error is "
-            "recorded, and raised again on replay. Look at it inside of the step or tool: catch "
-            "the error there, and return, or raise with, what is to be decided by"
+            f"{name!r} of {kind.__qualname__} is not kept: only the plain data of an error is "
+            "recorded, and raised again on replay. Look at it inside the step or tool: catch "
+            "the error there, and return or raise what later code depends on"
         )
 
     def __getattr__(self, name: str) -> Any:
@@ -64,7 +64,7 @@ class Lost:
 
 
 class CallCancelled(PerdureError):
-    """Stands in the journal for what was cancelled, with its task and not with the run."""
+    """Stands in the journal for a call that was cancelled with its task, not with the run."""
 
 
 def _said_by(error: BaseException) -> str:
@@ -72,7 +72,7 @@ def _said_by(error: BaseException) -> str:
 
 
 def words(error: BaseException) -> str:
-    """What the error says, also where its own `__str__` fails."""
+    """Returns the error's message, even if its own `__str__` fails."""
     try:
         return _said_by(error)
     except BaseException as failed:
@@ -81,13 +81,13 @@ def words(error: BaseException) -> str:
 
 
 def error_record(error: BaseException) -> dict[str, Plain]:
-    """An exception as plain data: its type's name, its words, what it carries that is plain, and
-    the names of what it carries that is not (``lost``).
+    """Returns an exception as plain data: its type's name, its message, its plain attributes, and
+    the names of the others (``lost``).
 
-    It is tried at once whether it comes back as the same type with the same words. Where not, the
-    record says ``stand_in``: it is raised again as `CallFailed`. A group comes back with each of
-    its members as that would alone. It never fails, whatever the error's own code does: the call
-    would have no outcome.
+    It is rebuilt at once to see if it is of the same type with the same message. If not, the record
+    says ``stand_in``: it is raised again as `CallFailed`. Each member of a group is treated as if
+    it were alone. This never fails, whatever the error's own code does: otherwise the call would
+    have no outcome.
     """
     return _held_record(error, _Holders((), _Room()))
 
@@ -105,7 +105,7 @@ class _Holders(Struct, frozen=True):
     room: _Room
 
     def refuse(self, error: BaseException) -> bool:
-        """Whether it holds itself, or is one too many."""
+        """Returns True if an error holds itself, or is one too many."""
         within = any(one is error for one in self.errors)
         return within or len(self.errors) == LEVELS_MAX or not self.room.left
 
@@ -155,8 +155,8 @@ def _whole_record(error: BaseException, holders: _Holders) -> dict[str, Plain]:
 
 
 def as_replayed(error: Exception, record: Mapping[str, Any], target: str) -> Exception:
-    """What the call that left with this error raises: the same the first time as on replay, with
-    the traceback that it has."""
+    """Returns the error that a call which left with this error raises: the same the first time as
+    on replay, with the original traceback."""
     if not _differs(record):
         return error
     again = rebuild_error(record, target)
@@ -169,12 +169,12 @@ def as_replayed(error: Exception, record: Mapping[str, Any], target: str) -> Exc
 
 
 def _stands_in(record: Mapping[str, Any]) -> bool:
-    """Whether it stands for an error that does not come back as it was, or a member of it does."""
+    """Returns True if it, or a member of it, stands for an error that cannot be restored."""
     return bool(record.get("stand_in")) or any(map(_stands_in, record.get("exceptions", ())))
 
 
 def _differs(record: Mapping[str, Any]) -> bool:
-    """Whether what is raised again can be told from the error that it is the record of."""
+    """Returns True if the error raised again differs from the original."""
     if record.get("stand_in") or record.get("lost"):
         return True
     held = [*record.get("exceptions", ()), *record.get("nested", {}).values()]
@@ -243,7 +243,7 @@ def _rebuilt(kind: type[Exception], record: Mapping[str, Any], target: str) -> E
 
 
 def _give(error: Exception, name: str, value: Any) -> None:
-    """An attribute, whatever its class makes of being given one."""
+    """Sets an attribute, whatever its class does when one is set."""
     try:
         object.__setattr__(error, name, value)  # one of a slot, too
     except AttributeError:
@@ -274,8 +274,8 @@ def _comes_back(error: BaseException, record: Mapping[str, Any]) -> bool:
 def _args(
     error: BaseException, holders: _Holders, lost: list[str]
 ) -> tuple[Plain, dict[str, Plain]]:
-    """Its arguments, and those of them that are errors themselves; its words, where not plain. Of a
-    group they are its message: its members stand apart."""
+    """Returns its arguments, and those of them that are errors themselves; its message, if they are
+    not plain. For a group they are its message: its members are stored apart."""
     try:
         return _taken_args(error, holders)
     except Exception as raised:
@@ -304,7 +304,8 @@ def _add_nested(nested: dict[str, Plain], name: str, error: Exception, holders: 
 def _attributes(
     error: BaseException, nested: dict[str, Plain], holders: _Holders, lost: list[str]
 ) -> dict[str, Plain]:
-    """What the error carries beside its arguments, e.g. a `retry_after`: as far as it is plain."""
+    """Returns the error's attributes beside its arguments, e.g. a `retry_after`, as far as they are
+    plain."""
     found: dict[str, Plain] = {}
     for name, value in {**_slots_of(error), **getattr(error, "__dict__", {})}.items():
         if name.startswith("__") and name != "__notes__":
@@ -326,7 +327,7 @@ def _attributes(
 
 
 def _slots_of(error: BaseException) -> dict[str, Any]:
-    """What is in the slots of its own classes."""
+    """Returns the contents of its classes' own slots."""
     names = [
         name
         for kind in type(error).__mro__

@@ -33,20 +33,21 @@ from perdure.visible import visible
 
 
 class OthersFirstError(Exception):
-    """A call can be placed only once others of its scope have come to what they recorded."""
+    """A call can be placed only after others of its scope have reached their records."""
 
 
 class Journal(Struct):
-    """See the module.
+    """The journal of a run.
 
     Attributes:
         origin: seq and id of the commit that began the run, or its turn, or set it back since.
         order: the settled entries, in the order of the log, and the timers that went off.
         timers: these, by their names.
-        clock: times that the function was told, in units since the turn's begin: by the place of
-            the last outcome that it had heard of, and how often it had asked since.
-        began_at: when the run, or its current turn, began, in microseconds since 1970; 0: unknown.
-        unpatched: names of patches that the run is without: it was past one when it was asked.
+        clock: the times given to the function, in units since the turn's begin: by the place of the
+            last outcome that it had heard of, and the number of requests since.
+        began_at: the begin of the run, or of its current turn, in microseconds since 1970; 0 if
+            unknown.
+        unpatched: names of patches that the run does not have: it was past one when it was asked.
         older: an older version began it, and may have recorded calls with digests of its own.
     """
 
@@ -80,7 +81,8 @@ class Journal(Struct):
         aliases: Container[str] = (),
         began_at: int = 0,
     ) -> Journal:
-        """From the branch's commits since the run, or its turn, began, oldest first.
+        """Reads the journal from the branch's commits since the run, or its turn, began, oldest
+        first.
 
         Args:
             aliases: ids of runs whose records there are this one's, too: it was forked from them.
@@ -100,7 +102,7 @@ class Journal(Struct):
         return journal
 
     def note(self, record: Record, seq: int) -> Entry | None:
-        """What a record of a commit adds; gives the entry at its place, if that has one."""
+        """Adds a record of a commit; returns the entry at its place, if that has one."""
         entry = None
         if record.place:
             entry = self._add(record, seq)
@@ -126,14 +128,15 @@ class Journal(Struct):
             self.clock.setdefault(record.after, {}).update(record.clock)
 
     def timers_in(self, scope: str) -> list[Entry]:
-        """Those that went off and that this scope had set."""
+        """Returns the timers that went off and that this scope had set."""
         if self.timers and not self._timers_in:
             for entry in self.timers.values():
                 self._timers_in.setdefault(entry.scope, []).append(entry)
         return self._timers_in.get(scope, [])
 
     def _in_order(self) -> list[Entry]:
-        """What is settled, by the log, and behind each what went off before the next."""
+        """Returns the settled entries in the order of the log, each followed by the timers that
+        went off before the next."""
         if not self._fired:
             return list(self._settled.values())
         order = [*self._fired.get("", ())]
@@ -200,8 +203,8 @@ class Journal(Struct):
         return entry
 
     def _cut(self) -> None:
-        """The run was set back to here, or forked: what was going on then came to its end in the
-        history that was left. An open question is asked anew: its answer may be there."""
+        """Marks where the run was set back, or forked: calls under way then ended in the history
+        that was left. An open question is asked again: its answer may be there."""
         for entry in self._unsure.values():
             entry.cut = entry.kind == "tool" or entry.asked or entry.asks
 
@@ -220,7 +223,8 @@ class Journal(Struct):
             self._settled[entry.place] = entry
 
     def _unsettle(self, entry: Entry) -> None:
-        """It is tried, or settled, anew: by a person, before the run went on with it."""
+        """Makes an entry open again: it is tried, or settled, again by a person, before the run has
+        continued with it."""
         self._settled.pop(entry.place, None)
 
     # -- what the function comes to ----------------------------------------------------------
@@ -253,15 +257,15 @@ class Journal(Struct):
             self._left.took(entry)
 
     def take_values(self, scope: str, before: int | None) -> None:
-        """Of an edit whose task is cancelled ahead of its block: what was drawn in that, and is
-        recorded with a commit `before` that of its end, is not come to. None: it has not ended."""
+        """Takes the values of an edit whose task is cancelled before its block: those recorded with
+        a commit `before` that of its end are not reached. None: it has not ended."""
         while (left := self.left_in(scope)) is not None and left.kind == "value":
             if before is not None and left.seq >= before:
                 break
             self.take(left)
 
     def patched(self, named: str, scope: str) -> tuple[bool, Valued | None]:
-        """Whether the run takes the new way at a patch, and what is to be recorded of that.
+        """Returns True if the run takes the new way at a patch, and what must be recorded of that.
 
         Once it took the old way it stays on it: a loop must not change its way in the middle.
 
@@ -292,9 +296,9 @@ class Journal(Struct):
 
     def key(self, place: str, args: Mapping[str, str]) -> str:
         """The idempotency key of a call."""
-        # From the commit that began the turn, not from its name: in a store made anew the same
-        # name would give the same keys, and receivers would ignore what they had not seen. From
-        # the arguments, too: another request must not be taken for the same one.
+        # From the commit that began the turn, not from its name: in a new store the same name would
+        # give the same keys, and receivers would ignore calls that they had not seen. From the
+        # arguments, too: another request must not be taken for the same one.
         said = place
         for name in sorted(args):
             said += f"\0{name}\0{args[name]}"
@@ -302,7 +306,7 @@ class Journal(Struct):
 
     @property
     def replaying(self) -> bool:
-        """Whether anything recorded is left to come to."""
+        """True if anything recorded is left to replay."""
         return self._left.number > 0
 
     def left_in(self, scope: str) -> Entry | None:
@@ -310,11 +314,12 @@ class Journal(Struct):
         return self._left.first_in(scope)
 
     def all_left_in(self, scope: str) -> Sequence[Entry]:
-        """All that a scope recorded and did not come to."""
+        """Returns everything that a scope recorded and did not reach."""
         return self._left.all_in(scope)
 
     def left_below(self, scope: str) -> int:
-        """How much a scope and those below it recorded and did not come to."""
+        """Returns the number of entries that a scope and those below it recorded and did not
+        reach."""
         return self._left.number_below(scope)
 
     def next_left(self) -> Entry | None:
@@ -416,7 +421,7 @@ def changed(problem: str, run: str) -> NeedsAttention:
 def came_short(
     scope: str, left: Entry, error: BaseException | None, run: str, *, cancelled: bool = False
 ) -> NeedsAttention:
-    """Why the function, or a task of it, came to its end without coming to what it had recorded."""
+    """Returns the error for a function, or a task of it, that ended without reaching its record."""
     if scope and isinstance(error, NeedsAttention):
         return error
     if scope and (lacked := lacking(error)) is not None:

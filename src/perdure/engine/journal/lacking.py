@@ -1,7 +1,7 @@
-"""What a run lacks on this machine, and will have elsewhere or later: no failure of its function.
+"""The resources that a run lacks on this machine, and may have elsewhere or later: not a failure of
+its function.
 
-I8: it needs a person, who puts it right. As a failure it would be the end of the run, or the
-outcome of a call, for good.
+I8: a person must fix it. As a failure it would end the run, or be the outcome of a call, for good.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from perdure.system import shell
 
 
 def lacking(error: BaseException | None) -> UnknownZone | None:
-    """What is lacking, where that is why something failed, or a part of it."""
+    """Returns the missing resource that caused an error, or a part of it; None if there is none."""
     if isinstance(error, BaseExceptionGroup):
         for one in error.exceptions:
             if (found := lacking(one)) is not None:

@@ -1,4 +1,4 @@
-"""Why an execution stops before its function has come to its end."""
+"""The reasons why an execution stops before its function has ended."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ Interrupt = Callable[[PerdureError], RunInterrupted]
 
 
 class LeftError(PerdureError):
-    """Something left a call without an outcome: `left`. `went_on`: who had called caught it, and
-    has made another call since."""
+    """An exception left a call without an outcome: `left`. `went_on`: the caller caught it, and has
+    made another call since."""
 
     def __init__(self, left: BaseException, what: str, target: str) -> None:
         super().__init__(
@@ -34,19 +34,20 @@ class LeftError(PerdureError):
         self._thread = None if _in_loop() else get_ident()
 
     def hears(self) -> None:
-        """Somebody makes another call: who did not catch it may not even know of it, as a thread
-        beside that one, or a task that its loop cancels now; or he cleans up behind it."""
+        """Notes another call: a caller that did not catch the exception may not even know of it, as
+        a thread beside the one that did, or a task that its loop cancels now; or it may be cleaning
+        up."""
         if self._thread == get_ident() and not _in_loop() and not _is_on_its_way(self.left):
             self.went_on = True
 
 
 def _ending(error: BaseException, handled: BaseException | None) -> BaseException | None:
-    """What the calling code is on its way out with, by what it handles: that itself, or what went
-    wrong while it cleaned up, or closed a generator. One that was made into an error on purpose,
-    `raise … from`, is dealt with; not Ctrl-C, which comes from outside.
+    """Returns the exception with which the calling code is on its way out, from what it handles:
+    that itself, or an error while it cleaned up, or closed a generator. One that was turned into an
+    error on purpose, `raise … from`, is dealt with; but not Ctrl-C, which comes from outside.
 
     Args:
-        handled: by whoever called the function.
+        handled: the exception that the function's caller handles.
     """
     dealt_with = False
     for one in _contexts(error):
@@ -61,8 +62,9 @@ def _ending(error: BaseException, handled: BaseException | None) -> BaseExceptio
 
 
 def _closed_for() -> BaseException | None:
-    """What a block ended with that closes an asynchronous generator now, as `contextlib.aclosing`
-    does: Python gives the exception in there no context, as it does in a plain one."""
+    """Returns the exception of a block that is now closing an asynchronous generator, as
+    `contextlib.aclosing` does: Python gives the exception in there no context, as it does in a
+    plain one."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None and not frame.f_globals.get("__name__", "").startswith("asyncio."):
         code = frame.f_code
@@ -78,8 +80,8 @@ def _closed_for() -> BaseException | None:
 
 
 def _contexts(error: BaseException) -> Iterator[BaseException]:
-    """It, and what was handled when it was raised, and so on: once each, as that may be a circle
-    where an exception was raised again."""
+    """Yields the error, and the one handled when it was raised, and so on: each once, as there may
+    be a circle if an exception was raised again."""
     seen: set[int] = set()
     one: BaseException | None = error
     while one is not None and id(one) not in seen:
@@ -89,7 +91,7 @@ def _contexts(error: BaseException) -> Iterator[BaseException]:
 
 
 def _may_go_on(error: BaseException) -> bool:
-    """Whether code may deal with it, or is told it by the library."""
+    """Returns True if code may deal with it, or gets it from the library."""
     # The third: its task was cancelled once more while the first time was being recorded.
     kinds = (*of_code(), GeneratorExit, CancelledInside, RunInterrupted)
     if isinstance(error, BaseExceptionGroup):
@@ -98,8 +100,7 @@ def _may_go_on(error: BaseException) -> bool:
 
 
 def _is_on_its_way(error: BaseException) -> bool:
-    """Whether the calling code is where that is handled, as in a `finally`, or what came behind
-    it."""
+    """Returns True if the calling code is handling it, as in a `finally`, or an error after it."""
     handled = sys.exception()
     return handled is not None and any(one is error for one in _contexts(handled))
 
@@ -122,46 +123,48 @@ class DeadlinePassed(PerdureError):
 
 
 class TornError(PerdureError):
-    """What came from outside ended something that an execution does in two parts, between them;
-    and what that was could not be told, as another came where it was being seen to."""
+    """An exception from outside ended an operation of an execution between its two parts; and it
+    could not be reported, as another one came in the meantime."""
 
     retry = True
 
     def __init__(self, what: str, run: str | None) -> None:
         super().__init__(
-            f"an exception from outside ended {what}, and another the telling of it",
+            f"an exception from outside ended {what}, and another one its report",
             target=f"run {run}",
             hint="run it again to go on",
         )
 
 
 def is_drained(interrupted: RunInterrupted | None) -> bool:
-    """Whether a run is left for its executor's end, which calls that are under way come before."""
+    """Returns True if a run is left because its executor ends; calls under way are completed before
+    that."""
     return interrupted is not None and isinstance(interrupted.reason, Drained)
 
 
 def is_told_of_others(error: BaseException) -> bool:
-    """Whether a TaskGroup packed up what ended its tasks: errors, and what interrupted the run."""
+    """Returns True if a TaskGroup wrapped what ended its tasks: errors, and the interruption of the
+    run."""
     passed_on = (Exception, RunInterrupted, *of_code())
     return isinstance(error, BaseExceptionGroup) and error.split(passed_on)[1] is None
 
 
 def turned_back(reason: BaseException | None) -> BaseException | None:
-    """What came from outside and interrupted a run, where the run's caller is to have that itself:
-    nobody went on from it."""
+    """Returns the exception from outside that interrupted a run, if the run's caller must get that
+    itself: no code continued from it."""
     return reason.left if isinstance(reason, LeftError) and not reason.went_on else None
 
 
 def end_of(
     raised: BaseException, run: str, function: Callable[..., Any] | None = None
 ) -> BaseException:
-    """What a function has come to that was left by this.
+    """Returns the end of a function that was left with this exception.
 
     Args:
-        function: whose call raised it; None: it is known that it came in there.
+        function: the function whose call raised it; None if that is known.
 
     Raises:
-        BaseException: the same, which is no end: the run is left as after a crash.
+        BaseException: the same, if it is not an end: the run is left as after a crash.
     """
     reason = raised.reason if isinstance(raised, RunInterrupted) else None
     if (left := turned_back(reason)) is not None:
@@ -176,8 +179,8 @@ def end_of(
 
 
 def _came_in(function: Callable[..., Any], raised: BaseException) -> bool:
-    """Whether it was raised in a function whose caller caught it, and not in the caller: that its
-    arguments do not fit is its own."""
+    """Returns True if it was raised in a function, not in its caller, which caught it: an error
+    about its arguments is its own."""
     code, trace = getattr(function, "__code__", None), raised.__traceback__
     if code is None or trace is None or isinstance(raised, TypeError | RunInterrupted):
         return True  # the last of these may leave any call, and says itself why
@@ -197,7 +200,8 @@ def cancelled_itself(error: BaseException, run: str) -> RunFailed:
 
 
 class Leaving:
-    """What leaves the engine's work for a function, and what its function is to hear of that."""
+    """The exceptions that leave the engine's work for a function, and what the function hears of
+    them."""
 
     def __init__(self, interrupt: Interrupt, run: str) -> None:
         self._interrupt = interrupt
@@ -211,36 +215,36 @@ class Leaving:
         self._handled = sys.exception()
 
     def behind(self, error: BaseException) -> None:
-        """Something is begun where the function's code handles that. Where it ends the function,
-        what is begun cleans up behind it, and is refused. When the run is gone on with, nothing
-        ends there, and nobody would come to what was recorded: it is left as by a crash."""
+        """Handles a call that begins while the function's code handles an exception. If that ends
+        the function, the call is cleanup, and is refused: when the run is resumed, nothing ends
+        there, and the call's record would not be reached. The run is left as after a crash."""
         if (left := _ending(error, self._handled)) is not None:
             self._interrupt(LeftError(left, "its own code", f"run {self._run}"))
 
     def look_behind(self) -> None:
-        """As `behind`, for what the calling code handles, if it does."""
+        """Checks as `behind` does for the exception that the calling code handles, if any."""
         if (error := sys.exception()) is not None:
             self.behind(error)
 
     def left(self, error: BaseException, what: str) -> None:
-        """It went out of a call without an outcome: a function that catches it may not go on, for
-        a replay would find the call in doubt, and not behind itself."""
+        """Notes an exception that left a call without an outcome: a function that catches it may
+        not continue, for a replay would find the call in doubt."""
         if isinstance(error, RunInterrupted):
             self._interrupt(error.reason)
             return
         self._interrupt(LeftError(error, what, f"run {self._run}"))
 
     def lets_record(self, kind: str, interrupted: RunInterrupted) -> bool:
-        """Whether a record is made even where the run is interrupted: what an ending worker let
-        come to its end must not be done again."""
+        """Returns True if a record is made even if the run is interrupted: a call that an ending
+        worker let complete must not be repeated."""
         return kind in ("step", "attempt-failed") and is_drained(interrupted)
 
     def passed_on(self, raised: BaseException) -> BaseException:
-        """What the function hears of something that was raised in the work for it.
+        """Returns the exception that the function gets for one raised in the work for it.
 
-        That is what its own code raised, or a `PerdureError` that says what it did wrong. All else
-        is no outcome that a replay would find again: it interrupts the run. So does what comes
-        while that is being seen to.
+        That is its own code's exception, or a `PerdureError` about its mistake. Any other is not an
+        outcome that a replay would repeat: it interrupts the run. So does an exception that comes
+        while this one is handled.
         """
         try:
             return self._passed_on(raised)
@@ -256,7 +260,7 @@ class Leaving:
         return raised if own and not isinstance(raised, TornError) else self.failed(raised)
 
     def failed(self, error: BaseException) -> BaseException:
-        """As `passed_on`, of what went wrong while something was recorded."""
+        """Returns the exception as `passed_on` does, for a failure to record something."""
         if isinstance(error, SchemaError | RunInterrupted):
             return error
         if isinstance(error, PerdureError):
@@ -269,7 +273,7 @@ class Leaving:
             return error
         # Nobody knows what of it is in the log: the function must not go on as if it knew.
         reason = PerdureError(
-            f"what it did could not be recorded: {type(error).__name__}: {words(error)}",
+            f"its actions could not be recorded: {type(error).__name__}: {words(error)}",
             target=f"run {self._run}",
             hint="run it again to go on, once that is put right",
         )

@@ -1,4 +1,4 @@
-"""The effect ledger: a run's tool calls, and what became of them."""
+"""The effect ledger: a run's tool calls, and their outcomes."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ _CALLS = ("intent", "outcome", "settle")
 
 
 class EffectInfo(Struct, frozen=True):
-    """One tool call of a run, as the effect ledger has it.
+    """One tool call of a run, as in the effect ledger.
 
     Attributes:
         place: its id in the run, e.g. ``refund#1``.
         state: ``done``, ``failed``, ``in doubt``, ``made before`` (before the run was set back, or
-            by the one that it was forked from; not again, as long as nobody decides about it),
-            ``to be tried again`` (it failed, and has attempts left), ``cancelled`` (its task was,
-            in the middle: whether it took effect, nobody knows), ``not done`` (settled so), or
-            ``removed`` (it was made; retention removed with what, and what became of it).
-        attempts: how often it was called, by its intents.
-        by: whose word the outcome is: ``call``, ``probe``, ``crash``, ``person``, ``reuse`` (that
-            of the same call, made before); empty while there is none.
-        seq: of the commit that settled it, or else began it.
-        made_at: of the commit in which the same call was made before; 0: it was not.
+            by the one that it was forked from; not made again until a person decides), ``to be
+            tried again`` (it failed, and has attempts left), ``cancelled`` (its task was, during
+            the call: it may or may not have taken effect), ``not done`` (settled so), or
+            ``removed`` (it was made; retention removed its arguments and outcome).
+        attempts: the number of calls, by its intents.
+        by: the source of the outcome: ``call``, ``probe``, ``crash``, ``person``, ``reuse`` (of the
+            same call, made before); empty while there is none.
+        seq: the seq of the commit that settled it, or else began it.
+        made_at: the seq of the commit in which the same call was made before; 0 if it was not.
     """
 
     run: str
@@ -44,12 +44,12 @@ class EffectInfo(Struct, frozen=True):
 
     @property
     def open(self) -> bool:
-        """Whether a person may say what became of it, by `RunHandle.settle`."""
+        """True if a person may record its outcome, by `RunHandle.settle`."""
         return self.state in ("in doubt", "made before")
 
 
 def effects_of(run: str, journal: Journal) -> list[EffectInfo]:
-    """Of one turn of a run, in order."""
+    """Returns the effects of one turn of a run, in order."""
     found = [
         _effect_of(run, entry)
         for entry in journal.entries.values()

@@ -1,7 +1,7 @@
-"""What a run did to the world in a history that it left: before it was set back, or was forked.
+"""The effects that a run had in a history that it left: before it was set back, or was forked.
 
-A tool call that was made there, and a run that was started there, has happened. When the run comes
-to the same call again, somebody decides what becomes of it; see `control.rerun`.
+A tool call that was made there, and a run that was started there, has happened. When the run
+reaches the same call again, a person decides what to do; see `control.rerun`.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ class Made(Struct):
     """A tool call that was made, or a run that was started.
 
     Attributes:
-        name: of what was called, without the task that called it; `scope`: that task's path.
-        key: what it is known by, for ever: its idempotency key; of a run its id. Empty: it may have
-            been made, by a commit that cannot be read.
-        seq: of the commit that recorded it first.
-        outcome: the last record that says what became of it; None: none does.
-        real: it was called; not only recorded that somebody is to decide about it.
-        instead: the key of the call in whose place it was made, or was to be made.
+        name: the called function, without the calling task; `scope`: that task's path.
+        key: its permanent key: the idempotency key, or the run's id. Empty: it may have been made,
+            by a commit that cannot be read.
+        seq: the seq of the commit that recorded it first.
+        outcome: the last record of its outcome; None if there is none.
+        real: it was called; not only recorded that a person must decide about it.
+        instead: the key of the call that it replaced, or was to replace.
     """
 
     name: str
@@ -50,12 +50,12 @@ class Made(Struct):
 
     @property
     def stands(self) -> bool:
-        """Whether it may have done something: it was called, and nobody says that it did not."""
+        """True if it may have had an effect: it was called, and is not known to have failed to."""
         return self.real and not (self.outcome is not None and self.outcome.not_done)
 
     def had(self, args: Mapping[str, str]) -> bool:
-        """Whether it is known to have had these arguments. What is unknown is equal to nothing, and
-        an older version did not see everything that is in a value."""
+        """Returns True if it is known to have had these arguments. An unknown argument is equal to
+        nothing, and an older version did not see everything in a value."""
         return dict(self.args) == dict(args) and all(map(is_known, args.values()))
 
     def gave(self, args: Mapping[str, str]) -> Outcome | None:
@@ -68,11 +68,11 @@ class Made(Struct):
 
 
 class Before:
-    """What a run finds made before: each call is found once, also when a crash came in between.
+    """The earlier calls that a run may find: each is found once, even after a crash in between.
 
     Args:
-        unread: a commit of a history that it left which cannot be read, and may say that a call was
-            made: so any may have been that is not known. 0: there is none.
+        unread: the seq of an unreadable commit of a history that it left, which may record a call:
+            so any unknown call may have been made. 0 if there is none.
     """
 
     def __init__(
@@ -96,13 +96,14 @@ class Before:
         entry: Entry | None,
         before: Callable[[], Mapping[str, str]] | None = None,
     ) -> Made | None:
-        """The call of this name and these arguments that was made, in this task or else in another:
-        what is called on a thread now may have been called without.
+        """Returns the earlier call of this name and these arguments, made in this task or else in
+        another: a call on a thread now may have been made without one before.
 
         Args:
-            entry: of one that was under way where the history was left, or decided on there.
-            before: makes the digests that older versions wrote: what one of those recorded must
-                not be taken for something that was not done.
+            entry: the entry of a call that was under way where the history was left, or decided on
+                there.
+            before: makes the digests that older versions wrote: a call that one of those recorded
+                must not be taken for one that was not made.
         """
         if entry is not None and entry.asked and not entry.call.made:
             return self._unknown(name, scope, args)
@@ -128,7 +129,7 @@ def _same(name: str, args: Mapping[str, str]) -> tuple[str, frozenset[tuple[str,
 
 
 def _on_the_path(journal: Journal) -> set[str]:
-    """The keys of what the run's own history has, and of what that is in the place of."""
+    """Returns the keys of the calls in the run's own history, and of those that they replaced."""
     keys: set[str] = set()
     for entry in journal.entries.values():
         for record in (entry.call, entry.outcome):
@@ -142,15 +143,15 @@ def _on_the_path(journal: Journal) -> set[str]:
 
 
 class Origins(Struct):
-    """Whose history a run goes on with, from the commits on the path of its branch since its turn
-    began.
+    """The runs whose history a run continues, from the commits on the path of its branch since its
+    turn began.
 
     Attributes:
-        effects: what was chosen when it was set back last, or forked.
-        untils: by the ids of the runs whose records there are its own, itself included: up to
-            which commit it shares what they did.
+        effects: the choice made when it was set back last, or forked.
+        untils: by the ids of the runs whose records it shares, itself included: the last commit
+            that it shares.
         back: the commit that set it back last, or began it as a fork.
-        agains: what the commits say that did so, the last first.
+        agains: the records of such commits, the last first.
     """
 
     effects: Again = "ask"
@@ -182,7 +183,7 @@ class Origins(Struct):
 def made_before(
     reader: LogReader, info: RunInfo, origins: Origins, journal: Journal
 ) -> Before | None:
-    """What the run made in the histories that it left; None: it left none."""
+    """Returns the calls that the run made in the histories that it left; None if it left none."""
     if origins.back is None:
         return None
     commits = reader.commits(info.turn_at + 1, max(origins.untils.values()), damaged_too=True)
@@ -195,16 +196,16 @@ def made_before(
 
 
 def _may_call(commit: Commit, runs: Collection[str]) -> bool:
-    """Whether a commit may say that one of these runs made a call, and it cannot be read that it
-    does. Its header may tell whose it is."""
+    """Returns True if a commit is unreadable and may record a call of one of these runs. Its header
+    may tell whose it is."""
     if not commit.damaged or commit.records:
         return False
     return commit.cause.run is None or commit.cause.run in runs
 
 
 def _calls(commits: Iterable[Commit], untils: Mapping[str, int]) -> tuple[dict[str, Made], int]:
-    """What these runs called, by its key; and the first commit that may say so and cannot be
-    read."""
+    """Returns the calls of these runs, by key; and the first unreadable commit that may record
+    one."""
     calls: dict[str, Made] = {}
     at: dict[tuple[str, str], Made] = {}
     unread = 0
@@ -230,7 +231,7 @@ def _calls(commits: Iterable[Commit], untils: Mapping[str, int]) -> tuple[dict[s
 
 
 def _key(record: Record) -> str:
-    """Of a record that something was called; else empty."""
+    """Returns the key of a record of a call; empty for other records."""
     if isinstance(record, Intent):
         return record.key
     return record.child.run if record.child is not None else ""
@@ -250,8 +251,8 @@ def _made(place: str, key: str, record: Record, seq: int) -> Made:
 
 
 def path_back(reader: LogReader, branch: str, turn_at: int) -> list[Commit]:
-    """As `path_of`, from the branch's head; where a commit on the way cannot be read, from the last
-    one before it that can be gone back to."""
+    """Returns the path as `path_of` does, from the branch's head; if a commit on the way cannot be
+    read, from the last one before it that a run can be set back to."""
     try:
         return path_of(reader, reader.ref(branch).seq, turn_at)
     except (Corrupt, UnsupportedFormat) as error:
@@ -261,8 +262,8 @@ def path_back(reader: LogReader, branch: str, turn_at: int) -> list[Commit]:
 
 
 def path_of(reader: LogReader, head: int, turn_at: int) -> list[Commit]:
-    """The commits of a run's turn that lead to a head, the last first. Of those that retention
-    removed, nothing but that they were there (`Commit.trimmed`)."""
+    """Returns the commits of a run's turn that lead to a head, the last first. For those that
+    retention removed, only their existence is known (`Commit.trimmed`)."""
     path: list[Commit] = []
     if head == turn_at:
         return path

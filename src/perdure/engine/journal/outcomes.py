@@ -1,4 +1,4 @@
-"""What a call came to, on its way into the journal and to the function."""
+"""The outcome of a call, on its way into the journal and to the function."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ T = TypeVar("T")
 
 
 def its_own(make: Callable[[], T]) -> T:
-    """What is made of something that the user's code gave, with code of its class.
+    """Returns the result of `make`, which runs code of the class of a user's value.
 
-    Whether what is raised meanwhile is of its own making, or comes from outside, between two
-    instructions, shows when it is made once more.
+    If an exception is raised, a second try shows if it is that code's own, or came from outside,
+    between two instructions.
 
     Raises:
         Carried: the code of its class fails.
-        PerdureError: it cannot be made.
-        Exception: what came from outside.
+        PerdureError: the value cannot be stored or built.
+        Exception: one that came from outside.
     """
     try:
         return make()
@@ -38,8 +38,8 @@ def its_own(make: Callable[[], T]) -> T:
 
 
 def taken(call: Call, value: Any) -> tuple[Plain, Exception | None]:
-    """The plain form of what a call returned, and what came from outside while that was made; see
-    `its_own`.
+    """Returns the plain form of a call's result, and an exception that came from outside in the
+    meantime; see `its_own`.
 
     Raises:
         Unstorable, SchemaError: it cannot be stored.
@@ -63,11 +63,11 @@ def _make_again(make: Callable[[], T]) -> T:
 
 
 def error_of(call: Call, raised: Exception) -> Exception:
-    """The error that is a call's outcome: its function may catch it.
+    """Returns the error that is a call's outcome: its function may catch it.
 
     Raises:
-        NeedsAttention: that is none. What a person puts right must not be found wrong on every
-            replay; and of a tool, what it did before is in doubt.
+        NeedsAttention: it is not an outcome. An error that a person can fix must not recur on every
+            replay; and the effects of a tool before it are in doubt.
     """
     error = uncarried(raised)
     kind = type(error)  # not what it says that its class is
@@ -79,6 +79,6 @@ def error_of(call: Call, raised: Exception) -> Exception:
 
 
 def handed(call: Call, error: Exception, failure: Mapping[str, Any]) -> Carried:
-    """What the function gets of a call that left with this error: the same the first time as on
-    replay."""
+    """Returns the error that the function gets for a call that left with this one: the same the
+    first time as on replay."""
     return Carried(as_replayed(error, failure, call.target))

@@ -29,7 +29,7 @@ class Played(Struct):
     skip: Callable[[int], None] = lambda _: None
 
     def came(self, effect: Await) -> Came:
-        """What a wait waits for; a timer only where nothing else was given.
+        """Returns the result of a wait; a timer only if nothing else was given.
 
         Raises:
             NeedsAttention: nothing was given for it, and it has no timer.
@@ -49,7 +49,7 @@ class Played(Struct):
         return Came(timer.label, at=timer.until)
 
     def no_children(self, function: str, run: str) -> NeedsAttention:
-        """What to say to a run that wants to start another one."""
+        """Returns the error for a run that wants to start another one."""
         return NeedsAttention(
             f"starts a run of {visible(function)}, and play(…) runs one function alone",
             target=f"run {run}",

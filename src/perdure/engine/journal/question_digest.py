@@ -1,6 +1,7 @@
-"""What makes a question the same on replay: its words, and what may be answered to it.
+"""The identity of a question on replay: its words, and the permitted answers.
 
-An answer is approval of just what was asked. A question that has a key is the same by that.
+An answer approves exactly the question that was asked. A question with a key is identified by the
+key.
 """
 
 from __future__ import annotations
@@ -23,12 +24,14 @@ SHOWN = 200
 
 
 def digests_of(question: str, schema: Plain) -> dict[str, str]:
-    """What of a question must be the same on replay: its words, and what may be answered."""
+    """Returns the parts of a question that must be the same on replay: its words, and the permitted
+    answers."""
     return {QUESTION: shorten(question), SCHEMA: shorten(_meaning(schema))}
 
 
 def with_digests(record: WaitBegan) -> WaitBegan:
-    """The record of a wait, with what older versions left out: what they asked is in it."""
+    """Returns the record of a wait with the digests that older versions left out: it has their
+    question."""
     question, schema = record.question, record.schema
     if question is None or QUESTION in record.args:
         return record
@@ -41,7 +44,7 @@ def in_short(question: str) -> str:
 
 
 def in_full(question: str, schema: Plain) -> str:
-    """With its type, but where that is the usual yes or no."""
+    """Returns a question with its type, except for the usual yes or no."""
     meaning = _meaning(schema)
     if meaning == {"type": "boolean"}:
         return in_short(question)
@@ -50,7 +53,7 @@ def in_full(question: str, schema: Plain) -> str:
 
 
 def json_schema(kind: Any) -> Plain:
-    """The JSON schema of a type, for those who have to answer; {} where it has none."""
+    """Returns the JSON schema of a type, for those who answer; {} if it has none."""
     if kind is bool:  # most are, and each replay comes by
         return {"type": "boolean"}
     for made in (_kept_schema, _json_schema):  # not all are keys of a dict
@@ -74,9 +77,9 @@ _SEVERAL = ("anyOf", "oneOf", "allOf", "prefixItems")
 
 
 def _meaning(schema: Plain) -> Plain:
-    """What of a JSON schema changes what an answer says: kinds, names and choices. Titles and the
-    names of classes do not, nor what bounds and patterns allow: what was answered is checked
-    against the type of now all the same."""
+    """Returns the parts of a JSON schema that change the meaning of an answer: kinds, names and
+    choices. Titles, names of classes, bounds and patterns do not: an answer is checked against the
+    current type anyway."""
     return _meant(schema, schema.get("$defs", {}) if isinstance(schema, dict) else {}, ())
 
 

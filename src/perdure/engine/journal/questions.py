@@ -1,7 +1,7 @@
-"""The questions of a run, and which of them an answer is for.
+"""The questions of a run, and the question that an answer is for.
 
-An answer is sent under a name that no other question ever has. A place is none: each turn counts
-its calls anew.
+An answer is sent under a name that no other question ever has. A place is not such a name: each
+turn counts its calls from the start.
 """
 
 from __future__ import annotations
@@ -24,12 +24,13 @@ from perdure.visible import visible
 
 
 class Question(Struct, frozen=True):
-    """One that a run waits with for a person.
+    """A question to a person that a run waits with.
 
     Attributes:
         schema: the JSON schema of its answer.
-        name: of this question alone: another turn's, or a fork's, at the same place has another.
-        refused: how many answers were, because they did not fit.
+        name: the name of this question alone: that of another turn, or a fork, at the same place
+            has another.
+        refused: the number of answers that were refused because they did not fit.
     """
 
     run: str
@@ -50,11 +51,11 @@ class Question(Struct, frozen=True):
 
 
 class Asked(Struct):
-    """What a run asks, and nobody has answered, by the question's place.
+    """The open questions of a run, by place.
 
     Attributes:
-        answered: those whose answer the run has not taken yet.
-        anew: its places come anew: it is in a later turn, or was set back or forked.
+        answered: questions whose answer the run has not taken yet.
+        anew: its places may recur: it is in a later turn, or was set back or forked.
         head: seq of the last commit that was read.
     """
 
@@ -69,10 +70,10 @@ class Asked(Struct):
     def read(
         cls, info: RunInfo, reader: Callable[[], LogReader], answers: Container[tuple[str, str]]
     ) -> Asked:
-        """From the run's current turn.
+        """Reads the questions of the run's current turn.
 
         Args:
-            answers: those in its inbox, by name and key.
+            answers: the answers in its inbox, by name and key.
         """
         log = reader()
         head = log.ref(info.branch).seq
@@ -129,16 +130,16 @@ class Asked(Struct):
         if past is not None:
             raise self._refused(
                 f"asks that no more, the question is over: {past!r}",
-                "it was answered, its time was up, or the run went on without it; see what it "
-                "asks now",
+                "it was answered, its time was up, or the run continued without it; see "
+                "its current questions",
             )
         raise self._refused(
             f"is {self.info.status}, and asks nothing at {visible(said)}", NOTHING_HINT
         )
 
     def check_heard(self, question: Question, answer: Message) -> None:
-        """That the run has gone on since this was read, and not without an answer that was sent to
-        it: who sent that is to hear of it.
+        """Checks that the run has not continued without an answer since this was read: its sender
+        must hear of that.
 
         Raises:
             Conflict: the question was over before the answer came, or its task was cancelled just
@@ -164,7 +165,7 @@ class Asked(Struct):
             )
 
     def _past(self, name: str) -> str | None:
-        """The words of a question that the run asked once; None: of that name there is none."""
+        """Returns the words of a past question; None if there was none of that name."""
         with suppress(PerdureError):  # it is refused in any case
             for commit in self.reader().commits(self.info.started, SEQ_END, damaged_too=True):
                 for record in commit.typed:
@@ -221,5 +222,5 @@ def too_late(run: str, began: WaitBegan, answer: Message) -> WaitEnded:
         who=answer.who,
         at=answer.at,
         value=answer.value,
-        problem=f"the run had gone on without it: {began.question!r}",
+        problem=f"the run had continued without it: {began.question!r}",
     )

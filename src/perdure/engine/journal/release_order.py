@@ -1,8 +1,8 @@
-"""Whose turn it is, while a run goes over what is recorded: outcomes are released in log order.
+"""The order of turns while a run is replayed: outcomes are released in the order of the log.
 
-Calls that ran side by side came back in some order, and what the function did next followed from
-it. On replay each waits until those before it in the log were released; what is not recorded waits
-for all. Calls of one scope come one after the other anyway, and may have changed their order.
+Concurrent calls returned in some order, and the function's next actions depended on it. On replay
+each waits until those before it in the log were released; calls that are not recorded wait for all.
+Calls of one scope are sequential anyway, and may have changed their order.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ PROVEN_S = 1.0
 
 
 class Waiter:
-    """Somebody who waits for a turn, or for a scope to come to all that it had recorded."""
+    """A waiter for a turn, or for a scope to reach everything that it had recorded."""
 
     __slots__ = ("waits", "wake")
 
@@ -40,13 +40,13 @@ Heap = list[tuple[int, int, Waiter]]
 
 
 class Turns:
-    """See the module. One per execution; safe between threads.
+    """The turns of one execution; safe between threads.
 
-    What it costs to release an entry does not depend on how many wait: a group of tasks would
+    The cost of releasing an entry does not depend on the number of waiters: a group of tasks would
     make a replay quadratic.
 
     Args:
-        lock: the execution's, which who comes to an entry has anyway.
+        lock: the execution's lock, which a caller that takes an entry holds anyway.
     """
 
     def __init__(self, journal: Journal, lock: ReentrantLock) -> None:
@@ -69,9 +69,9 @@ class Turns:
     def ready(
         self, entry: Entry | None, scope: str | None, wake: Callable[[], None]
     ) -> Waiter | None:
-        """Whether it is this one's turn (`entry` None: of something that is not recorded, or is
-        open): then None. If not, `wake` is called, on any thread, when it is. `scope` None: it
-        waits for those of its own scope, too."""
+        """Returns None if it is the turn of this entry (None: of a call that is not recorded, or is
+        open). If not, returns a waiter whose `wake` is called, on any thread, when it is. `scope`
+        None: it waits for those of its own scope, too."""
         with self._lock:
             end = self._end(entry)
             if self._is_ready(end, scope):
@@ -88,7 +88,7 @@ class Turns:
         return order[place] if place < len(order) else None
 
     def is_ready(self, entry: Entry | None, scope: str | None) -> bool:
-        """Whether it is this one's turn; see `ready`."""
+        """Returns True if it is the entry's turn; see `ready`."""
         if self._next >= len(self._journal.order):
             return True  # everything was released: that stays so, and needs no lock
         with self._lock:
@@ -103,7 +103,8 @@ class Turns:
         return self._journal.order[self._next].scope == scope and self._first_of_others() >= end
 
     def _first_of_others(self) -> int:
-        """Of what was not released, the first that is of another scope than the very first is."""
+        """Returns the index of the first unreleased entry that is of another scope than the very
+        first."""
         order, place = self._journal.order, max(self._others, self._next)
         if self._next < len(order):
             scope = order[self._next].scope
@@ -118,7 +119,8 @@ class Turns:
         return place
 
     def begins(self, timer: Entry) -> bool:
-        """Whether a timer that the function has set is still to go off as it did."""
+        """Returns True if a timer that the function has set must go off as it did; it is
+        consumed."""
         with self._lock:
             if timer.consumed or self._released[timer.order]:
                 return False
@@ -126,12 +128,13 @@ class Turns:
             return True
 
     def next_unset(self) -> Entry | None:
-        """What is next, if that is a timer that the function has not set."""
+        """Returns the next entry, if that is a timer that the function has not set."""
         first = self.next_entry()
         return first if first is not None and first.kind == TIMER and not first.consumed else None
 
     def pass_over_timers(self) -> bool:
-        """Nobody sets those timers any more that are next: let others go on, if there are any."""
+        """Passes over the next timers that are not set any more, so that others continue; returns
+        True if there were any."""
         passed = False
         while (first := self.next_unset()) is not None:
             first.consumed = passed = True
@@ -139,14 +142,15 @@ class Turns:
         return passed
 
     def release(self, entry: Entry) -> None:
-        """Its outcome is being handed over."""
+        """Releases an entry: its outcome is being handed over."""
         with self._lock:
             woken = self.pass_on(entry)
         for waiter in woken:
             waiter.wake()
 
     def pass_on(self, entry: Entry) -> Sequence[Waiter]:
-        """With the lock held, as `release`; the caller wakes these then."""
+        """Releases an entry with the lock held, as `release` does; the caller must wake the
+        returned waiters."""
         if entry.order >= 0:
             self._released[entry.order] = True
         place = self._released.find(0, self._next)
@@ -195,11 +199,11 @@ class Turns:
                 waiter.wake()
 
     def forget(self, waiter: Waiter) -> None:
-        """Somebody does not wait any more."""
+        """Forgets a waiter that does not wait any more."""
         waiter.waits = False  # it is dropped when its turn has come
 
     def stalled(self, name: str) -> NeedsAttention:
-        """What to say when nothing moved for `STALL_S`."""
+        """Returns the error for when nothing moved for `STALL_S`."""
         left = self._journal.next_left()
         what = describe(left) if left is not None else "something else"
         return changed(
@@ -209,7 +213,7 @@ class Turns:
 
 
 def _take(heap: Heap, place: int) -> list[Waiter]:
-    """Whose turn it is once everything before a place was released."""
+    """Returns the waiters whose turn it is once everything before a place was released."""
     woken = []
     while heap and heap[0][0] <= place:
         waiter = heappop(heap)[2]

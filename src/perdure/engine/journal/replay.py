@@ -62,7 +62,7 @@ class AttemptTimedOut(TimedOut):
 
 
 def _invoke(call: Call, inside: Literal["step", "tool"], tries: _Tries) -> Effects:
-    """One attempt; gives what the function returned."""
+    """Makes one attempt; returns the function's result."""
     attempt = Attempt(call, tries.number, tries.saved, tries.total_left_s)
     try:
         return (
@@ -88,7 +88,7 @@ def recorded_call(call: Call) -> Effects:
 
 
 def arrival(call: Call) -> Arrive:
-    """That the function has come to a call."""
+    """Returns the effect that the function has reached a call."""
     outside = call.kind == "tool"
     return Arrive(call.name, call.kind, call.digests, call.preview, outside, outside, call.before)
 
@@ -108,7 +108,8 @@ def from_there(call: Call, arrived: Arrived) -> Effects:
 
 
 def _tool_again(call: Call, arrived: Arrived, made: Made) -> Effects:
-    """A tool call that was made before the run was set back: never again without a decision."""
+    """Decides on a tool call that was made before the run was set back; never made again
+    without a decision."""
     call.instead = made.key
     if arrived.effects == "live":
         return (yield from _tool(call, arrived.entry))
@@ -170,7 +171,7 @@ def _step(call: Call, arrived: Arrived) -> Effects:
             named = Unstorable(too_big.problem, target=f"{call.name}()", hint=too_big.hint)
             yield Record(Riders((call.step(error=error_record(named)),)))
             raise named from None
-        # I5, and the same the first time as on replay: the caller gets what was stored.
+        # I5: the caller gets the stored value, the same the first time as on replay.
         return call.results.build(plain)
 
 
@@ -253,10 +254,10 @@ class _Tries(Struct):
             self.saved = entry.progress.value
 
     def wait(self) -> Effects:
-        """Until it is time for the attempt.
+        """Waits until it is time for the attempt.
 
         Raises:
-            TimedOut: all of the call's time has passed meanwhile.
+            TimedOut: all of the call's time has passed.
         """
         limits = self._call.limits
         if self._until:
@@ -290,7 +291,7 @@ class _Tries(Struct):
         )
 
     def again_at(self, error: Exception) -> Generator[Effect, Any, int | None]:
-        """When there is to be another attempt, by the store's clock; None: there is none."""
+        """Returns the time of the next attempt, by the store's clock; None if there is none."""
         limits = self._call.limits
         retry = limits.retry
         if self.number >= retry.attempts or issubclass(type(error), SchemaError):
@@ -336,10 +337,10 @@ def _record_value(call: Call, value: Any, *, by: str) -> Effects:
 
 
 def _settle_doubt(call: Call, why: str) -> Generator[Effect, Any, Outcome | None]:
-    """An intent without an outcome: the declared policy decides, never chance.
+    """Settles an intent without an outcome: the declared policy decides, never chance.
 
     Returns:
-        The outcome; None: it is to be called again.
+        The outcome; None if it must be called again.
     """
     if call.policy == "retry":
         return None
@@ -399,14 +400,14 @@ def _settle(call: Call, **said: str | bool) -> str:
 
 
 def outcome_of(call: Call, entry: Entry) -> Any:
-    """What a call gave that is recorded there, and settled; an error is raised carried."""
+    """Returns the result of a call that is recorded and settled; raises its error carried."""
     assert entry.outcome is not None
     call.place = entry.place
     return _outcome(call, entry.outcome)
 
 
 def _outcome(call: Call, outcome: Outcome) -> Any:
-    """What a recorded call gave: its value, rebuilt, or its error, raised again."""
+    """Returns the result of a recorded call: its value, rebuilt; or raises its error again."""
     if outcome.error is not None:
         raise Carried(rebuild_error(outcome.error, call.target))
     try:

@@ -1,4 +1,4 @@
-"""When a failed attempt of a step or tool is tried again, and how long an attempt may take."""
+"""The rules for retrying a failed attempt of a step or tool, and for the duration of an attempt."""
 
 from __future__ import annotations
 
@@ -18,15 +18,16 @@ Retryable = type[Exception] | tuple[type[Exception], ...] | Callable[[Exception]
 
 
 class Retry(Struct, frozen=True):
-    """How often, and after what pauses, a call that raised is tried again.
+    """The number of attempts for a call that raised, and the pauses between them.
 
     The pause before attempt n + 1 is ``first * factor ** (n - 1)``, at most `longest`, and then a
-    random part of `jitter` less, so that many that failed together do not come back together.
+    random part of `jitter` less, so that calls that failed together are not all retried together.
 
     Attributes:
-        attempts: how often it is tried in all, the first time included.
-        on: which errors are worth another try: types, or a function that says so. What leaves past
-            `Exception`, and a result that cannot be stored, is never tried again.
+        attempts: the number of tries in all, including the first.
+        on: the errors that are worth another try: types, or a function that returns True for them.
+            Exceptions that are not an `Exception`, and results that cannot be stored, are never
+            tried again.
         first, longest: seconds or a timedelta.
         jitter: from 0 (none) to 1 (anything between no pause and the whole).
     """
@@ -61,18 +62,18 @@ class Retry(Struct, frozen=True):
             )
 
     def worth_it(self, error: Exception) -> bool:
-        """Whether this error is one to try again after; not, where `on` itself fails at it."""
+        """Returns True if this error is worth another try; False if `on` itself fails on it."""
         if isinstance(self.on, tuple | type):
             return issubclass(type(error), self.on)  # `isinstance` asks the error, which may fail
         try:
             return bool(self.on(error))
         except of_code() as failed:  # the call's own error must not get lost behind it
             with suppress(Exception):
-                error.add_note(f"whether to try again could not be told: {failed!r}")
+                error.add_note(f"could not tell if it is worth another try: {failed!r}")
             return False
 
     def pause_s(self, attempt: int) -> float:
-        """How long to wait after attempt number `attempt` failed."""
+        """Returns the pause after attempt number `attempt` failed, in seconds."""
         longest = seconds(self.longest)
         try:
             whole = min(seconds(self.first) * self.factor ** (attempt - 1), longest)
@@ -87,7 +88,7 @@ ONCE = Retry(attempts=1)
 
 
 class Limits(Struct, frozen=True):
-    """What `step` and `tool` say of attempts and time.
+    """The limits of `step` and `tool` on attempts and time.
 
     Attributes:
         timeout: seconds that one attempt may take.
@@ -115,10 +116,11 @@ class Limits(Struct, frozen=True):
         total_timeout: Seconds | None,
         heartbeat_timeout: Seconds | None,
     ) -> Limits:
-        """From a decorator's arguments; a plain number of attempts is a `Retry` of so many.
+        """Returns the limits from a decorator's arguments; a plain number of attempts becomes a
+        `Retry`.
 
         Raises:
-            ValueError: a limit of no time at all, or of no attempt.
+            ValueError: a limit allows no time at all, or no attempt.
         """
         given = {
             "timeout=": timeout,

@@ -1,4 +1,4 @@
-"""What the log says of a run, read from outside, without executing it or its function."""
+"""The log of a run, read from outside, without executing it or its function."""
 
 from __future__ import annotations
 
@@ -53,23 +53,23 @@ class Event(Struct):
     """One call of a run, or one moment of it, in its timeline.
 
     Attributes:
-        kind: ``step``, ``tool``, ``edit``, ``value``, ``patch`` or ``wait``; or what happened:
+        kind: ``step``, ``tool``, ``edit``, ``value``, ``patch`` or ``wait``; or an event:
             ``started``, ``turn``, ``unloaded`` (it waits), ``resumed``, ``to be resumed``,
             ``stopped``, ``set back``, ``finished``, ``cancelled``, ``refused`` (a message); or
-            ``removed``: a call of which retention left its place alone.
-        at: when it began, or happened. Of a step only its end is recorded: when what was recorded
-            before it in the same task was.
-        ended: when its outcome was recorded; None: not yet.
-        exact: whether `at` is when it began, and not just not later than that.
-        words: its arguments, what is waited for, or what is said of a moment.
-        value, error: what it gave: plain data, or the record of an exception. One that is
-            ``cancelled`` may have a value, which its function did not see.
-        attempts: how often it was tried; `saved` what the last attempt saved of its work.
-        by, who: whose word an outcome is, and the name that they gave.
-        again_at: when it will be tried again; None: it will not.
-        seq: of the commit that has its first record.
-        made_at: of the commit in which the same call was made before the run was set back, or
-            forked; 0: it was not.
+            ``removed``: a call of which retention left only the place.
+        at: the time when it began, or happened. For a step only its end is recorded: then the time
+            of the record before it in the same task.
+        ended: the time when its outcome was recorded; None if not yet.
+        exact: True if `at` is exactly when it began; otherwise it began then or later.
+        words: its arguments, what it waits for, or the description of a moment.
+        value, error: its result: plain data, or the record of an exception. A ``cancelled`` one may
+            have a value, which its function did not see.
+        attempts: the number of tries; `saved`: the progress of the last attempt.
+        by, who: the source of the outcome, and its author's name.
+        again_at: the time of the next try; None if there is none.
+        seq: the seq of the commit with its first record.
+        made_at: the seq of the commit in which the same call was made before the run was set back,
+            or forked; 0 if it was not.
     """
 
     kind: str
@@ -93,7 +93,7 @@ class Event(Struct):
 
 
 class Note(Struct, frozen=True):
-    """What a run said of itself with `Run.progress`. `fraction`: of the whole, from 0 to 1."""
+    """A note of a run by `Run.progress`. `fraction`: of the whole, from 0 to 1."""
 
     text: str
     fraction: float | None
@@ -101,15 +101,15 @@ class Note(Struct, frozen=True):
 
 
 class Recorded(Struct):
-    """See the module.
+    """The record of a run.
 
     Attributes:
-        events: of the whole run, in the order in which they began.
-        open: calls of its current turn that have no outcome, of each place one.
-        last: of each task of the current turn the last call; by the task's path, "" for the
+        events: the events of the whole run, in the order in which they began.
+        open: calls of its current turn that have no outcome, one for each place.
+        last: the last call of each task of the current turn; by the task's path, "" for the
             function itself.
         past: the last call of the current turn that has an outcome.
-        commits: those that wrote for it since its current turn began, that one included.
+        commits: the commits for it since its current turn began, that one included.
     """
 
     events: list[Event] = field(default_factory=list)
@@ -122,7 +122,8 @@ class Recorded(Struct):
 
 
 def reader_of(backend: Backend, info: RunInfo) -> LogReader | None:
-    """Of the incarnation of the agent that a run is of; None: it has not begun, or is gone."""
+    """Returns a reader of the incarnation of the agent that the run belongs to; None if it has not
+    begun, or is gone."""
     agent = backend.agent(info.agent) if info.started else None
     while agent is not None and agent.no != info.agent_no:
         agent = backend.agent(info.agent, agent.incarnation - 1) if agent.incarnation > 1 else None
@@ -132,9 +133,10 @@ def reader_of(backend: Backend, info: RunInfo) -> LogReader | None:
 def what_is_recorded(
     reader: LogReader | None, info: RunInfo
 ) -> tuple[Recorded, Corrupt | UnsupportedFormat | None]:
-    """Of the run's current turn, as long as it is not finished; and why it cannot be read.
+    """Returns the record of the run's current turn, if it is not finished; and the reason why it
+    cannot be read.
 
-    Of one that is, where it began and ended is to be there: its row alone proves nothing.
+    For a finished run, the commits of its begin and end must exist: its row alone proves nothing.
     """
     if reader is None:
         return Recorded(), None
@@ -151,7 +153,7 @@ def what_is_recorded(
 
 
 def recorded_turn(reader: LogReader, info: RunInfo) -> Recorded:
-    """Of the run's current turn, as it stands: what was set back is not in it."""
+    """Returns the record of the run's current turn, without what was set back."""
     path = path_of(reader, reader.last_of(info.branch), info.turn_at)
     origins = Origins.of(info, path)
     path.append(reader.commit(info.turn_at))
@@ -159,7 +161,8 @@ def recorded_turn(reader: LogReader, info: RunInfo) -> Recorded:
 
 
 def recorded_run(reader: LogReader, info: RunInfo) -> Recorded:
-    """Of the whole run, in the order of the log: what was set back, and each turn, too."""
+    """Returns the record of the whole run, in the order of the log: including each turn, and what
+    was set back."""
     turn = recorded_turn(reader, info)
     whole = _read(reader.commits(info.started, SEQ_END), {info.id}, info.turn_at)
     turn.events, turn.notes, turn.children = whole.events, whole.notes, whole.children
@@ -206,7 +209,7 @@ def _read(commits: Iterator[Commit], runs: frozenset[str] | set[str], turn_at: i
 
 
 def _removed(read: Recorded, by_place: dict[str, Event], commit: Commit, place: str) -> None:
-    """Of a call's commits, its place and when they were is all that retention left."""
+    """Notes a commit of a call of which retention left only the place and time."""
     event = by_place.get(place)
     if event is None:
         event = by_place[place] = Event("removed", place, commit.at, commit.seq)
@@ -241,7 +244,7 @@ def _call(
     record: Record,
     commit: Commit,
 ) -> None:
-    """What is recorded of a call, with this record."""
+    """Adds a record of a call to its event."""
     call, outcome, told = entry.call, entry.outcome, entry.told
     event = by_place.get(entry.place)
     if event is None:

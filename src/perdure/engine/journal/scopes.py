@@ -1,9 +1,9 @@
-"""Where in a run's tree of tasks a piece of its code is: what makes ids of calls stable.
+"""The place of a piece of code in a run's tree of tasks: it makes the ids of calls stable.
 
 A task, or a function given to a run's own threads, is a scope of its own. Its parent names it when
-it is made, by what it runs and how many of that it had: the parent's code makes those in the same
-order each time, whereas when they get to run depends on the weather. Other tasks that a framework
-makes now and then, for waiting say, do not shift its number.
+it is made, by its function and the number of such tasks so far: the parent's code makes them in the
+same order each time, whereas the order in which they run is chance. Other tasks that a framework
+makes now and then, for example for waiting, do not shift its number.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Scope:
         self._lock = Lock()
 
     def child(self, name: str) -> Scope:
-        """A new task of this one. `name`: of what it runs."""
+        """Returns a new task of this one. `name`: that of its function."""
         name = name.rsplit("<locals>.", 1)[-1].replace("/", "_")
         with self._lock:
             number = self._counts[name] = self._counts.get(name, 0) + 1

@@ -1,7 +1,7 @@
-"""What of a journal its function has still to come to, by the scopes of its tasks.
+"""The part of a journal that its function has not reached yet, by the scopes of its tasks.
 
-Each question costs what its answer does, however long the journal is: they are asked at every call
-and at the end of every task, so that a scan would make a replay quadratic, and the run stranded.
+The cost of each query depends on its answer, not on the length of the journal: there is one at
+every call and at the end of every task, so that scans would make a replay quadratic.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from perdure.engine.journal.entry import Entry
 
 
 class Leftover:
-    """See the module. Entries are added in the order of the log, then it is `sealed`; whoever takes
-    one marks it as consumed."""
+    """The unreached entries. They are added in the order of the log, then it is `sealed`; a caller
+    that takes one marks it as consumed."""
 
     __slots__ = ("_all", "_by_scope", "_numbers", "number")
 
@@ -35,12 +35,12 @@ class Leftover:
                 self._numbers[path] = self._numbers.get(path, 0) + 1
 
     def sealed(self) -> None:
-        """No more are added."""
+        """Ends the adding of entries."""
         for entries in (self._all, *self._by_scope.values()):
             entries.reverse()
 
     def took(self, entry: Entry) -> None:
-        """It is consumed."""
+        """Notes that an entry is consumed."""
         self.number -= 1
         if entry.scope:
             for path in upwards(entry.scope):
@@ -55,23 +55,24 @@ class Leftover:
         return first_left(self._by_scope.get(scope))
 
     def all_in(self, scope: str) -> list[Entry]:
-        """All that is left in one scope, in the order of the log."""
+        """Returns everything left in one scope, in the order of the log."""
         return [one for one in reversed(self._by_scope.get(scope, ())) if not one.consumed]
 
     def number_below(self, scope: str) -> int:
-        """How many are left in a scope, not the function's own, and in those below it."""
+        """Returns the number of entries left in a scope, not the function's own, and in those below
+        it."""
         return self._numbers.get(scope, 0)
 
 
 def first_left(entries: list[Entry] | None) -> Entry | None:
-    """The first that was not come to, of those in reverse order; those that were are dropped."""
+    """Returns the first unreached entry of a list in reverse order; drops the reached ones."""
     while entries and entries[-1].consumed:
         entries.pop()
     return entries[-1] if entries else None
 
 
 def upwards(scope: str) -> Iterator[str]:
-    """A scope and those that it is in, without the function's own."""
+    """Yields a scope and those that it is in, without the function's own."""
     while scope:
         yield scope
         scope = scope[: scope.rfind("/", 0, -1) + 1]

@@ -31,10 +31,11 @@ PREVIEW_MAX = 200
 
 
 def per_function(make: Callable[[Callable[..., Any]], T]) -> Callable[[Callable[..., Any]], T]:
-    """What is worked out of a function's signature and types, once: it takes longer than a step.
+    """Returns a function that computes `make` of a function's signature and types once: that takes
+    longer than a step.
 
-    It is kept on the function, and goes with it: a table would keep alive what closures hold. Of
-    what is no plain function, a bound method say, the last ones are kept.
+    The result is kept on the function, and goes with it: a table would keep alive what closures
+    hold. For other callables, such as bound methods, the last results are kept.
     """
     kept = functools.lru_cache(256)(make)
     name = f"__perdure_{next(_numbers)}__"
@@ -56,7 +57,7 @@ def per_function(make: Callable[[Callable[..., Any]], T]) -> Callable[[Callable[
 
 
 class Results:
-    """How the results of one function are stored and rebuilt: by its declared return type."""
+    """The storage of one function's results: by its declared return type."""
 
     def __init__(self, function: Callable[..., Any], returns: Any = None) -> None:
         declared = returns if returns is not None else _hints(function).get("return")
@@ -87,7 +88,7 @@ class Results:
 
 
 class Parameters:
-    """How the arguments of one function are stored and rebuilt: by their annotations."""
+    """The storage of one function's arguments: by their annotations."""
 
     def __init__(self, function: Callable[..., Any], *, skip: int = 0) -> None:
         self._hints = _hints(function)
@@ -119,10 +120,10 @@ class Parameters:
     def build(
         self, args: Sequence[Plain], kwargs: Mapping[str, Plain]
     ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """The arguments again: they share nothing with what is stored.
+        """Returns the arguments again: they share nothing with the stored ones.
 
         Raises:
-            SchemaError: what is stored of one does not fit its declared type any more.
+            SchemaError: a stored argument does not fit its declared type any more.
         """
         return (
             tuple(self._build(*self._at(place), arg) for place, arg in enumerate(args)),
@@ -139,7 +140,8 @@ class Parameters:
         return name, self._named.get(name, self._others)
 
     def _type(self, parameter: inspect.Parameter | None) -> tuple[Node | None, bool]:
-        """What it is declared as, and whether all of that is known; None: anything."""
+        """Returns the declared type of a parameter, and if all of it is known; None for
+        anything."""
         if parameter is None or parameter.name not in self._hints:
             return None, False
         found = self._types.get(parameter.name)
@@ -190,8 +192,8 @@ def _declared(hint: Any) -> tuple[Node | None, bool]:
 
 
 def _raised_by_class(error: SchemaError) -> BaseException | None:
-    """The error of another kind that a value's class raised, where it did: that what it asks does
-    not answer, say. It tells nothing of whether the value is of the declared type."""
+    """Returns the error of another kind that a value's class raised, if any: for example that a
+    service it asks does not answer. It tells nothing about the value's type."""
     cause = error.__cause__
     while isinstance(cause, SchemaError):
         cause = cause.__cause__
@@ -209,10 +211,10 @@ is_async = per_function(_is_async)
 
 
 def refuse_generator(function: Callable[..., Any]) -> None:
-    """Raises TypeError for what cannot be recorded as one call."""
+    """Raises TypeError for a function that cannot be recorded as one call."""
     if inspect.isasyncgenfunction(function) or inspect.isgeneratorfunction(function):
         raise TypeError(
-            f"{label(function)} is a generator: what it yields cannot be recorded as one result; "
+            f"{label(function)} is a generator: its items cannot be recorded as one result; "
             "return a list"
         )
 
@@ -231,7 +233,7 @@ def _hints(function: Callable[..., Any]) -> dict[str, Any]:
 
 
 class Binding:
-    """How the arguments of one function are named. Its signature is looked at once."""
+    """The names of one function's arguments. Its signature is inspected once."""
 
     def __init__(self, function: Callable[..., Any], *, skip: int = 0) -> None:
         self._function = function

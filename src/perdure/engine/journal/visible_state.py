@@ -1,7 +1,8 @@
-"""What a run builds on, and what its function sees: the state goes on with what is handed over.
+"""The state that a run builds on, and the state that its function sees: it advances with the
+outcomes handed over.
 
-A synchronous function sees an edit when that is in the log: nothing of it goes on before it is told
-so. Of an asynchronous one, other tasks do; see `ViewedCopy`.
+A synchronous function sees an edit when that is in the log: none of its code runs before it hears
+of that. In an asynchronous one other tasks run; see `ViewedCopy`.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ class Seeing:
     ) -> None:
         seq = working.seq
         self.behind = [one for one in reversed(commits) if one.seq > seq]
-        """What is in the log, and the run does not build on yet; the next one last."""
+        """The commits in the log that the run does not build on yet; the next one last."""
         self._working = working
         self._viewed = working if isinstance(working, ViewedCopy) else None
         if self._viewed is not None:
@@ -43,16 +44,16 @@ class Seeing:
         self._run, self._torn, self._home = run, False, 0
 
     def tell_lookers(self, lookers: Sized) -> None:
-        """Those of the function, which may look at the state side by side: its tasks, and more.
-        Their event loop runs on this thread."""
+        """Sets the function's tasks and other code that may look at the state concurrently. Their
+        event loop runs on this thread."""
         self._home = get_ident()
         if self._viewed is not None:
             self._viewed.lookers = lookers
 
     @property
     def is_home(self) -> bool:
-        """Whether this is no thread beside the event loop of the function: what such a one hears
-        of must not show the tasks what is on its way to them, and not with them yet."""
+        """True unless this is a thread beside the event loop of the function: what such a thread
+        hears of must not show the tasks what has not reached them yet."""
         return self._home in (0, get_ident())
 
     def catch_up(self, seq: int = SEQ_END) -> None:
@@ -72,10 +73,11 @@ class Seeing:
             self._go_on(seq, seen=True)
 
     def showing(self, *, edit: bool) -> int:
-        """For what is handed over now, or was committed just now: what it shows, as of an `Event`.
+        """Returns what an outcome shows that is handed over now, or was committed just now; see
+        `Event`.
 
         Args:
-            edit: whether it is an edit, and in.
+            edit: True for an edit that is committed.
         """
         viewed = self._viewed
         if viewed is None or not viewed.ahead:
@@ -100,11 +102,11 @@ class Seeing:
             self._torn = False
 
     def _begin(self) -> None:
-        """With the lock held: something is about to change; `_torn` until it has.
+        """Begins a change, with the lock held; `_torn` until it has ended.
 
         Raises:
-            TornError: that was begun before, and not ended. The function may hold the object that
-                was being changed, in whose place another is read from the log: it may not go on.
+            TornError: an earlier change was not ended. The function may hold the object that was
+                being changed, which is replaced by one read from the log: it may not continue.
         """
         if self._torn:
             raise TornError("a change of the state that its function sees", self._run)

@@ -44,8 +44,8 @@ class Suspended(PerdureError):
     """Not a failure: the run waits, and is unloaded.
 
     Attributes:
-        wake_at: micros by the store's clock at which it is to be woken at the latest; 0: never.
-        runs: those that it waits for, if it waits for nothing else.
+        wake_at: the latest time to wake it, in microseconds by the store's clock; 0: never.
+        runs: the runs that it waits for, if it waits for nothing else.
     """
 
     def __init__(self, waits: str, wake_at: int, runs: Sequence[str] = ()) -> None:
@@ -68,10 +68,11 @@ class Signal(Struct, frozen=True):
 
 
 def check_signal(name: str) -> str:
-    """A signal's name as a plain str.
+    """Returns a signal's name as a plain str.
 
     Raises:
-        TypeError: it is no str. ValueError: it is empty, overlong, no text, or the library's own.
+        TypeError: it is not a str. ValueError: it is empty, too long, not a valid text, or reserved
+            for the library.
     """
     name = check_name(name, "a signal")
     if name.startswith(CHILD):
@@ -116,7 +117,7 @@ def only_runs(branches: Sequence[Branch]) -> Sequence[str]:
 
 
 class Selected(Struct, frozen=True):
-    """What `select` waited for: the name of the first that came, and its value."""
+    """The result of `select`: the name of the first that came, and its value."""
 
     name: str
     value: Any = None
@@ -162,7 +163,8 @@ class Wait:
                     self._specs[label] = Ask(question, spec.schema, key)
 
     def effects(self) -> Effects:
-        """From where the function comes to it to what came; gives a `Selected`."""
+        """Yields the effects of a wait, from the function's arrival to its result; returns a
+        `Selected`."""
         arrived = yield Arrive(
             self._name, "wait", self._args(), self._preview, before=self._args_without_key
         )
@@ -202,8 +204,8 @@ class Wait:
             return self._result(arrived.place, came.label, value)
 
     def _args(self) -> dict[str, str]:
-        """What of it must be the same on replay: not for how long it waits at most, nor the words
-        of a question that has a key."""
+        """Returns the parts of a wait that must be the same on replay: not its maximum duration,
+        nor the words of a question that has a key."""
         args = self._args_without_key()
         for spec in self._specs.values():
             if isinstance(spec, Ask) and spec.key is not None:
@@ -237,13 +239,14 @@ class Wait:
                 case Signal():
                     branch = Branch(label, "signal", spec.name)
                 case Ask():
-                    # An answer to a question of an earlier turn, at the same place, is none to it.
+                    # An answer to a question of an earlier turn, at the same place, is not an
+                    # answer to this one.
                     branch = Branch(label, "ask", index_key(f"{place} {key[:12]}"))
                     questions = {"question": spec.question, "schema": json_schema(spec.schema)}
                 case ChildEnd():
                     branch = Branch(label, "child", CHILD + spec.run)
                 case Timer():
-                    # What has passed already is due at once.
+                    # A time that has passed already is due at once.
                     after_us = max(round(seconds(spec.after) * 1e6), 0)
                     branch = Branch(label, "timer", until=now + after_us)
             branches.append(branch)
@@ -266,7 +269,7 @@ class Wait:
         )
 
     def _words(self, branches: Sequence[Branch]) -> str:
-        """What it waits for, as people read it in ``perdure runs``."""
+        """Returns what it waits for, as people read it in ``perdure runs``."""
         parts = []
         for branch, spec in zip(branches, self._specs.values(), strict=True):
             if isinstance(spec, Timer):
@@ -336,7 +339,7 @@ def with_timeout(spec: Awaitable, timeout: Seconds | None) -> dict[str, Awaitabl
 
 
 def only(selected: Selected, what: str, default: Any) -> Any:
-    """The value of a wait made by `with_timeout`.
+    """Returns the value of a wait made by `with_timeout`.
 
     Raises:
         TimedOut: its time was up, and there is no default.

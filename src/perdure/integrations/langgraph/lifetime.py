@@ -67,7 +67,7 @@ class Lifetime:
             self.store.close()
 
     async def aclose(self) -> None:
-        """Closes the store as `close` does, after the work under way has ended."""
+        """Closes the store after the work under way has ended; see `close`."""
         if self._owns:
             await asyncio.to_thread(self.store.close)
 

@@ -1,1 +1,1 @@
-"""What an agent's log says of its runs: their rows, their parents, and their signals."""
+"""The runs in an agent's log: their rows, their parents, and their signals."""

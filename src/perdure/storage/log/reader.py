@@ -31,8 +31,8 @@ from perdure.system import logs
 _log = logs.logger("perdure.log")
 
 REPLAY_COST = (1000, 200)
-"""What replaying a commit costs beside its bytes, in bytes: of one that changes no state (it is
-only in the way, and runs write thousands), and of one that does."""
+"""The cost of replaying a commit beside its bytes, in bytes: of one that changes no state (runs
+write thousands), and of one that does."""
 
 CHUNK_NEAR = 16
 """The number of commits read at first if a known state is near."""

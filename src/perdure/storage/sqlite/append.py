@@ -131,7 +131,7 @@ def _append_once(db: apsw.Connection, item: Append, no: int, clock: Clock, heads
 
 
 def _is_id(db: apsw.Connection, at: int, commit: bytes) -> bool:
-    """Whether a commit's id is that of what is at a place."""
+    """Returns True if a commit's id is that of the commit at a place."""
     found = run(db, "find_header", (at,))
     return chain.commit_id(found[0][0] if found else b"") == commit
 

@@ -6,7 +6,7 @@ from msgspec import Struct
 
 
 class Tree(Struct, frozen=True):
-    """How a tree is recognised.
+    """The properties by which a tree is recognised.
 
     Attributes:
         table: the table that it belongs to.

@@ -182,9 +182,9 @@ class Writer:
     def at_hand(
         self, look: Callable[[apsw.Connection, *Asked], T], *asked: *Asked
     ) -> tuple[T] | None:
-        """What a look says at what is committed: this connection has the pages in memory, where any
-        other would have to read and check them anew. None: it is not free, or something is wrong
-        with it."""
+        """Returns the result of a look at the committed data: this connection has the pages in
+        memory, which others would have to read and check again. None if the connection is not free,
+        or something is wrong with it."""
         if self._final is not None:
             raise self._final
         if self.lock.try_take(_getframe()):

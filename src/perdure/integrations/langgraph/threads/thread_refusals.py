@@ -69,5 +69,5 @@ def refuse_race(name: str, put: Put) -> None:
     raise Conflict(
         f"checkpoint {put.parent} has a child already: another writer continued from it",
         target=f"thread {name!r}, checkpoint {put.id}",
-        hint='read the thread again and decide anew, or let on_race="branch" keep both',
+        hint='read the thread again and decide again, or let on_race="branch" keep both',
     )

@@ -18,7 +18,7 @@ _PLAIN: tuple[tuple[type, Callable[[Any], Any]], ...] = (
     (bytearray, lambda value: bytearray(memoryview(value))),
     (deque, lambda value: deque(deque.__iter__(value), value.maxlen)),
 )
-"""What a subclass is an instance of, and the plain value in it."""
+"""The base classes of plain subclasses, each with a function that returns the plain value."""
 
 NOT_PLAIN = object()
 
