@@ -185,18 +185,18 @@ def test_i8_an_exception_where_a_run_begins_or_ends_leaves_no_run_behind_it() ->
 @pytest.fixture
 def twice(monkeypatch: pytest.MonkeyPatch) -> type[KeyboardInterrupt]:
     """The next edit is interrupted where it has just begun, and again before that is undone."""
-    record, abandon = Block._record, Block.abandon
+    begin, abandon = Block.begin, Block.abandon
 
-    def recorded(block: Block[Any]) -> None:
-        record(block)
-        monkeypatch.setattr(Block, "_record", record)
+    def begun(block: Block[Any], *, reads: bool = True) -> None:
+        begin(block, reads=reads)
+        monkeypatch.setattr(Block, "begin", begin)
         raise KeyboardInterrupt
 
     def abandoned(block: Block[Any]) -> None:
         monkeypatch.setattr(Block, "abandon", abandon)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(Block, "_record", recorded)
+    monkeypatch.setattr(Block, "begin", begun)
     monkeypatch.setattr(Block, "abandon", abandoned)
     return KeyboardInterrupt
 

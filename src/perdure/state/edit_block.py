@@ -45,14 +45,17 @@ class Block(Struct, Generic[T], eq=False):
     def begun(self) -> bool:
         return self._recording is not None
 
-    def begin(self) -> T:
-        """Returns the draft; reads the log."""
+    def begin(self, *, reads: bool = True) -> T:
+        """Returns the draft; reads the log, unless the head is known to be as it was."""
         working = self._working
-        working.refresh()
-        if self._cause.key is not None:
+        if reads:
+            working.refresh()
+        if reads and self._cause.key is not None:
             self.made = used_key(working, self._cause, self._declared)
             self._throwaway = self.made is not None
-        return self._record()
+        self._recording = working.throwaway() if self._throwaway else working.record()
+        working.editing = True
+        return self._recording.draft  # type: ignore[no-any-return]
 
     @property
     def untouched(self) -> bool:
@@ -77,13 +80,7 @@ class Block(Struct, Generic[T], eq=False):
     def begin_at(self, head: int) -> T | None:
         """Returns the draft like `begin`, without reading, given the head that was just found at
         `place`; None where it has moved."""
-        return self._record() if head == self._working.seq else None
-
-    def _record(self) -> T:
-        working = self._working
-        self._recording = working.throwaway() if self._throwaway else working.record()
-        working.editing = True
-        return self._recording.draft  # type: ignore[no-any-return]
+        return self.begin(reads=False) if head == self._working.seq else None
 
     def abandon(self) -> None:
         """Ends a block that raised: nothing is committed."""
