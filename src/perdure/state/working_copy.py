@@ -71,8 +71,8 @@ class WorkingCopy(Generic[T]):
         self._stored: tuple[str, tuple[int, int]] | None = None
         self.schema_to_write = self._own
         """Returns the schema to write: a newer minor version in the log stays, with its fields."""
-        self.migration_due = False
-        """True if the log's state is of an older major version than the one in memory."""
+        self._older = self.migration_due = False
+        """True if the next write must store a migration's result, or a default that changes."""
         self._since = SinceSnapshot()
 
     # -- what is there ---------------------------------------------------------------------
@@ -241,11 +241,12 @@ class WorkingCopy(Generic[T]):
     def _adopt(self, folded: Folded) -> None:
         if folded.schema_id != self.schema.id:
             raise not_found.other_schema(self.name, folded.schema_id, self.schema)
-        plain = self.schema.migrate(folded.state, folded.schema_version)
+        plain = self.schema.complete(self.schema.migrate(folded.state, folded.schema_version))
         self._plain = MISSING
         self._stored = stored = (folded.schema_id, folded.schema_version)
         (_, own), (_, version) = self._own, stored
-        self.migration_due = version[0] < own[0]
+        self._older = version[0] < own[0]
+        self.migration_due = self._older or plain is not folded.state
         self.schema_to_write = stored if own < version < (own[0] + 1,) else self._own
         self._live.drop()
         self._open = None
@@ -264,8 +265,8 @@ class WorkingCopy(Generic[T]):
         Args:
             in_place: change the live typed object, as committing here would have.
         """
-        moved = commit.cause.kind in MOVES and commit.parent != self._seq
-        if self.migration_due or moved:  # not so on the path of a state, of which all is known
+        moved = commit.parent != self._seq or self.migration_due  # not on a state's path, all known
+        if self._older or (moved and commit.cause.kind in MOVES):
             self._adopt(self.reader.fold(commit.seq))
             return
         # Until all is in step the plain state is not there: an exception leaves none to trust.
@@ -470,7 +471,7 @@ class WorkingCopy(Generic[T]):
             self._since.begin_ageing(committed.at_micros)
         if along is not None:
             self._since.note((), len(along.draft.payload.data))
-        self._stored, self.migration_due = schema, False
+        self._stored, self._older, self.migration_due = schema, False, False
         if root is MISSING:
             self._seq = proposal.end.seq  # the state stays
         else:

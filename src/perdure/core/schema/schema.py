@@ -20,14 +20,14 @@ from perdure.core.schema.schema_arguments import (
 from perdure.core.types.annotations import Ephemeral, EphemeralMark
 from perdure.core.types.kept_whole import comes_back
 from perdure.core.types.nodes import AnyNode, Node, Walker, isolate
-from perdure.core.types.objects import ObjectNode, in_stored_order
+from perdure.core.types.objects import ObjectNode, changing, completed, in_stored_order
 from perdure.core.types.registry import Registry
 from perdure.core.types.typed_copies import Copies
 from perdure.core.types.unions import UnionNode
 from perdure.core.types.unknown_fields import keep, keep_unknown, unknown
 from perdure.core.values.ops import Append, Op
 from perdure.core.values.plain_values import Path, Plain, format_path, same
-from perdure.errors import Drifted, SchemaError, UnknownZone, Unstorable
+from perdure.errors import Drifted, PerdureError, SchemaError, UnknownZone, Unstorable
 from perdure.missing import MISSING
 from perdure.system import shell
 from perdure.system.cached import cached
@@ -237,6 +237,21 @@ class Schema(Generic[T]):
                     target=f"schema {self.id!r}",
                 ) from error
         return plain
+
+    @cached
+    def _changes(self) -> bool:
+        return any(map(changing, self.registry.faces.values()))
+
+    def complete(self, plain: Plain) -> Plain:
+        """`plain`, with the fields that it lacks and whose defaults may be others each time: until
+        a write stores them, they follow from nothing. The same where it lacks none, or does not
+        fit."""
+        if not self._changes:
+            return plain
+        try:
+            return completed(self.root, plain)
+        except PerdureError:
+            return plain
 
     def plan(
         self, typed: T, plain: Plain, ops: list[Op], inverses: list[Op], *, root_name: str = "state"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Mapping, Sequence
 from operator import itemgetter
 from typing import Any
@@ -47,6 +48,11 @@ class ObjectNode(Node):
         if any(field.validated for field in face.fields.values()):
             return None
         return self._nodes
+
+    @cached
+    def changing(self) -> frozenset[str]:
+        """The fields whose defaults may be others each time."""
+        return changing(self.face)
 
     @cached
     def _nodes(self) -> Mapping[str, Node]:
@@ -230,6 +236,39 @@ class ObjectNode(Node):
 
     def takes(self, kind: type) -> bool:
         return kind is dict
+
+
+def changing(face: Face) -> frozenset[str]:
+    """The fields whose defaults may be others each time: ids, times."""
+    own = face.fields.values()
+    return frozenset(one.name for one in own if one.default and not one.default_is_fixed)
+
+
+def completed(node: Node, plain: Plain) -> Plain:
+    """`plain`, with what it lacks of fields whose defaults may be others each time, as they are
+    now. The same where it lacks none of them."""
+    kind = type(plain)
+    if kind not in (dict, list, tuple):
+        return plain
+    node = node.pick(plain)
+    if isinstance(node, AnyNode | LeafNode):
+        return plain
+
+    def of(key: Any, item: Plain) -> Plain:
+        child = None if type(item) in SCALARS else node.child(key)
+        return item if child is None else completed(child, item)
+
+    if kind is not dict:
+        items = [of(index, item) for index, item in enumerate(plain)]
+        return plain if all(map(operator.is_, items, plain)) else kind(items)
+    made = {key: of(key, item) for key, item in plain.items()}
+    lacking = node.changing - plain.keys() if isinstance(node, ObjectNode) else ()
+    if lacking:
+        whole = node.plain(node.build(plain), (), Walker())
+        made |= {name: item for name, item in whole.items() if name in lacking}
+    elif all(map(operator.is_, made.values(), plain.values())):
+        return plain
+    return made
 
 
 def reconcile(node: Node, stored: Plain, taken: Plain) -> Plain:
