@@ -202,7 +202,7 @@ def test_what_pydantic_makes_a_generator_of_is_refused_by_its_name(kind: Any) ->
     given: Any = {"a": []} if is_dict(kind) else kind()
     with (
         perdure.open("memory://") as store,
-        pytest.raises(perdure.SchemaError, match=r"says too little(?s:.*)declare Sequence"),
+        pytest.raises(perdure.SchemaError, match=r"is ambiguous(?s:.*)declare Sequence"),
     ):
         store.agent("a", kind, initial=given).checkpoint("made")
 
