@@ -50,7 +50,7 @@ def _refuse_orders(backend: Backend, run: str, origin: Origin) -> None:
     """Refuses a run that was requested here, unless the same caller's request began it in that
     log."""
     for message in backend.inbox(run, kind="start"):
-        asked = Origin.begun(order_of(message))
+        asked = Origin.begun(order_of(message.value))
         same = asked.parent == origin.parent and origin.is_of(backend)
         if asked.args != origin.args or not (same or not asked.parent):
             by = f"run {visible(asked.parent)}" if asked.parent else "somebody else"

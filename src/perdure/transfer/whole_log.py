@@ -6,7 +6,7 @@ beside the log (branches, checkpoints, keys, runs) are rebuilt from it on the wa
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Any
 
@@ -18,6 +18,7 @@ from perdure.core.arguments.exact_types import is_a
 from perdure.core.arguments.names import shown
 from perdure.core.format import chain, remains
 from perdure.core.format.records import Record
+from perdure.core.format.rows import order_of
 from perdure.core.values import codec
 from perdure.core.values.plain_values import Plain
 from perdure.errors import Conflict, Corrupt, NotFound
@@ -110,20 +111,6 @@ def export_log(backend: Backend, reader: LogReader, until: int | None = None) ->
         first = rows[-1].seq + 1 if rows else last + 1
 
 
-_ORDER: Mapping[str, type] = {
-    "function": str,
-    "key": str,
-    "args": dict,
-    "preview": str,
-    "version": str,
-    "queue": str,
-    "digests": int,
-    "deadline": int,
-    "input": list,
-}
-"""The kinds of what an order holds."""
-
-
 def _orders_of(backend: Backend, commit: Commit) -> bytes | None:
     orders: dict[str, Plain] = {}
     for record in commit.typed:
@@ -155,20 +142,14 @@ def _read_orders(entry: LogEntry, commit: Commit) -> dict[str, Plain]:
     )
 
 
-def _fits(order: Any, record: Record) -> bool:
+def _fits(value: Any, record: Record) -> bool:
     """True if an order is the one that this record of a start gave: with the same arguments."""
-    if type(order) is not dict or order.get("parent") != record.run:
+    try:
+        order = order_of(value)
+    except (TypeError, ValueError):
         return False
-    if not all(type(order.get(name, kind())) is kind for name, kind in _ORDER.items()):
-        return False
-    given = order.get("input", [[], {}])
-    if [type(one) for one in given] != [list, dict] or not {"function", "key"} <= {*order}:
-        return False
-    at = order.get("origin", [0, b""])
-    if [type(part) for part in at] != [int, bytes] or at[0] not in range(2**62):
-        return False
-    names = [*given[1], *order]
-    return all(type(name) is str for name in names) and order["args"] == args_of_start(record)
+    form = type(order.digests) in (int, type(None))
+    return form and order.parent == record.run and order.args == args_of_start(record)
 
 
 def _refuse_trimmed_since(reader: LogReader, last: int) -> None:

@@ -9,6 +9,7 @@ Field by field in docs/format.md ("Records").
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from itertools import compress
 from operator import attrgetter, is_not
 from types import MappingProxyType
@@ -266,38 +267,23 @@ class Deleted(Record, frozen=True, kw_only=True):
     purge: Any = False
 
 
-class Other(Outcome, frozen=True, kw_only=True):
-    """A record of a kind that this version does not know, or that belongs to no run: the types of
-    another writer's fields are unknown."""
-
-    run: Any = ""
-    place: Any = ""
-    args: Any = {}
-    preview: Any = ""
-    error: Any = None
-    child: Any = None
-    again: Any = None
-    made: Any = ""
-    made_at: Any = 0
-    attempt: Any = 0
-    again_at: Any = 0
-    told: Any = None
-    several: Any = False
-    value: Any = None
+class Other(Record, frozen=True, kw_only=True):
+    """A record of a kind that this version does not know: another writer's, of whose fields only
+    these are read, where they have the types of this version's."""
 
 
-class Checkpoint(Other, frozen=True, kw_only=True):
+class Checkpoint(Record, frozen=True, kw_only=True):
     t: str = "checkpoint"
     name: str
     seq: Number = 0
     state: str = ""
     config: str | None = None
     dependencies: dict[str, str] | None = None
-    run: str | None = None
+    run: str | None = None  # type: ignore[assignment]
     position: str | None = None
 
 
-class Trimmed(Other, frozen=True, kw_only=True):
+class Trimmed(Record, frozen=True, kw_only=True):
     t: str = "trimmed"
     seen: Number
     previous: Number
@@ -306,19 +292,18 @@ class Trimmed(Other, frozen=True, kw_only=True):
     bases: list[tuple[Number, str]]
 
 
-class Passed(Other, frozen=True, kw_only=True):
+class Passed(Record, frozen=True, kw_only=True):
     t: str = "passed-over"
     to: Number
     rest: list[tuple[Number, Number]]
 
 
-class Named(Other, frozen=True, kw_only=True):
+class Named(Record, frozen=True, kw_only=True):
     t: str = "branch-deleted"
     name: str
 
 
-_OF_RUNS: dict[str, type[Record]] = {}
-_BESIDE: dict[str, type[Other]] = {}
+_OURS: dict[str, type[Record]] = {}
 Names = Sequence[str]
 _WRITTEN: dict[str, tuple[Names, attrgetter[Any], Sequence[Any], Names, Names]] = {}
 _EMPTY: Sequence[Any] = ()
@@ -334,12 +319,8 @@ def _kind(t: str, shape: type[Record], fields: str = "") -> None:
         fields: names of fields; with ``!``: written even if empty; with ``*``: has structs or
             pairs.
     """
-    if issubclass(shape, Other):
-        _BESIDE[t] = shape
-    else:
-        _OF_RUNS[t] = shape
-        fields = f"run {fields}"
-    marked = ["t!", *fields.split()]
+    _OURS[t] = shape
+    marked = ["t!", *fields.split()] if " run" in fields else ["t!", "run", *fields.split()]
     names = [one.rstrip("!*") for one in marked]
     known = {one.encode_name: one for one in msgspec.structs.fields(shape)}
     absent = [NODEFAULT if "!" in one else known[one.rstrip("*")].default for one in marked]
@@ -380,7 +361,6 @@ _kind("checkpoint", Checkpoint, "name state! config! dependencies! run! position
 _kind("branch-deleted", Named, "name")
 _kind("trimmed", Trimmed, "seen previous before removed* bases*")
 _kind("passed-over", Passed, "to rest*")
-_OURS: dict[str, type[Record]] = {**_OF_RUNS, **_BESIDE}
 
 for _shape in (*_OURS.values(), Other, Error, WentBack, Child, Branch):
     # msgspec analyses a type at its first use; two threads that do so at once crash the process.
@@ -445,7 +425,7 @@ def read_records(records: Sequence[Any]) -> tuple[tuple[dict[str, Plain], ...], 
     for record in records:  # each read of a log comes by: nothing is called that need not be
         if type(record) is not dict or type(kind := record.get("t")) is not str:
             raise TypeError(_NO_RECORD)
-        shape = _OF_RUNS.get(kind)
+        shape = _OURS.get(kind)
         if shape is None:
             typed.append(_of_others(record))
             continue
@@ -470,21 +450,10 @@ def _check_end(read: Record) -> None:
         convert(read.value, Error)
 
 
-def _of_others(record: dict[str, Any]) -> Record:
-    """Returns a record parts of which another version may have written: a field that does not have
-    this version's shape is treated as missing."""
-    shape = _BESIDE.get(record["t"])
-    try:
-        read = convert(record, shape or Other)
-    except (ValueError, TypeError):
-        if shape is not None:
-            raise
-        return Other(t=record["t"])  # not all of its keys are texts
-    for name, kind in (("again", WentBack), ("child", Child)):
-        if getattr(read, name) is not None:
-            try:
-                part = convert(record[name], kind)
-            except (ValueError, TypeError):
-                part = None
-            force_setattr(read, name, part)
-    return read
+def _of_others(record: dict[Any, Any]) -> Other:
+    read: dict[str, Any] = {}
+    for name, kind in (("run", str), ("child", Child), ("again", WentBack)):
+        with suppress(ValueError, TypeError):
+            if name in record:
+                read[name] = convert(record[name], kind)
+    return Other(t=record["t"], **read)

@@ -69,15 +69,18 @@ def check_row(row: RunInfo) -> None:
         _within("row of a run", "id", row.id, RUN_ID_BYTES_MAX)
 
 
-def order_of(message: Message) -> Started:
+def order_of(value: Any) -> Started:
     """Returns the order in a "start" message, as the record of the begin that it asks for.
 
     Raises:
         ValueError, TypeError: it is none.
     """
-    if type(message.value) is not dict:
+    if type(value) is not dict:
         raise TypeError("an order must be a map")
-    return msgspec.convert({**message.value, "t": "run-started", "run": message.run}, Started)
+    order = msgspec.convert({**value, "t": "run-started", "run": ""}, Started)
+    if not all(type(word) is str for word in (order.version, order.queue, order.parent)):
+        raise TypeError("version, queue and parent must be texts")
+    return order
 
 
 def check_message(message: Message) -> None:
@@ -100,9 +103,7 @@ def check_message(message: Message) -> None:
     if message.kind == "start":
         value: Any = message.value
         try:
-            order = order_of(message)
-            if not all(type(value.get(n, "")) is str for n in ("version", "queue", "parent")):
-                raise TypeError("version, queue and parent must be texts")
+            order = order_of(value)
         except (ValueError, TypeError) as error:
             raise Unstorable(f"{what} cannot be sent: {error}", hint=_HINT) from error
         if not order.function or not order.key or value.get("queue", "default") == "":

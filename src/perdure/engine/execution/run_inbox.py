@@ -157,7 +157,7 @@ class Mail:
         asked = self._backend.inbox(child, kind="start")
         if not asked:
             self._absent.setdefault(child)
-        return any(order_of(message).parent == self._run for message in asked)
+        return any(order_of(message.value).parent == self._run for message in asked)
 
     def _trace(self, child: str) -> Trace:
         """Returns the record of a run that does not exist."""

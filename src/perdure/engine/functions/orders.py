@@ -215,7 +215,7 @@ class Order(Struct, frozen=True):
             Corrupt: it is none. No hash is made of a message that waits.
         """
         try:
-            return cls.begun(message.agent, order_of(message))
+            return cls.begun(message.agent, order_of(message.value))
         except (TypeError, ValueError) as error:
             raise Corrupt(
                 f"what asks for a run of it says something else ({shown(message.value)})",

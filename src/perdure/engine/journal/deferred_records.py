@@ -8,7 +8,6 @@ from typing import Any
 from msgspec import Struct, field
 
 from perdure.core.format.records import Record, Valued
-from perdure.engine.journal.entry import UNORDERED
 from perdure.storage.appending import Riders
 
 
@@ -39,8 +38,4 @@ class PutOff(Struct):
 
     def drop_unordered(self) -> None:
         """Forget values that nothing was recorded behind."""
-        self.records = [
-            record
-            for record in self.records
-            if not (isinstance(record, Valued) and record.t in UNORDERED)
-        ]
+        self.records = [record for record in self.records if not isinstance(record, Valued)]

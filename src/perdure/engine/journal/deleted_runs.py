@@ -98,8 +98,8 @@ def find_stranger(backend: Backend, run: str, child: str, trace: Trace | None = 
 
 def _asked_too(backend: Backend, run: str, row: RunInfo) -> bool:
     """Returns True if a run requested the same, after another one had begun it."""
-    orders = map(order_of, backend.inbox(row.id, kind="start"))
-    return any(one.parent == run and args_digest(one.args) == row.args for one in orders)
+    asked = [order_of(message.value) for message in backend.inbox(row.id, kind="start")]
+    return any(one.parent == run and args_digest(one.args) == row.args for one in asked)
 
 
 def never_comes(backend: Backend, run: str, child: str, trace: Trace | None = None) -> str:

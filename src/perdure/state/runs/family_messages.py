@@ -10,6 +10,7 @@ from urllib.parse import unquote
 
 from perdure.core.arguments.bounds import index_key
 from perdure.core.format.records import Started
+from perdure.core.format.rows import order_of
 from perdure.model import Commit, Message, RunInfo
 from perdure.state.runs.run_rows import args_digest
 from perdure.storage.capabilities import Backend, RunQuery
@@ -81,9 +82,9 @@ def to_parents(run: RunInfo, asked: Iterable[Message] = ()) -> list[Message]:
             arguments is for another run.
     """
     parents = [run.parent]
-    for order in (message.value for message in asked):
-        if args_digest(order.get("args") or {}) == run.args:
-            parents.append(str(order.get("parent", "")))
+    for order in (order_of(message.value) for message in asked):
+        if args_digest(order.args) == run.args:
+            parents.append(order.parent)
     return [end_told(run, parent) for parent in dict.fromkeys(parents) if parent]
 
 

@@ -50,7 +50,7 @@ class Origin(Struct, frozen=True):
         if not rows:
             asked = backend.inbox(run, kind="start")
             if asked:
-                return cls.begun(order_of(asked[0]))
+                return cls.begun(order_of(asked[0].value))
             rows = backend.runs(RunQuery(run_id=run))  # it may have begun between the two looks
         return cls.of_row(backend, rows[0]) if rows else None
 
