@@ -66,7 +66,7 @@ ENGINE = "the engine: place, arguments, record, outcome"
 
 ROOMS: Sequence[Room] = (
     Room(SYNC, r"sqlite/writer", "_transact", "COMMIT"),
-    Room(SYNC, r"sqlite/(writer|housekeeper)", "_after_commit|wal_grew"),
+    Room(SYNC, r"sqlite/(writer|housekeeper)", "wal_grew"),
     Room(FILES, r"sqlite/connection", "check|_identity|of$"),
     Room(OPENING, r"sqlite/(connection|upgrade|closing|housekeeper|sockets)|perdure/store\.py"),
     Room(STATEMENTS, r"storage/sqlite/|apsw"),
