@@ -392,8 +392,7 @@ class WorkingCopy(Generic[T]):
     ) -> TypedPlan | None:
         """Returns the plan of a change to the live object, if there is one, after checking that it
         may be made."""
-        typed, plan = self._live.value, None
-        typed = self.typed if typed is MISSING and not whole else typed
+        typed, plan = self._live.value if whole else self.typed, None
         if delta and typed is not MISSING:
             plan = self.schema.plan(typed, root, delta, inverses)
             if plan.turned and isinstance(self._open, Recording):
