@@ -184,7 +184,7 @@ class Agent(Generic[T]):
     def update(
         self, fn: Callable[[T], object], what: str = "", *, key: str | None = None,
         group: str | None = None, tags: Iterable[str] = (), trace: str | None = None,
-    ) -> Commit | None:  # fmt: skip
+    ) -> Commit | None:  # two lines, for the limit of the file  # fmt: skip
         """Makes an edit whose block is `fn(draft)`, run again on the new head after each conflict.
 
         Returns:
@@ -222,8 +222,8 @@ class Agent(Generic[T]):
         raise AssertionError("unreachable")
 
     def save(
-        self, state: T, what: str = "", *, key: str | None = None, tags: Iterable[str] = (),
-    ) -> Commit | None:  # fmt: skip
+        self, state: T, what: str = "", *, key: str | None = None, tags: Iterable[str] = ()
+    ) -> Commit | None:
         """Commits a whole value: diffed against the state here, then stored as that delta.
 
         Fields of a newer minor version that this program does not know are kept.

@@ -423,10 +423,16 @@ class Store:
                 agent=agent, kind="start", name=function, limit=limit, newest_first=newest_first
             )
             asked = [asked_for(one) for one in messages]
-        found = backend.runs(RunQuery(
-            agent=agent, unfinished=unfinished, status=status, function=function, limit=limit,
-            newest_first=newest_first,
-        ))  # fmt: skip
+        found = backend.runs(
+            RunQuery(
+                agent=agent,
+                unfinished=unfinished,
+                status=status,
+                function=function,
+                limit=limit,
+                newest_first=newest_first,
+            )
+        )
         begun = {run.id for run in found}
         new = [run for run in asked if run.id not in begun]
         return ([*new, *found] if newest_first else [*found, *new])[:limit]

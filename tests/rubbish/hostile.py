@@ -70,12 +70,12 @@ _TEXT_METHODS = (
     "__str__", "__repr__", "__format__", "__len__", "__iter__", "__eq__", "__ne__", "__contains__",
     "__getitem__", "__add__", "__bool__", "encode", "isascii", "strip", "startswith", "endswith",
     "removeprefix", "split", "partition", "rpartition", "lower", "replace", "isidentifier", "join",
-)  # fmt: skip
+)  # a table, read by its rows  # fmt: skip
 _NUMBER_METHODS = (
     "__int__", "__index__", "__float__", "__eq__", "__lt__", "__le__", "__gt__", "__ge__",
     "__add__", "__sub__", "__mul__", "__neg__", "__bool__", "__str__", "__repr__", "__format__",
     "to_bytes", "bit_length",
-)  # fmt: skip
+)  # a table, read by its rows  # fmt: skip
 _TABLE_METHODS = ("__iter__", "__len__", "__getitem__", "__contains__", "keys", "items", "values")
 _SPAN_METHODS = ("total_seconds", "__lt__", "__le__", "__add__", "__radd__", "__str__", "__repr__")
 
@@ -274,4 +274,4 @@ MAKERS: tuple[Callable[[], Any], ...] = (
     lambda: list["Missing"], lambda: dict[str, Any], lambda: type("\ud800"[:0] + "K", (), {}),  # type: ignore[name-defined] # noqa: F821
     lambda: staticmethod(_raises), lambda: classmethod(_raises), lambda: property(_raises),
     lambda: functools.singledispatch(_named("s")), lambda: memoryview(b"x"), lambda: type(iter([])),
-)  # fmt: skip
+)  # a table, read by its rows  # fmt: skip

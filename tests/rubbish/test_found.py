@@ -101,10 +101,12 @@ def test_one_id_where_several_belong_is_not_taken_for_its_letters(saver: Perdure
     """`prune("thread", strategy="delete")` deleted the threads t, h, r, e, a and d."""
     saver.put(config("t", None), checkpoint("1"), METADATA, {"x": 1, "list": 1})
     calls: tuple[Callable[[], Any], ...] = (
-        lambda: saver.prune("thread", strategy="delete"), lambda: saver.delete_for_runs("r"),
-        lambda: saver.trim(1, "thread"), lambda: PerdureSaver(saver.store, keep="user_id"),
+        lambda: saver.prune("thread", strategy="delete"),
+        lambda: saver.delete_for_runs("r"),
+        lambda: saver.trim(1, "thread"),
+        lambda: PerdureSaver(saver.store, keep="user_id"),
         lambda: PerdureSaver(saver.store, secrets="pin"),
-    )  # fmt: skip
+    )
     for call in calls:
         with pytest.raises(TypeError, match="several"):
             call()
@@ -119,9 +121,7 @@ def test_an_adapters_names_are_texts(store: perdure.Store) -> None:
         foreign_logs(store, "theirs", (1, 0)).create(name, {}, Cause("create"))
     payload = chain.pack_payload([ops.Set((), {})], ())
     for agent, branch in ((name, "main"), ("a", name)):
-        draft = chain.Draft(
-            agent, 1, branch, (), "dict", (1, 0), "x", 0, Cause("edit"), payload
-        )  # fmt: skip
+        draft = chain.Draft(agent, 1, branch, (), "dict", (1, 0), "x", 0, Cause("edit"), payload)
         with pytest.raises(perdure.Unstorable, match="names"):
             chain.link(draft, chain.START, 1)
     assert store.agents() == []
@@ -206,15 +206,20 @@ def test_a_number_is_no_source_of_a_replay(tmp_path: Path) -> None:
 def test_what_tests_are_given_is_checked_where_it_comes_in(store: perdure.Store) -> None:
     wrong: Any = 5
     calls: tuple[Callable[[], Any], ...] = (
-        lambda: Clock(wrong), lambda: Clock().advance("x"), lambda: Clock().advance_to("x"),  # type: ignore[arg-type]
+        lambda: Clock(wrong),
+        lambda: Clock().advance("x"),  # type: ignore[arg-type]
+        lambda: Clock().advance_to("x"),  # type: ignore[arg-type]
         lambda: Clock().open("memory://", lease_ttl=wrong),
         lambda: Clock().open("memory://", snapshots=wrong),
-        lambda: play(finishing, answers=wrong), lambda: play(finishing, signals=wrong),
-        lambda: play(finishing, signals={"go": wrong}), lambda: play(finishing, tools=wrong),
-        lambda: play(finishing, tools={finishing: wrong}), lambda: play(finishing, clock=wrong),
+        lambda: play(finishing, answers=wrong),
+        lambda: play(finishing, signals=wrong),
+        lambda: play(finishing, signals={"go": wrong}),
+        lambda: play(finishing, tools=wrong),
+        lambda: play(finishing, tools={finishing: wrong}),
+        lambda: play(finishing, clock=wrong),
         lambda: run_until_waiting(wrong, finishing, "a"),
         lambda: replay(store, finishing, kwargs=wrong),
-    )  # fmt: skip
+    )
     run_until_waiting(store, finishing, "a")
     for call in calls:
         with pytest.raises(TypeError):

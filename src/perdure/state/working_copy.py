@@ -46,7 +46,7 @@ class WorkingCopy(Generic[T]):
     def __init__(
         self, context: Context, name: str, schema: Schema[T], branch: str, initial: Any = MISSING,
         incarnation: int | None = None, reads: Reads | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:  # two lines, for the limit of the file  # fmt: skip
         self.context, self.name = context, name
         self._reads: Reads = reads or context.backend
         self.schema, self._own = schema, (schema.id, schema.version)
@@ -435,7 +435,7 @@ class WorkingCopy(Generic[T]):
     def _submitting(
         self, delta: Sequence[Op], cause: Cause, riders: Riders, *, snapshot: bool = True,
         along: Proposal | None = None, root: Plain = MISSING, plan: TypedPlan | None = None,
-    ) -> Flow[Committed]:  # fmt: skip
+    ) -> Flow[Committed]:  # two lines, for the limit of the file  # fmt: skip
         """Makes one commit. `root`, `plan`: the plain state after it and the live object's change,
         if any."""
         if root is not MISSING:
@@ -446,10 +446,9 @@ class WorkingCopy(Generic[T]):
         payload = chain.pack_payload(delta, riders.records)
         schema, reader = self.schema_to_write, self._reader
         incarnation: int = reader.incarnation if reader else (yield lambda: self.incarnation)
-        draft = chain.Draft(
-            self.name, incarnation, self.branch, () if first else (self._seq,),
-            *schema, self.context.executor, self.epoch or 0, cause, payload,
-        )  # fmt: skip
+        place = self.name, incarnation, self.branch, () if first else (self._seq,)
+        by = self.context.executor, self.epoch or 0
+        draft = chain.Draft(*place, *schema, *by, cause, payload)
         proposal = self.propose(draft, None if first else self._seq, riders)
         if first:
             proposal.no = None  # created meanwhile, or not: the store says so

@@ -64,7 +64,7 @@ def kill_at_every_boundary(
     same: Callable[[RunEnding], Any] | None = None, by: By = "exception",
     settle: Callable[[EffectInfo], Any] | None = None, folder: Path | None = None,
     timeout_s: float = 60, **kwargs: Any,
-) -> list[RunEnding]:  # fmt: skip
+) -> list[RunEnding]:  # thirteen options, for the limit of a function  # fmt: skip
     """Kills an agent function at each of its durable boundaries in turn, recovers, and compares.
 
     A boundary is the moment before or after a commit, a lease's change, a message that is sent,
@@ -109,10 +109,8 @@ def kill_at_every_boundary(
         refuse_in_a_loop(function, "kill_at_every_boundary")
     refuse_without_state(function, state)
     with tempfile.TemporaryDirectory(dir=_quick(), ignore_cleanup_errors=True) as temporary:
-        trial = Trial(
-            function, args, kwargs, state, list(answers), dict(signals or {}), tools or {},
-            timeout_s, settle,
-        )  # fmt: skip
+        given = list(answers), dict(signals or {}), tools or {}
+        trial = Trial(function, args, kwargs, state, *given, timeout_s, settle)
         endings: list[RunEnding] = []
         for number in range(-1, BOUNDARIES_MAX):
             where = (folder or Path(temporary)) / ("whole" if number < 0 else str(number))
@@ -177,9 +175,12 @@ def _assumptions(places: Sequence[str]) -> list[str]:
 
 
 def _judge(
-    whole: RunEnding, ending: RunEnding, schema: Schema[Any],
-    same: Callable[[RunEnding], Any] | None, check: Callable[[RunEnding], None] | None,
-) -> None:  # fmt: skip
+    whole: RunEnding,
+    ending: RunEnding,
+    schema: Schema[Any],
+    same: Callable[[RunEnding], Any] | None,
+    check: Callable[[RunEnding], None] | None,
+) -> None:
     if ending is not whole:
         _compare(whole, ending, schema, same)
     if check is None:
@@ -195,9 +196,8 @@ def _judge(
 
 
 def _compare(
-    whole: RunEnding, end: RunEnding, schema: Schema[Any],
-    same: Callable[[RunEnding], Any] | None,
-) -> None:  # fmt: skip
+    whole: RunEnding, end: RunEnding, schema: Schema[Any], same: Callable[[RunEnding], Any] | None
+) -> None:
     problems = _called_wrongly(whole, end, str if same is None else _tool_of)
     if same is not None:
         if same(whole) != same(end):
@@ -233,9 +233,7 @@ def _plain(schema: Schema[Any], state: Any) -> Plain:
     return schema.take(state, aliases_refused=False)
 
 
-def _called_wrongly(
-    whole: RunEnding, end: RunEnding, what: Callable[[str], str]
-) -> list[str]:  # fmt: skip
+def _called_wrongly(whole: RunEnding, end: RunEnding, what: Callable[[str], str]) -> list[str]:
     """Returns the differences between each tool's number of completed calls and the number that its
     policy allows.
 

@@ -95,7 +95,7 @@ class Replayed(Struct, frozen=True):
 def replay(
     source: str | os.PathLike[str] | Store, function: Callable[..., Any], run: str | None = None, *,
     args: Sequence[Any] | None = None, kwargs: Mapping[str, Any] | None = None,
-) -> Replayed:  # fmt: skip
+) -> Replayed:  # two lines, for the limit of the file  # fmt: skip
     """Replays a recorded run with today's code, to see whether the run could resume with it.
 
     The function is called from its beginning, turn by turn; steps, tools and waits return what is
@@ -175,10 +175,8 @@ def _choose(store: Store, function: Callable[..., Any] | None, run: str | None) 
     found = [info for info in store.runs(function=name) if info.started]
     if len(found) != 1:
         ids = ", ".join(info.id for info in found[:10])
-        raise ValueError(
-            f"there is no run of {name}" if not found
-            else f"there are {len(found)} runs of {name}; name one: {ids}"
-        )  # fmt: skip
+        several = f"there are {len(found)} runs of {name}; name one: {ids}"
+        raise ValueError(several if found else f"there is no run of {name}")
     return found[0]
 
 
@@ -414,9 +412,12 @@ class _Replay:
     """One recorded run, turn by turn."""
 
     def __init__(
-        self, store: Store, info: RunInfo, function: Callable[..., Any],
+        self,
+        store: Store,
+        info: RunInfo,
+        function: Callable[..., Any],
         given: tuple[tuple[Any, ...], dict[str, Any]] | None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._store = store
         self._info = info
         self._function = function
@@ -458,11 +459,9 @@ class _Replay:
             args, kwargs = self._arguments(begin)
             order = Order.of(self._function, info.agent, info.key, args, kwargs, storable=False)
         except (TypeError, PerdureError) as error:
-            drift = Difference(
-                f"its arguments no longer fit: {words(error)}",
-                getattr(_turn_begun(begin), "preview", ""), label(self._function),
-            )  # fmt: skip
-            return Replayed(info.id, drift=drift)
+            problem = f"its arguments no longer fit: {words(error)}"
+            was = getattr(_turn_begun(begin), "preview", "")
+            return Replayed(info.id, drift=Difference(problem, was, label(self._function)))
         runner = self._store.runner
         means = Means(runner.context, runner.liveness, runner.wakeups)
         command = Command(self._function, order, args, kwargs)

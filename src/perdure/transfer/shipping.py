@@ -253,12 +253,9 @@ class Shipper:
         ]
         load.snapshots.pop(gone, None)
         load.deleted.append(fed.agent)
-        load.graves.append(
-            Append(
-                commit.agent, None, commit.incarnation, commit.seq, row.header, row.payload,
-                commit.branch, None, prev=commit.prev,
-            )
-        )  # fmt: skip
+        place = commit.agent, None, commit.incarnation, commit.seq
+        grave = Append(*place, row.header, row.payload, commit.branch, None, prev=commit.prev)
+        load.graves.append(grave)
 
     def _time_of(self, fed: Fed) -> int:
         return chain.tail_of(fed.commit.header, f"agent {fed.agent!r}, commit {fed.commit.seq}").at

@@ -107,8 +107,15 @@ def test_graphs_go_on_from_where_they_were(original: Theirs, tmp_path: Path) -> 
             graphs.fan(saver).invoke(None, at("fan/größe"))
         found = graphs.diary(saver).invoke({"log": ["later"]}, at("diary"))
         assert found["log"] == [
-            "day 0", "wrote 1", "day 1", "wrote 3", "day 2", "wrote 5", "later", "wrote 7",
-        ]  # fmt: skip
+            "day 0",
+            "wrote 1",
+            "day 1",
+            "wrote 3",
+            "day 2",
+            "wrote 5",
+            "later",
+            "wrote 7",
+        ]
 
 
 def test_deltas_have_the_history_they_had(original: Theirs, tmp_path: Path) -> None:
@@ -138,10 +145,12 @@ def test_the_index_of_each_write_is_kept(
 
     monkeypatch.setattr(PerdureSaver, "put_writes", noting)
     move(original, tmp_path / "agents.db")
-    assert here == set(original.sql(
-        "SELECT thread_id, checkpoint_ns, checkpoint_id, task_id, task_path, idx, channel "
-        "FROM checkpoint_writes"
-    ))  # fmt: skip
+    assert here == set(
+        original.sql(
+            "SELECT thread_id, checkpoint_ns, checkpoint_id, task_id, task_path, idx, channel "
+            "FROM checkpoint_writes"
+        )
+    )
 
 
 def test_again_only_what_is_new_comes(theirs: Theirs, tmp_path: Path) -> None:
@@ -200,9 +209,19 @@ def standby() -> Iterator[Server]:
             graphs.talk(saver, "chat", 1)
         folder = primary.folder / "standby"
         primary.run(
-            "pg_basebackup", "-D", str(folder / "data"), "-h", "127.0.0.1", "-U", USER,
-            "-p", str(primary.port), "-R", "--checkpoint=fast", "--no-sync",
-        )  # fmt: skip
+            "pg_basebackup",
+            "-D",
+            str(folder / "data"),
+            "-h",
+            "127.0.0.1",
+            "-U",
+            USER,
+            "-p",
+            str(primary.port),
+            "-R",
+            "--checkpoint=fast",
+            "--no-sync",
+        )
         copy = Server(folder=folder).start()
         yield copy
     finally:
@@ -243,8 +262,10 @@ def test_tables_of_old_versions(empty: Theirs, tmp_path: Path, version: int) -> 
         del made["channel_values"]["messages"]
         empty.sql(
             "INSERT INTO checkpoints VALUES ('old', '', %s, %s, NULL, %s, '{\"step\": 1}')",
-            made["id"], parent, Jsonb(made),
-        )  # fmt: skip
+            made["id"],
+            parent,
+            Jsonb(made),
+        )
         empty.sql(
             "INSERT INTO checkpoint_blobs VALUES ('old', '', 'messages', %s, %s, %s)",
             made["channel_versions"]["messages"],
@@ -253,8 +274,11 @@ def test_tables_of_old_versions(empty: Theirs, tmp_path: Path, version: int) -> 
         for index, channel in enumerate((TASKS, "log")):
             empty.sql(
                 "INSERT INTO checkpoint_writes VALUES ('old', '', %s, 'task', %s, %s, %s, %s)",
-                made["id"], index, channel, *serde.dumps_typed(Send("node", number)),
-            )  # fmt: skip
+                made["id"],
+                index,
+                channel,
+                *serde.dumps_typed(Send("node", number)),
+            )
         parent = made["id"]
     path = tmp_path / "agents.db"
     assert not move(empty, path)["old"].problems
@@ -350,10 +374,9 @@ def test_threads_are_listed_without_reading_large_values(original: Theirs) -> No
         every = source.threads()
         assert [one.name for one in every] == THREADS
         assert source.threads(["chat"]) == [one for one in every if one.name == "chat"]
-        assert source.bytes == original.sql(
-            "SELECT sum(pg_total_relation_size(oid))::bigint FROM pg_class WHERE relkind = 'r' AND "
-            "relname LIKE 'checkpoint%%'"
-        )[0][0]  # fmt: skip
+        size = "SELECT sum(pg_total_relation_size(oid))::bigint FROM pg_class"
+        tables = "relkind = 'r' AND relname LIKE 'checkpoint%%'"
+        assert source.bytes == original.sql(f"{size} WHERE {tables}")[0][0]
 
 
 # -- who may come in -----------------------------------------------------------------------
@@ -424,8 +447,9 @@ def test_a_server_that_goes_away(theirs: Theirs) -> None:
         found = source.checkpoints("chat")
         theirs.sql(
             "SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity WHERE datname = %s AND "
-            "pid <> pg_backend_pid()", theirs.name,
-        )  # fmt: skip
+            "pid <> pg_backend_pid()",
+            theirs.name,
+        )
         with pytest.raises(StoreUnavailable) as caught:
             source.read("chat", found[0])
         assert "run the same command again" in caught.value.hint
@@ -444,14 +468,16 @@ def test_the_comparison_sees_what_a_saver_changes(theirs: Theirs) -> None:
     ("url", "said"),
     [
         ("postgresql://me:hush@host:5432/db", "postgresql://me@host:5432/db"),
-        ("postgresql://me:hush@host/db?schema=s&password=hush&sslmode=require",
-         "postgresql://me@host/db?schema=s&sslmode=require"),
+        (
+            "postgresql://me:hush@host/db?schema=s&password=hush&sslmode=require",
+            "postgresql://me@host/db?schema=s&sslmode=require",
+        ),
         ("postgres:///db?sslpassword=hush", "postgres:///db"),
         ("postgresql://me:hu@sh@host/db", "postgresql://me@host/db"),
         ("agents.db", "agents.db"),
         ("sqlite:///a:b@c.db", "sqlite:///a:b@c.db"),
     ],
-)  # fmt: skip
+)
 def test_urls_are_shown_without_passwords(url: str, said: str) -> None:
     assert shown(url) == said
 

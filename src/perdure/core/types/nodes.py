@@ -258,10 +258,8 @@ class LeafNode(Node):
 
 
 _EXACT: frozenset[Any] = frozenset({str, int, float, bool, bytes, type(None)})
-_CHANGES_VALUES = (
-    "str_strip_whitespace", "str_to_lower", "str_to_upper", "str_min_length", "str_max_length",
-    "use_enum_values",
-)  # fmt: skip
+_STR_CHANGES = ("strip_whitespace", "to_lower", "to_upper", "min_length", "max_length")
+_CHANGES_VALUES = (*(f"str_{name}" for name in _STR_CHANGES), "use_enum_values")
 
 
 def _exact_kinds(annotation: Any, config: Mapping[str, Any] | None) -> frozenset[Any]:
@@ -415,9 +413,8 @@ class SetNode(Node):
     """A set or frozenset (`kind`). `either`: a collections.abc.Set, where each stays what it is."""
 
     def __init__(
-        self, annotation: Any, engine: Engine, config: Any, item: Node, kind: Any,
-        either: bool = False,
-    ) -> None:  # fmt: skip
+        self, annotation: Any, engine: Engine, config: Any, item: Node, kind: Any, either: bool
+    ) -> None:
         super().__init__(annotation, engine, config)
         self.item = item
         self.kind = kind
@@ -458,7 +455,7 @@ class TupleNode(Node):
     def __init__(
         self, annotation: Any, engine: Engine, config: Any, items: list[Node], rest: Node | None,
         cls: Any = tuple,
-    ) -> None:  # fmt: skip
+    ) -> None:  # two lines, for the limit of the file  # fmt: skip
         super().__init__(annotation, engine, config)
         self.items = items
         self.rest = rest

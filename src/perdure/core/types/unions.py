@@ -331,7 +331,7 @@ def _put_together(union: UnionNode, kind: type, members: Sequence[Node], registr
         made = EitherList(_of(list, item), engine, config, item)
     else:
         item = of_any(one.child(0) for one in members)
-        made = EitherSet(_of(kind, item), engine, config, item, kind)
+        made = EitherSet(_of(kind, item), engine, config, item, kind, either=False)
     made.union = union
     whole: Node = made
     return whole

@@ -145,9 +145,12 @@ class _Look:
         return from_micros(asked[0]) if asked else None
 
     def _made(
-        self, situation: Situation, why: str, since: datetime | int | None,
+        self,
+        situation: Situation,
+        why: str,
+        since: datetime | int | None,
         ways: Sequence[WayOut | None],
-    ) -> Explanation:  # fmt: skip
+    ) -> Explanation:
         at = from_micros(since) if isinstance(since, int) else since
         known = tuple(way for way in ways if way is not None)
         return Explanation(self._run.id, self._run.status, situation, why, at, ways=known)
@@ -221,10 +224,8 @@ class _Look:
         hangs = "nothing, while it works; if it hangs, end its process, and another goes on with it"
         if row is not None and row.expires < self._backend.now():
             hangs = "its heartbeat is overdue: its process may be stopped, or its machine cut off"
-        made = self._made(
-            "executing", why, began,
-            [WayOut(hangs), by("see its record", "run show", self._run.id), self._cancel()],
-        )  # fmt: skip
+        show = by("see its record", "run show", self._run.id)
+        made = self._made("executing", why, began, [WayOut(hangs), show, self._cancel()])
         return replace(made, executor=holder)
 
     def _abandoned(self) -> Explanation:

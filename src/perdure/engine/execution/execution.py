@@ -61,7 +61,7 @@ class Execution(Generic[T]):
         self, working: WorkingCopy[T], run_id: str, journal: Journal, wakeups: Wakeups, *,
         fakes: Fakes | None = None, played: Played | None = None, deadline: int = 0,
         before: Before | None = None, mail: Mail | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:  # two lines, for the limit of the file  # fmt: skip
         self.working, self.id, self.journal = working, run_id, journal
         self.fakes, self._before = fakes or {}, before
         self.wakeups, self.root = wakeups, Scope()
@@ -170,11 +170,10 @@ class Execution(Generic[T]):
         if (where := frame.inside) == "edit":
             self.edits.check_lost()
         if where != "function" and not (edit_too and where == "edit"):
-            raise PerdureError(
-                f"{name.partition(':')[0]} cannot be recorded inside "
-                f"a{'n open' if where == 'edit' else ''} {where}",
-                target=f"run {self.id}", hint="do it in the agent function, before or after it",
-            )  # fmt: skip
+            within = "an open edit" if where == "edit" else f"a {where}"
+            problem = f"{name.partition(':')[0]} cannot be recorded inside {within}"
+            hint = "do it in the agent function, before or after it"
+            raise PerdureError(problem, target=f"run {self.id}", hint=hint)
         return frame.scope or self.root
 
     def find(self, effect: Arrive, scope: Scope, *, patient: bool = False) -> Entry | None:
@@ -221,12 +220,13 @@ class Execution(Generic[T]):
         if (entry := self.turns.next_entry()) is None:
             return None
         frame = current()
-        if (
-            entry.scope or self._interrupted is not None or exception() is not None
-            or frame is None or frame.run is not self or frame.inside != "function"
-            or frame.scope not in (None, self.root) or threading.get_ident() != self.root.home
-            or not is_settled_as(call, entry)
-        ):  # fmt: skip
+        if entry.scope or self._interrupted is not None or exception() is not None:
+            return None
+        if frame is None or frame.run is not self or frame.inside != "function":
+            return None
+        if frame.scope not in (None, self.root) or threading.get_ident() != self.root.home:
+            return None
+        if not is_settled_as(call, entry):
             return None
         with self._lock:
             if self.journal.find(self.root.named(call.name)) is not entry:
@@ -437,10 +437,8 @@ class Execution(Generic[T]):
         """Raise PerdureError in a forked child."""
         # I4: a forked child has its parent's epoch, and could write under it.
         if process_id.pid != self._pid:
-            raise PerdureError(
-                "used from another process than its function's", target=f"run {self.id}",
-                hint="hand values over instead",
-            )  # fmt: skip
+            problem, hint = "used from another process than its function's", "pass values instead"
+            raise PerdureError(problem, target=f"run {self.id}", hint=hint)
 
     def check_stop(self) -> None:
         """Leaves the function, at a boundary, if it was asked to, or the time is up."""

@@ -81,15 +81,20 @@ class Handing:
         self._loop_ready = ready_of(self.loop)
         self.pace = Pace(self._function_due, self._show)
         self.timers = Timers(
-            execution, self.pace, clock_of(self.loop),
+            execution,
+            self.pace,
+            clock_of(self.loop),
             lambda: self._in_threads.number > 0 or self.edit_lock.locked(),
             lambda scope: self._standstill.has_before(scope),
-        )  # fmt: skip
+        )
         self.lookers = Lookers(tasks, self.timers, self._loop_ready, self.home)
         self._standstill = Standstill(
-            execution.turns, tasks, self._all_rest, lambda: self._to_be_cancelled.number > 0,
+            execution.turns,
+            tasks,
+            self._all_rest,
+            lambda: self._to_be_cancelled.number > 0,
             self._lets_go_on,
-        )  # fmt: skip
+        )
 
     def _lets_go_on(self) -> bool:
         """Removes an obstacle of all others that need not be one; returns True if there was one."""
@@ -107,7 +112,7 @@ class Handing:
     async def wait_for_turn(
         self, entry: Entry | None, scope: Scope, name: str, *, gives_way: bool = False,
         cancelled: bool = False, told: Told | None = None,
-    ) -> bool:  # fmt: skip
+    ) -> bool:  # two lines, for the limit of a function  # fmt: skip
         """Waits until everything recorded before this entry has been released.
 
         Args:
@@ -294,9 +299,14 @@ class Handing:
     # -- new outcomes --------------------------------------------------------------------------
 
     async def cancelled_first(
-        self, place: str, kind: str, since: float, cancelled: asyncio.CancelledError,
-        arrive: Arrive | None = None, wait: OfWait = NO_WAIT,
-    ) -> None:  # fmt: skip
+        self,
+        place: str,
+        kind: str,
+        since: float,
+        cancelled: asyncio.CancelledError,
+        arrive: Arrive | None = None,
+        wait: OfWait = NO_WAIT,
+    ) -> None:
         """The task of a call was cancelled before that had an outcome: it goes on from there when
         the function has heard of all that is recorded, as of anything else that is not.
 
@@ -317,9 +327,16 @@ class Handing:
         raise heard
 
     def note_cancelled(
-        self, place: str, kind: str, since: float, cancelled: asyncio.CancelledError,
-        arrive: Arrive | None = None, wait: OfWait = NO_WAIT, *, several: bool = False,
-    ) -> None:  # fmt: skip
+        self,
+        place: str,
+        kind: str,
+        since: float,
+        cancelled: asyncio.CancelledError,
+        arrive: Arrive | None = None,
+        wait: OfWait = NO_WAIT,
+        *,
+        several: bool = False,
+    ) -> None:
         """Record that the function does not see the outcome that is recorded already.
 
         Args:
@@ -330,9 +347,16 @@ class Handing:
             self._execution.writer.post(item)
 
     def cancelled_item(
-        self, place: str, kind: str, since: float, cancelled: asyncio.CancelledError,
-        arrive: Arrive | None = None, wait: OfWait = NO_WAIT, *, several: bool = False,
-    ) -> Item | None:  # fmt: skip
+        self,
+        place: str,
+        kind: str,
+        since: float,
+        cancelled: asyncio.CancelledError,
+        arrive: Arrive | None = None,
+        wait: OfWait = NO_WAIT,
+        *,
+        several: bool = False,
+    ) -> Item | None:
         """Returns the item to commit for a cancelled call: the function does not see its outcome,
         and must not on replay, either.
 

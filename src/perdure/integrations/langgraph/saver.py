@@ -58,6 +58,8 @@ from perdure.system.locks import Lock
 THREADS_KEPT = 64
 """Threads of which something is in memory; the least recently used one is forgotten."""
 
+Writes = Sequence[tuple[str, Any]]
+
 CHUNK = 16
 
 
@@ -168,7 +170,7 @@ class PerdureSaver(Lifetime, BaseCheckpointSaver[Any]):
     def put(
         self, config: RunnableConfig, checkpoint: Checkpoint, metadata: CheckpointMetadata,
         new_versions: ChannelVersions,
-    ) -> RunnableConfig:  # fmt: skip
+    ) -> RunnableConfig:  # two lines, for the limit of the file  # fmt: skip
         """Stores a checkpoint behind the one that `config` names, in one commit; durable when this
         returns, and so are the writes for its parent that were handed in before.
 
@@ -194,11 +196,9 @@ class PerdureSaver(Lifetime, BaseCheckpointSaver[Any]):
         rest = {name: value for name, value in checkpoint.items() if name not in _STATE}
         rest["ts"] = packed_time(rest.get("ts"))
         stored = metadata_to_store(config, metadata, keep=self._keep, secrets=self._secrets)
-        return thread, Put(
-            namespace, checkpoint_id, parent, checkpoint,
-            self._coder.encode_items(stored, (), "metadata"),
-            self._coder.encode(rest, (), "checkpoint"),
-        )  # fmt: skip
+        kept = self._coder.encode_items(stored, (), "metadata")
+        more = self._coder.encode(rest, (), "checkpoint")
+        return thread, Put(namespace, checkpoint_id, parent, checkpoint, kept, more)
 
     def _put(self, thread: Thread, put: Put) -> RunnableConfig:
         with thread.lock:
@@ -206,9 +206,8 @@ class PerdureSaver(Lifetime, BaseCheckpointSaver[Any]):
         return thread_names.config_of(thread.name, put.namespace, put.id)
 
     def put_writes(
-        self, config: RunnableConfig, writes: Sequence[tuple[str, Any]], task_id: str,
-        task_path: str = "",
-    ) -> None:  # fmt: skip
+        self, config: RunnableConfig, writes: Writes, task_id: str, task_path: str = ""
+    ) -> None:
         """Stores what a task wrote at a checkpoint; durable when this returns.
 
         They may come before their checkpoint. Of a task's ordinary writes the first of each place
@@ -252,15 +251,14 @@ class PerdureSaver(Lifetime, BaseCheckpointSaver[Any]):
             state, given = thread.state_of(found)
             checkpoint = checkpoint_of(self._coder, found.id, state, told.rest)
             given(sources_of(checkpoint["channel_values"]))
-        return tuple_of(
-            thread.name, namespace, checkpoint, metadata_of(self._coder, told.metadata),
-            told.parent, pending_of(self._coder, writes),
-        )  # fmt: skip
+        metadata = metadata_of(self._coder, told.metadata)
+        pending = pending_of(self._coder, writes)
+        return tuple_of(thread.name, namespace, checkpoint, metadata, told.parent, pending)
 
     def list(
         self, config: RunnableConfig | None, *, filter: dict[str, Any] | None = None,
         before: RunnableConfig | None = None, limit: int | None = None,
-    ) -> Iterator[CheckpointTuple]:  # fmt: skip
+    ) -> Iterator[CheckpointTuple]:  # two lines, for the limit of the file  # fmt: skip
         """Yields checkpoints, newest first (by descending id), read as they are requested.
 
         Tuples of one page share messages: do not change these in place.
@@ -275,10 +273,9 @@ class PerdureSaver(Lifetime, BaseCheckpointSaver[Any]):
         """
         if filter:
             warn_of_secrets(filter, keep=self._keep, secrets=self._secrets)
-        wanted = Wanted(
-            thread_names.namespace_of(config) if thread_names.has_namespace(config) else None,
-            thread_names.checkpoint_id_of(config), thread_names.checkpoint_id_of(before), filter,
-        )  # fmt: skip
+        space = thread_names.namespace_of(config) if thread_names.has_namespace(config) else None
+        ids = thread_names.checkpoint_id_of(config), thread_names.checkpoint_id_of(before)
+        wanted = Wanted(space, *ids, filter)
         found: Iterator[Entry]
         if config is None:
             streams = [entries(self._coder, thread, wanted) for thread in self._all()]
@@ -325,10 +322,8 @@ class PerdureSaver(Lifetime, BaseCheckpointSaver[Any]):
         )
 
     def delete_for_runs(self, run_ids: Sequence[str]) -> None:
-        """Removes the checkpoints, and their writes, whose metadata names one of these runs.
-
-        One commit for each thread. Reads the logs of all threads.
-        """
+        """Removes the checkpoints, and their writes, whose metadata names one of these runs: one
+        commit for each thread. Reads the logs of all threads."""
         wanted = frozenset(
             thread_names.said(one, "a run_id") for one in thread_names.several(run_ids, "run_ids")
         )
@@ -378,9 +373,12 @@ class PerdureSaver(Lifetime, BaseCheckpointSaver[Any]):
                 )
 
     def trim(
-        self, before: Where | timedelta, thread_ids: Iterable[str] | None = None, *,
+        self,
+        before: Where | timedelta,
+        thread_ids: Iterable[str] | None = None,
+        *,
         passing: Collection[str] = (),
-    ) -> builtins.list[Trimmed]:  # fmt: skip
+    ) -> builtins.list[Trimmed]:
         """Removes the history of threads for good, like `perdure.Agent.trim`: checkpoints before a
         moment or of an age, but the latest of each line of each namespace, with the writes for it.
 
@@ -424,7 +422,7 @@ class PerdureSaver(Lifetime, BaseCheckpointSaver[Any]):
     async def aput(
         self, config: RunnableConfig, checkpoint: Checkpoint, metadata: CheckpointMetadata,
         new_versions: ChannelVersions,
-    ) -> RunnableConfig:  # fmt: skip
+    ) -> RunnableConfig:  # two lines, for the limit of the file  # fmt: skip
         """Stores a checkpoint; see `put`. Once begun, it completes before a cancellation."""
         thread, put = self._asked_to_put(config, checkpoint, metadata)
         with thread.queue.coming(put.namespace, put.parent):  # as soon as the loop knows it
@@ -432,9 +430,8 @@ class PerdureSaver(Lifetime, BaseCheckpointSaver[Any]):
                 return await self._logs.in_thread(self._put, thread, put)
 
     async def aput_writes(
-        self, config: RunnableConfig, writes: Sequence[tuple[str, Any]], task_id: str,
-        task_path: str = "",
-    ) -> None:  # fmt: skip
+        self, config: RunnableConfig, writes: Writes, task_id: str, task_path: str = ""
+    ) -> None:
         """Stores writes; see `put_writes`."""
         thread_id, namespace, at = thread_names.address_of(config)
         thread = self._thread(thread_id)
@@ -453,7 +450,7 @@ class PerdureSaver(Lifetime, BaseCheckpointSaver[Any]):
     async def alist(
         self, config: RunnableConfig | None, *, filter: dict[str, Any] | None = None,
         before: RunnableConfig | None = None, limit: int | None = None,
-    ) -> AsyncIterator[CheckpointTuple]:  # fmt: skip
+    ) -> AsyncIterator[CheckpointTuple]:  # two lines, for the limit of the file  # fmt: skip
         """Yields checkpoints, read in pages; see `list`."""
         found = await self._logs.in_thread(
             lambda: self.list(config, filter=filter, before=before, limit=limit)
@@ -487,9 +484,12 @@ class PerdureSaver(Lifetime, BaseCheckpointSaver[Any]):
         await self._logs.in_thread(lambda: self.prune(thread_ids, strategy=strategy))
 
     async def atrim(
-        self, before: Where | timedelta, thread_ids: Iterable[str] | None = None, *,
+        self,
+        before: Where | timedelta,
+        thread_ids: Iterable[str] | None = None,
+        *,
         passing: Collection[str] = (),
-    ) -> builtins.list[Trimmed]:  # fmt: skip
+    ) -> builtins.list[Trimmed]:
         """Removes old history; see `trim`."""
         return await self._logs.in_thread(self.trim, before, thread_ids, passing=passing)
 

@@ -239,10 +239,16 @@ class SqliteBackend:
             return settled(self._writer, put, put.find)
 
     def inbox(
-        self, run: str | None = None, *, agent: str | None = None, kind: MessageKind | None = None,
-        name: str | None = None, limit: int | None = None, newest_first: bool = False,
+        self,
+        run: str | None = None,
+        *,
+        agent: str | None = None,
+        kind: MessageKind | None = None,
+        name: str | None = None,
+        limit: int | None = None,
+        newest_first: bool = False,
         after: int = 0,
-    ) -> list[Message]:  # fmt: skip
+    ) -> list[Message]:
         with self._reading() as db:
             return inbox.messages(db, Wanted(run, agent, kind, name, limit, newest_first, after))
 

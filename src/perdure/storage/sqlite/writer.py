@@ -113,10 +113,9 @@ class Writer:
         if self._only_looks not in (None, only_looks):
             # A connection that may only read sees no WAL: not even this process's own commits.
             connection.close(True)
-            raise StoreUnavailable(
-                "whether this user may write to the file has changed since it was opened",
-                target=f"store {self._path}", hint="open the store again",
-            )  # fmt: skip
+            problem = "this user's right to write to the file has changed since it was opened"
+            hint = "open the store again"
+            raise StoreUnavailable(problem, target=f"store {self._path}", hint=hint)
         self._only_looks = only_looks
         return connection
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from typing import Literal
 
 from perdure.adapters import ForeignLogs, Held, KeyUsedError, moved
@@ -41,8 +42,7 @@ OnRace = Literal["branch", "conflict"]
 
 
 class Thread:
-    """Take `lock` for every use but `settle`. Writes that wait for it share the next commit of
-    writes."""
+    """Take `lock` for every use but `settle`: writes that wait share the next commit."""
 
     def __init__(
         self, logs: ForeignLogs, name: str, asked: Asked, begins: Callable[[], None]
@@ -96,10 +96,9 @@ class Thread:
 
     def check_schema(self, found: str) -> None:
         if found != thread_names.SCHEMA_ID:
-            raise SchemaError(
-                f"it is not a thread: its state was written under schema {found!r}",
-                target=f"agent {self.name!r}", hint="give the thread another id",
-            )  # fmt: skip
+            problem = f"it is not a thread: its state was written under schema {found!r}"
+            hint = "give the thread another id"
+            raise SchemaError(problem, target=f"agent {self.name!r}", hint=hint)
 
     def forget(self) -> None:
         """Drops the thread's memory."""
@@ -239,10 +238,8 @@ class Thread:
 
     def too_busy(self) -> Conflict:
         """For a commit that others were faster than each time."""
-        return Conflict(
-            "could not get a commit in between those of others",
-            target=f"thread {self.name!r}", hint="make the call again",
-        )  # fmt: skip
+        problem, hint = "could not get a commit in between those of others", "make the call again"
+        return Conflict(problem, target=f"thread {self.name!r}", hint=hint)
 
     def _create(self, coder: Coder, put: Put) -> bool:
         """The thread with its first checkpoint, in one commit; False: decide anew."""
@@ -352,10 +349,8 @@ class Thread:
                 coder, put, place, number, view.past()
             )
             held = view.log.begin(place.after) if place.base is None else place.base.held
-            held = view.log.append(
-                held, delta, state, cause, branch=place.branch, new=place.new, records=records,
-                folded=True,
-            )  # fmt: skip
+            append = partial(view.log.append, branch=place.branch, new=place.new, folded=True)
+            held = append(held, delta, state, cause, records=records)
         except BaseException:
             self._lines.pop(place.branch, None)  # what it was made of is used up
             raise
@@ -475,9 +470,14 @@ class Thread:
         raise self.too_busy()
 
     def _append_writes(
-        self, view: View, line_of: str, tip: Tip, namespace: str, number: int,
+        self,
+        view: View,
+        line_of: str,
+        tip: Tip,
+        namespace: str,
+        number: int,
         requests: list[Request],
-    ) -> None:  # fmt: skip
+    ) -> None:
         line = self._lines.get(tip.branch)
         if line is not None and line.held.seq != tip.head:
             line = None
@@ -493,7 +493,7 @@ class Thread:
     def _wrote(
         self, view: View, line_of: str, tip: Tip, namespace: str, number: int,
         requests: list[Request], held: Held,
-    ) -> None:  # fmt: skip
+    ) -> None:  # two lines, for the limit of the file  # fmt: skip
         self._committed(view, held.seq)
         later = Tip(tip.branch, held.seq, tip.at, tip.id, tip.late, tip.pure)
         view.put_tip(line_of, later)

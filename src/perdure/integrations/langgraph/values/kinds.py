@@ -65,11 +65,7 @@ class PartsKind(Kind):
     """A class with a constructor that takes what a function took out of it."""
 
     def __init__(
-        self,
-        tag: str,
-        cls: type,
-        take: Callable[[Any], dict[str, Any]],
-        build: Callable[..., Any],
+        self, tag: str, cls: type, take: Callable[[Any], dict[str, Any]], build: Callable[..., Any]
     ) -> None:
         super().__init__(tag, cls)
         self._take = take
@@ -408,32 +404,37 @@ def _pairs(value: Any) -> dict[str, Any]:
 def _standard() -> list[Kind]:
     """Returns the kinds of the standard library that LangGraph's own serializer takes."""
     paths = {pathlib.PosixPath, pathlib.WindowsPath, pathlib.PurePosixPath, pathlib.PureWindowsPath}
-    texts = [*sorted(paths, key=lambda cls: cls.__name__), ipaddress.IPv4Address,
-             ipaddress.IPv6Address, ipaddress.IPv4Network, ipaddress.IPv6Network,
-             ipaddress.IPv4Interface, ipaddress.IPv6Interface]  # fmt: skip
+    addresses = [f"IPv{n}{what}" for what in ("Address", "Network", "Interface") for n in (4, 6)]
+    texts = sorted(paths, key=lambda cls: cls.__name__)
+    texts += [getattr(ipaddress, name) for name in addresses]
     return [
         *(PartsKind(cls.__name__, cls, _text, _from_text(cls)) for cls in texts),
         PartsKind("ZoneInfo", ZoneInfo, lambda v: {"text": v.key}, lambda text: named(text)),
         PartsKind(
-            "timezone", timezone, lambda v: {"arguments": list(v.__getinitargs__())},
+            "timezone",
+            timezone,
+            lambda v: {"arguments": list(v.__getinitargs__())},
             lambda arguments: timezone(*arguments),
         ),
-        PartsKind(
-            "Pattern", re.Pattern, lambda v: {"pattern": v.pattern, "flags": v.flags},
-            lambda pattern, flags: re.compile(pattern, flags),
-        ),
+        PartsKind("Pattern", re.Pattern, _pattern_fields, re.compile),
         PartsKind(
             "bytearray", bytearray, lambda v: {"data": bytes(v)}, lambda data: bytearray(data)
         ),
         PartsKind(
-            "deque", deque, lambda v: {"items": list(v), "length": v.maxlen},
+            "deque",
+            deque,
+            lambda v: {"items": list(v), "length": v.maxlen},
             lambda items, length: deque(items, length),
         ),
         PartsKind("OrderedDict", OrderedDict, _pairs, lambda items: OrderedDict(items)),
         PartsKind("Counter", Counter, _pairs, lambda items: Counter(dict(items))),
         PartsKind("set", set, _items, lambda items: set(items)),
         PartsKind("frozenset", frozenset, _items, lambda items: frozenset(items)),
-    ]  # fmt: skip
+    ]
+
+
+def _pattern_fields(pattern: re.Pattern[Any]) -> dict[str, Any]:
+    return {"pattern": pattern.pattern, "flags": pattern.flags}
 
 
 def _from_text(cls: Any) -> Callable[[str], Any]:
@@ -441,11 +442,8 @@ def _from_text(cls: Any) -> Callable[[str], Any]:
 
 
 def _frameworks() -> list[Kind]:
-    names = (
-        "HumanMessage", "AIMessage", "SystemMessage", "ToolMessage", "FunctionMessage",
-        "ChatMessage", "RemoveMessage", "HumanMessageChunk", "AIMessageChunk",
-        "SystemMessageChunk", "ToolMessageChunk", "FunctionMessageChunk", "ChatMessageChunk",
-    )  # fmt: skip
+    spoken = [f"{who}Message" for who in ("Human", "AI", "System", "Tool", "Function", "Chat")]
+    names = [*spoken, "RemoveMessage", *(f"{name}Chunk" for name in spoken)]
     found: list[Kind] = [ModelKind(name, getattr(lc, name), terse=True) for name in names]
     found.append(ModelKind("Document", Document, terse=True))
     found.append(TupleKind(DELTA_SNAPSHOT, _DeltaSnapshot))

@@ -51,6 +51,7 @@ from perdure.system import stack_room
 
 _AS_IS = frozenset({type(None), bool, int, float, str, bytes})
 _TEXT = frozenset({str})
+_MISFITS = (TypeError, ValueError, LookupError, AttributeError, ArithmeticError, OSError, re.error)
 PROBE = "readable"
 _KEYS = (str, int, float, bytes, dt.datetime, dt.date, dt.time, dt.timedelta, Decimal, UUID)
 """Dict keys that are stored as they are; others make the dict a list of pairs."""
@@ -206,10 +207,8 @@ class Coder:
                 hint=way_in(type(value)),
             ) from error
         if type(back) is not type(value):
-            raise Unstorable(
-                f"a {own_name(type(value))} would come back as a {own_name(type(back))}",
-                target=format_path(at, root), hint=way_in(type(value)),
-            )  # fmt: skip
+            problem = f"a {own_name(type(value))} would come back as a {own_name(type(back))}"
+            raise Unstorable(problem, target=format_path(at, root), hint=way_in(type(value)))
         return {TAG: "serde", "of": own_name(type(value)), "type": kind, "data": bytes(data)}
 
     def decode(self, plain: Plain, root: str = "state", built: Built | None = None) -> Any:
@@ -225,15 +224,11 @@ class Coder:
         try:
             return self._decode(plain, built)
         except _UnreadableError as error:
-            raise SchemaError(
-                error.problem, target=format_path((*at, *reversed(error.path)), root),
-                hint=error.hint,
-            ) from error.__cause__  # fmt: skip
+            target = format_path((*at, *reversed(error.path)), root)
+            raise SchemaError(error.problem, target=target, hint=error.hint) from error.__cause__
         except RecursionError:
             return self._decode_afresh(plain, at, root)
-        except (
-            TypeError, ValueError, LookupError, AttributeError, ArithmeticError, OSError, re.error,
-        ) as error:  # fmt: skip
+        except _MISFITS as error:
             raise SchemaError(
                 f"the stored data is not a value of its kind: {error}",
                 target=format_path(at, root),
@@ -383,11 +378,8 @@ class Coder:
 def refused(value: Any, target: str) -> Unstorable:
     """For a value that cannot be stored."""
     cls = type(value)
-    return Unstorable(
-        f"a {own_name(cls)} cannot be stored: "
-        + ("its type is not registered" if may_register(cls) else "it is not data"),
-        target=target, hint=way_in(cls),
-    )  # fmt: skip
+    why = "its type is not registered" if may_register(cls) else "it is not data"
+    return Unstorable(f"a {own_name(cls)} cannot be stored: {why}", target=target, hint=way_in(cls))
 
 
 def way_in(cls: type) -> str:
