@@ -163,7 +163,7 @@ def test_who_asks_for_what_is_not_kept_is_told_the_way_out() -> None:
                 return int(error.response.status_code)
         return 0
 
-    said = r"'response' of Refused is not kept.*inside of the step"
+    said = r"'response' of Refused is not kept.*inside the step"
     with perdure.open("memory://") as store, pytest.raises(AttributeError, match=said):
         store.run(asks, "a")
 

@@ -109,7 +109,7 @@ def test_i8_a_branch_that_a_run_is_on_is_not_deleted(store: Store, f: Any, crash
     crash.arm("one")
     with pytest.raises(CrashError):
         store.options(key=fork.info.key).run(f, "a")
-    words = r"run a/f/main@what-if has it, .* not finished .*\n.*`perdure cancel a/f/main@what-if`"
+    words = r"run a/f/main@what-if uses it, .* not finished .*\n.*`perdure cancel a/f/main@what-if`"
     with pytest.raises(Conflict, match=words):
         agent.delete_branch("what-if")
     fork.cancel()
