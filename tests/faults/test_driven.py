@@ -268,8 +268,8 @@ def test_a_commit_that_two_exceptions_ended_is_told_of_as_such(
     def interrupted(writer: RunWriter, flight: Any, *answer: Any) -> bool:
         if writer._queue:
             monkeypatch.setattr(RunWriter, "_go_on", go_on)
-            for name in ("_before", "_on_failure"):
-                fails_once(writer, name)
+            fails_once(writer._working, "committing_delta")
+            fails_once(writer, "_on_failure")
         return go_on(writer, flight, *answer)
 
     async def main(store: Store) -> int:
@@ -284,14 +284,14 @@ def test_a_commit_that_two_exceptions_ended_is_told_of_as_such(
         assert in_time(main) == 6
 
 
-def fails_once(writer: RunWriter, name: str) -> None:
-    real = getattr(writer, name)
+def fails_once(one: object, name: str) -> None:
+    real = getattr(one, name)
 
     def interrupted(*args: Any) -> Any:
-        setattr(writer, name, real)
+        setattr(one, name, real)
         raise RecursionError("injected")
 
-    setattr(writer, name, interrupted)
+    setattr(one, name, interrupted)
 
 
 @pytest.mark.parametrize("asynchronous", [False, True])
