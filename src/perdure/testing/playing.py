@@ -13,15 +13,16 @@ from perdure.core.arguments.exact_types import is_a
 from perdure.core.arguments.names import shown
 from perdure.core.format.records import Outcome
 from perdure.core.values.plain_values import Plain
+from perdure.engine.control.settlement import journals
 from perdure.engine.dispatch.command import Command
 from perdure.engine.dispatch.drive_end import Finished
 from perdure.engine.functions.agent_functions import spec_of
 from perdure.engine.functions.orders import Order
 from perdure.engine.functions.run import Run
 from perdure.engine.functions.run_lookup import take_any
+from perdure.engine.journal.entry import Entry
 from perdure.engine.journal.prepared_replies import Fakes
 from perdure.engine.journal.prepared_replies import Played as Given
-from perdure.engine.journal.scopes import scope_of
 from perdure.missing import MISSING
 from perdure.model import Commit
 from perdure.state.snapshot_policy import SnapshotPolicy
@@ -164,23 +165,17 @@ def _refuse_left_over(given: Given) -> None:
 
 
 def _calls(log: Iterable[Commit], run: str) -> list[PlayedCall]:
-    calls: list[PlayedCall] = []
-    previews: dict[str, str] = {}
-    for commit in log:
-        for record in commit.typed:
-            if record.run == run and record.t == "intent":
-                previews[record.place] = record.preview
-            elif record.run == run and record.t in ("step", "outcome"):
-                calls.append(_call(record, previews))
-    return calls
+    settled = (entry for turn in journals([run], log) for entry in turn.order)
+    return [_call(entry, entry.outcome) for entry in settled if entry.kind in ("step", "tool")]
 
 
-def _call(record: Outcome, previews: Mapping[str, str]) -> PlayedCall:
-    place, error = record.place, record.error
+def _call(entry: Entry, outcome: Outcome | None) -> PlayedCall:
+    assert outcome is not None
+    error = outcome.error
     return PlayedCall(
-        "step" if record.t == "step" else "tool",
-        place[len(scope_of(place)) :].rpartition("#")[0],
-        record.preview or previews.get(place, ""),
-        record.value if record.came == "done" else MISSING,
+        entry.kind,
+        entry.name[len(entry.scope) :],
+        entry.call.preview,
+        outcome.value if outcome.came == "done" else MISSING,
         f"{error['type'].partition(':')[2]}: {error['text']}" if error else None,
     )
