@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from perdure.core.format import chain, envelope
-from perdure.core.format.chain import Tail
+from perdure.core.format.chain import LogTail
 from perdure.core.values import codec, ops
 from perdure.model import Cause
 from perdure.storage.appending import Append, Appended, Riders, StoredSnapshot
@@ -156,7 +156,7 @@ class Vandal:
         )
         (outcome,) = self.backend.append([append])
         assert isinstance(outcome, Appended), outcome
-        self.tail = Tail(seq, chain.commit_id(header), self.backend.now(), header)
+        self.tail = LogTail(seq, chain.commit_id(header), self.backend.now(), header)
         return seq
 
     def go_on(self, count: int = 3) -> None:

@@ -22,7 +22,7 @@ from perdure.model import Commit
 from perdure.replication import Follower, promote
 from perdure.storage.locate import locate
 from perdure.storage.standing import Why
-from perdure.transfer.incoming_log import Line
+from perdure.transfer.incoming_log import LogEnd
 from tests.cli.operator import Operator
 
 
@@ -304,15 +304,15 @@ def test_an_agent_that_cannot_be_copied_is_named(
     source: str, target: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The others are copied; the exit code tells, and promotion needs an explicit word."""
-    real = Line.append
+    real = LogEnd.append
 
-    def refuses(line: Line, commit: Commit, *rest: Any) -> Any:
+    def refuses(line: LogEnd, commit: Commit, *rest: Any) -> Any:
         if (commit.agent, commit.seq) == ("ticket-43", 2):
             raise Corrupt("its bytes are damaged", target="agent 'ticket-43', commit 2", hint="")
         return real(line, commit, *rest)
 
     write(source, 1)
-    monkeypatch.setattr(Line, "append", refuses)
+    monkeypatch.setattr(LogEnd, "append", refuses)
     result = type_in("replicate", source, target)
     assert result.exit_code == 5
     assert "set aside ticket-43 from commit 2 on: Corrupt" in " ".join(result.stderr.split())

@@ -15,7 +15,7 @@ import pytest
 
 from perdure.storage.sqlite.backend import SqliteBackend
 from perdure.storage.sqlite.sockets import HEAD
-from perdure.testing.contract.notices import NEVER_S, SOON_S, Heard, in_child
+from perdure.testing.contract.notices import NEVER_S, SOON_S, NoticeRecorder, in_child
 from tests.crash.elsewhere import end, listen_elsewhere
 
 
@@ -67,7 +67,7 @@ def test_the_sockets_of_the_dead_are_tidied_with_their_locks(
     """Where nobody ever notified, nothing removed them. And a socket beside a lock file is no
     executor of its own, which would have to be tidied as one."""
     end(listen_elsewhere(path, ttl_ms=0))
-    backend.listen("mine", Heard())
+    backend.listen("mine", NoticeRecorder())
     backend.heartbeat("mine", 60_000)
     names = {entry.name for entry in Path(path + "-executors").iterdir()}
     assert names == {"mine", "mine.sock"}
@@ -80,7 +80,7 @@ def test_the_socket_of_one_that_lives_is_left(path: str, backend: SqliteBackend)
         unread.bind(str(socket_of(path, "mine")))
     backend.notify("r")
     assert socket_of(path, "mine").exists()
-    heard = Heard()
+    heard = NoticeRecorder()
     backend.listen("mine", heard)
     backend.notify("r")
     assert heard.next() == "r"
@@ -89,8 +89,8 @@ def test_the_socket_of_one_that_lives_is_left(path: str, backend: SqliteBackend)
 def test_ending_leaves_no_socket_and_no_thread(path: str, backend: SqliteBackend) -> None:
     before = threading.active_count()
     for _ in range(3):
-        backend.listen("one", Heard())()
-    backend.listen("two", Heard())
+        backend.listen("one", NoticeRecorder())()
+    backend.listen("two", NoticeRecorder())
     backend.close()
     until = time.monotonic() + SOON_S
     while threading.active_count() > before and time.monotonic() < until:
@@ -101,7 +101,7 @@ def test_ending_leaves_no_socket_and_no_thread(path: str, backend: SqliteBackend
 
 def test_garbage_is_not_listened_to(path: str, backend: SqliteBackend) -> None:
     """Any program of this user may write to the socket."""
-    heard = Heard()
+    heard = NoticeRecorder()
     backend.listen("one", heard)
     garbage = b"", b"\0", b"hello", HEAD, os.urandom(10_000), HEAD.upper() + b"r"
     send(socket_of(path, "one"), *garbage, HEAD + b"\xff\xfe", HEAD + b"r")
@@ -114,7 +114,7 @@ def test_a_full_buffer_holds_up_nobody(path: str, backend: SqliteBackend) -> Non
     """A stopped process (Ctrl-Z, a debugger) still has its socket, and reads nothing from it. Who
     waited for that would wait for ever."""
     process = listen_elsewhere(path)
-    heard = Heard()
+    heard = NoticeRecorder()
     backend.listen("one", heard)
     try:
         process.send_signal(signal.SIGSTOP)
@@ -126,7 +126,7 @@ def test_a_full_buffer_holds_up_nobody(path: str, backend: SqliteBackend) -> Non
 
 
 def test_an_id_too_long_for_a_datagram_is_left_to_polling(backend: SqliteBackend) -> None:
-    heard = Heard()
+    heard = NoticeRecorder()
     backend.listen("one", heard)
     for run_id in ("x" * 10_000_000, "\ud800"):
         backend.notify(run_id)
@@ -140,7 +140,7 @@ def test_a_long_path_is_listened_at(tmp_path: Path) -> None:
     folder = tmp_path.joinpath(*["a long name of a folder " * 4] * 3)
     folder.mkdir(parents=True)
     backend = SqliteBackend(str(folder / "store.db"))
-    heard = Heard()
+    heard = NoticeRecorder()
     stop = backend.listen("one", heard)
     assert socket_of(str(folder / "store.db"), "one").is_socket()
     backend.notify("r")
@@ -160,18 +160,18 @@ def test_where_nobody_can_listen_polling_serves(
     """A folder that cannot be made, or an id that is too long for any name."""
     Path(path + "-executors").write_text("in the way")
     with caplog.at_level(logging.INFO, "perdure.sqlite"):
-        backend.listen("one", Heard())()
+        backend.listen("one", NoticeRecorder())()
         backend.notify("r")
     assert "cannot listen" in caplog.text
     os.unlink(path + "-executors")
-    backend.listen("x" * 300, Heard())()
+    backend.listen("x" * 300, NoticeRecorder())()
     backend.notify("r")
 
 
 def test_who_may_not_write_to_the_store_may_not_notify(path: str, backend: SqliteBackend) -> None:
     for mode in (0o600, 0o660):
         os.chmod(path, mode)
-        stop = backend.listen("one", Heard())
+        stop = backend.listen("one", NoticeRecorder())
         assert stat.S_IMODE(socket_of(path, "one").stat().st_mode) == mode
         stop()
 
@@ -184,7 +184,7 @@ def test_a_child_keeps_no_socket_of_its_parent(path: str, backend: SqliteBackend
     def child() -> None:
         before = len(os.listdir("/proc/self/fd"))
         listening = SqliteBackend(path)
-        listening.listen("parent", Heard())
+        listening.listen("parent", NoticeRecorder())
         assert len(os.listdir("/proc/self/fd")) > before
         begun, has_begun = os.pipe()
         if os.fork() == 0:
@@ -204,11 +204,11 @@ def test_a_child_keeps_no_socket_of_its_parent(path: str, backend: SqliteBackend
 
 
 def test_a_child_may_listen_itself(path: str, backend: SqliteBackend) -> None:
-    mine = Heard()
+    mine = NoticeRecorder()
     backend.listen("parent", mine)
 
     def child() -> None:
-        heard = Heard()
+        heard = NoticeRecorder()
         stop = backend.listen("child", heard)
         backend.notify("from the child")
         assert heard.next() == "from the child"

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from perdure.engine.dispatch import pending_orders
-from perdure.engine.dispatch.pending_orders import Asked
+from perdure.engine.dispatch.pending_orders import PendingOrders
 from perdure.engine.execution.wakeups import POLL_S
 from perdure.model import Message
 
@@ -65,11 +65,11 @@ def _inbox(monkeypatch: pytest.MonkeyPatch) -> Inbox:
     return inbox
 
 
-def _asked(inbox: Any) -> Asked:
-    return Asked(inbox, lambda message: message.value["queue"] == "ours")
+def _asked(inbox: Any) -> PendingOrders:
+    return PendingOrders(inbox, lambda message: message.value["queue"] == "ours")
 
 
-def look(known: Asked, inbox: Inbox, taken: set[str], room: int) -> list[Message]:
+def look(known: PendingOrders, inbox: Inbox, taken: set[str], room: int) -> list[Message]:
     """As a worker does: what is not there any more is passed over."""
     found: list[Message] = []
     for message in known.first_of_each(lambda run, agent: agent in taken):

@@ -9,7 +9,7 @@ import pytest
 import perdure
 from perdure import Run, Store
 from perdure.core.format.records import Branch
-from perdure.engine.execution.run_inbox import Mail
+from perdure.engine.execution.run_inbox import RunInbox
 from perdure.engine.journal.effects import Await, Came
 from perdure.errors import PerdureError
 
@@ -53,15 +53,15 @@ def test_what_came_in_between_is_heard_in_its_order(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _backlog(store, 3)
-    next_turn, late = Mail.next_turn, iter(["late", "later"])
+    next_turn, late = RunInbox.next_turn, iter(["late", "later"])
 
-    def comes(mail: Mail) -> Mail:
+    def comes(mail: RunInbox) -> RunInbox:
         for more in late:
             store.handle("a/chat/main").signal("said", more)
             break
         return next_turn(mail)
 
-    monkeypatch.setattr(Mail, "next_turn", comes)
+    monkeypatch.setattr(RunInbox, "next_turn", comes)
     store.handle("a/chat/main").signal("said", "and")
     heard = store.run(chat, "a", [])
     assert heard == [0, 1, 2, "end"]
@@ -74,17 +74,17 @@ def test_what_an_interrupted_wait_had_taken_is_not_lost(
     """Nothing of it was recorded, and its sender was told that it is there. The function goes on to
     its next turn, and does not get there."""
     _backlog(store, 3)
-    came = Mail.came
+    came = RunInbox.came
     left = [True]
 
-    def interrupted(mail: Mail, effect: Await) -> Came | None:
+    def interrupted(mail: RunInbox, effect: Await) -> Came | None:
         found = came(mail, effect)
         if found is not None and found.value == 1 and left:
             left.clear()
             raise KeyboardInterrupt
         return found
 
-    monkeypatch.setattr(Mail, "came", interrupted)
+    monkeypatch.setattr(RunInbox, "came", interrupted)
     with pytest.raises(PerdureError, match="went on"):
         store.run(chat, "a", [])
     assert not left
@@ -96,7 +96,7 @@ def test_what_nothing_says_that_a_wait_took_is_there_for_the_next_turn(store: St
     backend, run = store._context.backend, "a/chat/main"
     wait = Await("wait", [Branch("it", "signal", "said")], "said")
     for recorded in (False, True):
-        mail = Mail(backend, run)
+        mail = RunInbox(backend, run)
         came = mail.came(wait)
         assert came is not None and came.value == 0
         if recorded:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import perdure
-from perdure.engine.execution.event_pacing import Event, Pace
+from perdure.engine.execution.event_pacing import Pace, PacedEvent
 from perdure.testing import kill_at_every_boundary, replay
 
 
@@ -137,7 +137,7 @@ def test_what_a_thread_hears_of_is_behind_what_came_before_it() -> None:
     """Two outcomes were in one commit, and the thread of the second went on first. A timer was
     then recorded behind the first: on replay each waited for the other one."""
     pace = Pace(lambda: False)
-    first = Event("a/", "a/read#1")
+    first = PacedEvent("a/", "a/read#1")
     pace.passes("read#1")
     assert pace.handed == "read#1"
     pace.comes(first)

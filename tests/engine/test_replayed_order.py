@@ -14,7 +14,7 @@ import pytest
 
 import perdure
 from perdure.engine.execution import run_timers
-from perdure.engine.execution.event_pacing import Event, Pace
+from perdure.engine.execution.event_pacing import Pace, PacedEvent
 from perdure.engine.execution.run_timers import Timers
 from perdure.testing import replay
 from tests.graphs.loops import own_time
@@ -486,8 +486,8 @@ def test_what_an_exception_kept_from_its_turn_has_it_all_the_same() -> None:
     async def main() -> None:
         asyncio.get_running_loop().set_exception_handler(lambda loop, context: None)
         pace = Pace(lambda: False)
-        pace.offer(Event("", "one", call))
-        untold = Event("", "other")
+        pace.offer(PacedEvent("", "one", call))
+        untold = PacedEvent("", "other")
         async with asyncio.timeout(30):
             await pace.turn(untold)
         assert pace.handed == "other" and not pace.has_waiting

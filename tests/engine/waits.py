@@ -12,7 +12,7 @@ import pytest
 
 from perdure.engine.dispatch.command import Command
 from perdure.engine.dispatch.drive import Drive
-from perdure.engine.dispatch.drive_end import Finished, FinishedMeanwhileError
+from perdure.engine.dispatch.drive_end import FinishedMeanwhileError, RunResult
 from perdure.model import FINISHED, Commit
 from perdure.storage.log.proposals import Proposal
 from perdure.store import Store
@@ -55,7 +55,7 @@ def go(store: Store, function: Any, agent: str = "a", *args: Any, key: str = "ma
         end = store.runner.execute(drive)
     except FinishedMeanwhileError:
         return drive.recorded(store.handle(drive.id).info)
-    return end.result if isinstance(end, Finished) else None
+    return end.result if isinstance(end, RunResult) else None
 
 
 class Background:

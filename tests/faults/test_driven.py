@@ -13,7 +13,7 @@ import perdure
 from perdure.aio import AsyncStore
 from perdure.engine.dispatch import async_drive
 from perdure.engine.dispatch.async_drive import AsyncDrive
-from perdure.engine.dispatch.branch_lease import Hold
+from perdure.engine.dispatch.branch_lease import BranchLease
 from perdure.engine.execution.async_performer import AsyncPerformer
 from perdure.engine.execution.commit_items import Item
 from perdure.engine.execution.run_tasks import RunTasks
@@ -115,7 +115,7 @@ def test_i8_tasks_whose_driver_was_interrupted_are_no_longer_of_the_run(
         if more > 0:
             once(monkeypatch, AsyncDrive, "_end_tasks")
         if more > 1:
-            once(monkeypatch, Hold, "release")
+            once(monkeypatch, BranchLease, "release")
         with pytest.raises(MemoryError):
             await AsyncStore(store).run(run.function, "a")
         for _ in range(20):

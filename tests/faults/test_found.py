@@ -17,7 +17,7 @@ import pytest
 import perdure
 from perdure.agents import Agent
 from perdure.aio import AsyncStore
-from perdure.aio.loops import Turn
+from perdure.aio.loops import HandleTurn
 from perdure.engine.execution.current_run import counted, driving
 from perdure.state.edit_block import Block
 from perdure.storage.appending import Append, Outcome
@@ -219,10 +219,10 @@ def test_an_edit_of_a_task_that_is_interrupted_twice_is_not_open_for_ever(
     twice: type[KeyboardInterrupt], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As above, in a task; and the turn of the handle was not given back either."""
-    give_back = Turn.give_back
+    give_back = HandleTurn.give_back
 
-    def kept(turn: Turn, span: object) -> None:
-        monkeypatch.setattr(Turn, "give_back", give_back)
+    def kept(turn: HandleTurn, span: object) -> None:
+        monkeypatch.setattr(HandleTurn, "give_back", give_back)
         raise MemoryError("injected")
 
     with perdure.open("memory://") as store:
@@ -231,7 +231,7 @@ def test_an_edit_of_a_task_that_is_interrupted_twice_is_not_open_for_ever(
             agent = await AsyncStore(store).agent("a", State, initial=State())
 
             async def interrupted() -> None:
-                monkeypatch.setattr(Turn, "give_back", kept)
+                monkeypatch.setattr(HandleTurn, "give_back", kept)
                 with pytest.raises(MemoryError):
                     await agent.update(_grow)
 

@@ -13,13 +13,13 @@ import pytest
 
 import perdure
 from perdure.aio import AsyncStore
-from perdure.engine.dispatch.branch_lease import Hold
+from perdure.engine.dispatch.branch_lease import BranchLease
 from perdure.engine.execution.event_pacing import Pace
 from perdure.engine.execution.run_tasks import RunTasks
 from perdure.engine.execution.run_writer import RunWriter
 from perdure.engine.execution.standstill import Rest
 from perdure.state.event_loop.head_looks import Heads
-from perdure.state.event_loop.loop_waits import Wait, _Bell
+from perdure.state.event_loop.loop_waits import LoopWait, _Bell
 from perdure.state.event_loop.polling import Ticker
 from perdure.storage.log.committer import Committer
 from perdure.system.thread_pool import Job
@@ -98,16 +98,16 @@ def test_i8_a_lease_that_is_taken_for_a_coroutine_that_has_ended_is_given_back(
     """SystemExit came in a coroutine while a thread took the lease for its run. The lease was given
     back first and taken then, and kept: whoever ran it again in this process stood by for ever."""
     taking, ended = threading.Event(), threading.Event()
-    take, wait = Hold.take_with, Wait.wait
+    take, wait = BranchLease.take_with, LoopWait.wait
 
-    def late(hold: Hold, *args: Any) -> Any:
+    def late(hold: BranchLease, *args: Any) -> Any:
         taking.set()
         assert ended.wait(20.0)
         return take(hold, *args)
 
-    async def interrupted(one: Wait, withdraw: Any) -> None:
+    async def interrupted(one: LoopWait, withdraw: Any) -> None:
         if taking.wait(0.01) and not ended.is_set():
-            monkeypatch.setattr(Wait, "wait", wait)
+            monkeypatch.setattr(LoopWait, "wait", wait)
             raise SystemExit
         await wait(one, withdraw)
 
@@ -116,19 +116,19 @@ def test_i8_a_lease_that_is_taken_for_a_coroutine_that_has_ended_is_given_back(
         async def main() -> Any:
             return await AsyncStore(store).run(gathering, "a")
 
-        monkeypatch.setattr(Hold, "take_with", late)
-        monkeypatch.setattr(Wait, "wait", interrupted)
-        release = Hold.release
+        monkeypatch.setattr(BranchLease, "take_with", late)
+        monkeypatch.setattr(LoopWait, "wait", interrupted)
+        release = BranchLease.release
 
-        def released(hold: Hold) -> None:
+        def released(hold: BranchLease) -> None:
             release(hold)
             ended.set()  # only now the thread goes on
 
-        monkeypatch.setattr(Hold, "release", released)
+        monkeypatch.setattr(BranchLease, "release", released)
         with pytest.raises(SystemExit):
             asyncio.run(main())
         assert taking.is_set() and ended.is_set()
-        monkeypatch.setattr(Hold, "take_with", take)
+        monkeypatch.setattr(BranchLease, "take_with", take)
         results: list[Any] = []
         Helper().call(lambda: results.append(asyncio.run(main())), 20.0)
         assert results == [6]
@@ -141,13 +141,13 @@ def test_i8_a_lease_that_was_not_given_back_is_found(
 ) -> None:
     """Ctrl-C was pressed again while the first one was being seen to: before the run's lease was
     given back. While the process lived nobody could go on with the run."""
-    release = Hold.release
+    release = BranchLease.release
 
-    def interrupted(hold: Hold) -> None:
-        monkeypatch.setattr(Hold, "release", release)
+    def interrupted(hold: BranchLease) -> None:
+        monkeypatch.setattr(BranchLease, "release", release)
         raise kind("injected")
 
-    monkeypatch.setattr(Hold, "release", interrupted)
+    monkeypatch.setattr(BranchLease, "release", interrupted)
 
     crash = iter([True])
 

@@ -10,11 +10,11 @@ from collections.abc import Callable
 
 import pytest
 
-from perdure.system.thread_pool import Pool
+from perdure.system.thread_pool import ThreadPool
 from tests.faults.injecting import KINDS, Helper, count, inject
 
 
-def _answers(pool: Pool) -> bool:
+def _answers(pool: ThreadPool) -> bool:
     over = threading.Event()
     pool.submit(lambda: None, lambda _: over.set())
     return over.wait(20.0)
@@ -25,17 +25,17 @@ def test_a_caller_who_is_interrupted_leaves_a_pool_that_works() -> None:
     pool, between taking a lock and giving it back. From then on every read by any coroutine waited
     for ever, and so did the end of the process."""
     helper = Helper()
-    made = Pool(2, "test")
+    made = ThreadPool(2, "test")
     pools = [made]
 
     def submit() -> None:
         pools[-1].submit(lambda: None, lambda _: None)
 
     for fresh in (False, True):
-        points = count(lambda: Pool(2, "test").submit(lambda: None, lambda _: None))
+        points = count(lambda: ThreadPool(2, "test").submit(lambda: None, lambda _: None))
         for at in range(1, points + 1):
             if fresh:
-                pools.append(Pool(2, "test"))
+                pools.append(ThreadPool(2, "test"))
             inject(submit, at, KINDS[at % len(KINDS)])
             helper.call(lambda: _answers(pools[-1]) or pytest.fail("nobody answers"))
     for pool in pools:
@@ -43,7 +43,7 @@ def test_a_caller_who_is_interrupted_leaves_a_pool_that_works() -> None:
 
 
 def test_a_job_that_was_taken_back_is_not_done_and_one_that_began_is() -> None:
-    pool, go, ran = Pool(1, "test"), threading.Event(), list[int]()
+    pool, go, ran = ThreadPool(1, "test"), threading.Event(), list[int]()
     first = pool.submit(lambda: go.wait(20.0), lambda _: None)
     second = pool.submit(lambda: ran.append(2), lambda _: None)
     refused = list[bool]()
@@ -64,7 +64,7 @@ def test_a_job_that_was_taken_back_is_not_done_and_one_that_began_is() -> None:
 
 
 def test_it_makes_no_more_threads_than_it_may_and_uses_them_again() -> None:
-    pool, threads, over = Pool(3, "test"), set[int](), threading.Semaphore(0)
+    pool, threads, over = ThreadPool(3, "test"), set[int](), threading.Semaphore(0)
     for _ in range(50):
         pool.submit(lambda: threads.add(threading.get_ident()), lambda _: over.release())
     assert all(over.acquire(timeout=20.0) for _ in range(50))
@@ -76,7 +76,7 @@ def test_who_calls_one_after_the_other_needs_one_thread() -> None:
     """A thread that had told what its job came to was not counted as free yet: the next job, which
     came at once, had another one made for it, up to eight in each open store. Coroutines on a
     LangGraph thread took a quarter more CPU for that than on one thread."""
-    pool, used = Pool(8, "test"), list[int]()
+    pool, used = ThreadPool(8, "test"), list[int]()
     answers = queue.SimpleQueue[None]()
 
     def call() -> None:
@@ -98,7 +98,7 @@ def test_who_calls_one_after_the_other_needs_one_thread() -> None:
 
 def test_jobs_from_all_sides_are_all_done() -> None:
     """Whatever threads are counted on by whom: no job is left alone in the queue."""
-    pool, done = Pool(3, "test"), queue.SimpleQueue[int]()
+    pool, done = ThreadPool(3, "test"), queue.SimpleQueue[int]()
 
     def bring() -> None:
         for number in range(400):
@@ -121,7 +121,7 @@ def test_jobs_from_all_sides_are_all_done() -> None:
 def test_nobody_counts_on_a_thread_that_ended() -> None:
     """It ended between counting itself as free and taking the next job, which then waited for it
     for ever."""
-    pool = Pool(2, "test")
+    pool = ThreadPool(2, "test")
 
     def end(_: object) -> None:
         raise SystemExit
@@ -135,7 +135,7 @@ def test_nobody_counts_on_a_thread_that_ended() -> None:
 
 
 def test_threads_of_a_pool_that_nobody_has_end() -> None:
-    pool = Pool(2, "nobody's")
+    pool = ThreadPool(2, "nobody's")
     assert _answers(pool)
     del pool
     gc.collect()

@@ -12,7 +12,7 @@ import pytest
 import perdure
 from perdure.engine.execution import thread_futures
 from perdure.engine.execution.thread_futures import RunFuture
-from perdure.system.thread_pool import Pool
+from perdure.system.thread_pool import ThreadPool
 from tests.faults.injecting import Helper
 from tests.faults.run_scenes import double
 
@@ -53,10 +53,10 @@ def test_i8_a_call_that_was_submitted_and_not_noted_ends_with_its_run(
 ) -> None:
     """A MemoryError came as a call was handed to a run's thread. The function took that for what
     `submit` raises, and went on; the call was made, and counted as one that had ended."""
-    crashes, put = iter([True]), Pool.put
+    crashes, put = iter([True]), ThreadPool.put
 
-    def interrupted(pool: Pool, job: Any) -> None:
-        monkeypatch.setattr(Pool, "put", put)
+    def interrupted(pool: ThreadPool, job: Any) -> None:
+        monkeypatch.setattr(ThreadPool, "put", put)
         if behind:
             put(pool, job)
         raise kind("injected")
@@ -66,7 +66,7 @@ def test_i8_a_call_that_was_submitted_and_not_noted_ends_with_its_run(
         with run.executor(2) as threads:
             first = threads.submit(double, 1)
             if next(crashes, False):
-                monkeypatch.setattr(Pool, "put", interrupted)
+                monkeypatch.setattr(ThreadPool, "put", interrupted)
             try:
                 second = threads.submit(double, 2)
             except MemoryError:
@@ -89,14 +89,14 @@ def test_i8_a_call_whose_submitter_was_interrupted_twice_is_not_waited_for(
     """As above, and once more where the first one was seen to: no thread had the call, and nobody
     was told of it."""
 
-    def interrupted(pool: Pool, job: Any) -> None:
+    def interrupted(pool: ThreadPool, job: Any) -> None:
         raise KeyboardInterrupt("injected")
 
     @perdure.agent(dict)
     def submitting(run: perdure.Run[dict]) -> str:
         with run.executor(2) as threads:
-            monkeypatch.setattr(Pool, "put", interrupted)
-            monkeypatch.setattr(threads._execution.leaving, "failed", Pool.put)
+            monkeypatch.setattr(ThreadPool, "put", interrupted)
+            monkeypatch.setattr(threads._execution.leaving, "failed", ThreadPool.put)
             try:
                 threads.submit(double, 2)
             except TypeError:  # of what is called instead

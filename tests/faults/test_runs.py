@@ -12,7 +12,7 @@ import perdure
 from perdure.engine.execution.performer import Performer
 from perdure.engine.execution.run_writer import RunWriter
 from perdure.engine.journal import failures
-from perdure.engine.journal.effects import Record
+from perdure.engine.journal.effects import RecordEffect
 from perdure.engine.journal.leaving import Leaving
 from tests.faults.checking import State
 from tests.faults.injecting import KINDS, Helper, Injector, TimeLimit
@@ -150,7 +150,7 @@ def test_i5_what_comes_while_a_first_exception_is_seen_to_is_no_outcome_either(
     well, with a payment in doubt that nobody was asked about."""
     record, failed = Performer.record, Leaving.failed
 
-    def first(performer: Performer, effect: Record) -> Any:
+    def first(performer: Performer, effect: RecordEffect) -> Any:
         if effect.said(0).t != "outcome":
             return record(performer, effect)
         monkeypatch.setattr(Performer, "record", record)

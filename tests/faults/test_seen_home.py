@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import perdure
-from perdure.state.event_loop.loop_waits import Wait
+from perdure.state.event_loop.loop_waits import LoopWait
 from perdure.storage.log.committer import Committer
 
 HELD_MAX_S = 20.0
@@ -22,7 +22,7 @@ def test_i1_a_commit_that_nobody_waited_for_yet_is_seen_home(
     """A MemoryError came where the wait for an edit's commit was about to begin. The edit was left
     at once, and its commit landed later, behind a refresh of the same handle: the next edit was
     told of a conflict, though nobody else had written."""
-    commit, wait = Committer._commit, Wait.wait
+    commit, wait = Committer._commit, LoopWait.wait
     may_land, landed = threading.Event(), threading.Event()
 
     def held(committer: Committer, batch: Any) -> None:
@@ -30,15 +30,15 @@ def test_i1_a_commit_that_nobody_waited_for_yet_is_seen_home(
         commit(committer, batch)
         landed.set()
 
-    async def torn(self: Wait, withdraw: Callable[[], bool]) -> None:
+    async def torn(self: LoopWait, withdraw: Callable[[], bool]) -> None:
         if "commit" not in withdraw.__qualname__:  # of a read
             return await wait(self, withdraw)
-        monkeypatch.setattr(Wait, "wait", waited)
+        monkeypatch.setattr(LoopWait, "wait", waited)
         while not committers[0]._batch:  # the store's thread has it: it cannot be withdrawn
             await asyncio.sleep(0)
         raise MemoryError("injected")
 
-    async def waited(self: Wait, withdraw: Callable[[], bool]) -> None:
+    async def waited(self: LoopWait, withdraw: Callable[[], bool]) -> None:
         if "commit" in withdraw.__qualname__:
             may_land.set()
         await wait(self, withdraw)
@@ -52,7 +52,7 @@ def test_i1_a_commit_that_nobody_waited_for_yet_is_seen_home(
             while committers[0]._batch:  # that is still of the first edit
                 await asyncio.sleep(0)
             monkeypatch.setattr(Committer, "_commit", held)
-            monkeypatch.setattr(Wait, "wait", torn)
+            monkeypatch.setattr(LoopWait, "wait", torn)
             with pytest.raises(MemoryError, match="injected"):
                 async with agent.edit("two") as draft:
                     draft["n"] = 2

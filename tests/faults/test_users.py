@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import perdure
-from perdure.engine.dispatch.heartbeat import Liveness
+from perdure.engine.dispatch.heartbeat import Heartbeat
 from tests.faults.__main__ import urls
 from tests.faults.checking import State
 from tests.faults.injecting import Helper
@@ -102,18 +102,18 @@ def test_a_block_that_lacks_memory_when_it_is_replayed_is_no_changed_code() -> N
 def test_a_heart_beats_on_after_a_moment_without_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     """A MemoryError ended the thread that says that an executor lives. Nobody made another: its
     leases ran out, and others took its runs over while it was at them."""
-    say, beats = Liveness._say, list[str]()
+    say, beats = Heartbeat._say, list[str]()
 
     class EnoughError(BaseException):
         pass
 
-    def lacking(liveness: Liveness, executor: str) -> None:
+    def lacking(liveness: Heartbeat, executor: str) -> None:
         beats.append("beat")
         if len(beats) == 1:
             raise MemoryError("injected")
         raise EnoughError
 
-    monkeypatch.setattr(Liveness, "_say", lacking)
+    monkeypatch.setattr(Heartbeat, "_say", lacking)
     with perdure.open("memory://") as store:
         liveness = store.runner.liveness
 
@@ -124,5 +124,5 @@ def test_a_heart_beats_on_after_a_moment_without_memory(monkeypatch: pytest.Monk
         due: Any = Due()
         with pytest.raises(EnoughError):
             liveness._beat("executor", due)
-        monkeypatch.setattr(Liveness, "_say", say)
+        monkeypatch.setattr(Heartbeat, "_say", say)
     assert beats == ["beat", "beat"]

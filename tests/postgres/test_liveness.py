@@ -14,7 +14,7 @@ import pytest
 
 from perdure.storage.postgres.backend import PostgresBackend
 from perdure.storage.postgres.connection import Connection
-from perdure.testing.contract.notices import Heard
+from perdure.testing.contract.notices import NoticeRecorder
 from perdure.testing.pen import Pen
 from tests.postgres.conftest import Open
 from tests.postgres.proxy import Proxy
@@ -85,7 +85,7 @@ def test_a_connection_that_breaks_is_made_anew_and_nobody_is_dead(
 ) -> None:
     looker = open_store(url)
     one = open_store(through(proxy, server, url))
-    heard = Heard()
+    heard = NoticeRecorder()
     one.listen("one", heard)
     one.heartbeat("one", LONG_MS)
     for _ in range(3):
@@ -149,9 +149,9 @@ def test_through_a_pooler_it_is_said_once_and_polled(
     proxy = Proxy(server.port, as_pooler=True)
     try:
         backend = open_store(through(proxy, server, url))
-        backend.listen("one", Heard())
+        backend.listen("one", NoticeRecorder())
         backend.heartbeat("one", LONG_MS)
-        backend.listen("two", Heard())
+        backend.listen("two", NoticeRecorder())
         said = [record for record in caplog.records if "pooler" in record.getMessage()]
         assert len(said) == 1
         assert backend.alive("one")

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from perdure.core.undo.spared_changes import Restored, Touched, later_reach
+from perdure.core.undo.spared_changes import RestoredPlaces, Touched, later_reach
 from perdure.core.values import ops
 from perdure.core.values.ops import Append, Move, Op, Reach, Splice, TextSplice
 from perdure.core.values.plain_values import Path, Plain, copy, look_up
@@ -86,7 +86,7 @@ states = st.fixed_dictionaries(
 @settings(max_examples=400, deadline=None)
 @given(states, st.data())
 def test_a_place_is_found_as_if_each_were_looked_at(state: Plain, data: Any) -> None:
-    state, each, places = copy(state), list[Place](), Restored()
+    state, each, places = copy(state), list[Place](), RestoredPlaces()
     later: list[Op] = []
     for own in data.draw(st.lists(st.sampled_from((True, True, False)), max_size=14)):
         op = data.draw(an_op(state))

@@ -15,7 +15,7 @@ from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
 import perdure
-from perdure.core.undo.spared_changes import Restored
+from perdure.core.undo.spared_changes import RestoredPlaces
 from perdure.core.values import codec, ops
 from perdure.core.values.diff import diff
 from perdure.core.values.ops import Append, Delete, Move, Op, Set, Splice, TextSplice
@@ -358,7 +358,7 @@ def test_what_is_spared_can_be_restored(made):
     """Where the later op touches no place of the earlier, taking that back leaves all that the
     later one did: its inverse then leads to the start."""
     state, (earlier,), later = made
-    places = Restored()
+    places = RestoredPlaces()
     places.add(ops.apply(copy(state), ops.own(earlier)), earlier)
     if places.touched_by(later):
         return

@@ -12,7 +12,7 @@ from perdure.errors import StoreUnavailable
 from perdure.model import Lease
 from perdure.storage.appending import Append, Appended, Outcome, Ref
 from perdure.storage.memory.backend import MemoryBackend
-from perdure.storage.shortcuts import Seen as Looked
+from perdure.storage.shortcuts import AgentAndRun as Looked
 from tests.simulation import logs
 from tests.simulation.scheduler import Process
 from tests.simulation.tape import Tape, short

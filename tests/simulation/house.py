@@ -17,7 +17,7 @@ import perdure
 from perdure import Store
 from perdure.engine.dispatch.picking import Pick
 from perdure.engine.dispatch.worker import Worker
-from perdure.engine.dispatch.worker_jobs import Job
+from perdure.engine.dispatch.worker_jobs import WorkerJob
 from perdure.model import FINISHED, AgentInfo, Lease
 from perdure.storage.capabilities import Backend
 
@@ -105,7 +105,7 @@ class Once(Worker):
 
     def _start(self, pick: Pick) -> None:
         self.found = True
-        job = self._jobs[pick.run] = Job(pick, time.monotonic())
+        job = self._jobs[pick.run] = WorkerJob(pick, time.monotonic())
         self._execute(job)
         while not self._news.empty():
             news = self._news.get()

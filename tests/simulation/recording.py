@@ -20,7 +20,7 @@ from perdure.model import Lease
 from perdure.storage.appending import Append, Outcome, Ref
 from perdure.storage.capabilities import Backend
 from perdure.storage.locate import locate
-from perdure.storage.shortcuts import Seen
+from perdure.storage.shortcuts import AgentAndRun
 from perdure.store import Store
 from tests.simulation import logs
 from tests.simulation.logs import Call
@@ -73,7 +73,7 @@ class Recorder:
         self._note(began, asked, logs.seen_after(asked, answer))
         return answer
 
-    def _look(self, look: Callable[..., Seen], agent: str, run: str) -> Seen:
+    def _look(self, look: Callable[..., AgentAndRun], agent: str, run: str) -> AgentAndRun:
         began = time.monotonic_ns()
         found = look(agent, run)
         if found.agent is not None:
@@ -82,14 +82,14 @@ class Recorder:
 
     def _take(
         self,
-        take: Callable[..., tuple[Lease | Ref, Seen | None]],
+        take: Callable[..., tuple[Lease | Ref, AgentAndRun | None]],
         no: int,
         branch: str,
         executor: str,
         over: int | None,
         agent: str,
         run: str,
-    ) -> tuple[Lease | Ref, Seen | None]:
+    ) -> tuple[Lease | Ref, AgentAndRun | None]:
         began = time.monotonic_ns()
         answer, found = take(no, branch, executor, over, agent, run)
         asked = logs.Take(branch, executor, over, None)

@@ -241,13 +241,13 @@ def test_a_failing_write_into_the_live_object_does_not_break_the_log(store, monk
     agent = store.agent("a", initial={"items": [1]})
     with agent.edit() as draft:
         draft["items"].append(2)
-    from perdure.core.live.append_plan import Appended, TypedPlan
+    from perdure.core.live.append_plan import AppendPlan, TypedPlan
 
     def fail(self):
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        for plan in (Appended, TypedPlan):
+        for plan in (AppendPlan, TypedPlan):
             patched.setattr(plan, "apply", fail)
         with pytest.raises(KeyboardInterrupt), agent.edit() as draft:
             draft["items"].append(3)

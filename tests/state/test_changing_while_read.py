@@ -12,12 +12,12 @@ import pytest
 import perdure
 from perdure.core.arguments import checks
 from perdure.core.types.kept_whole import comes_back
-from perdure.core.values.plain_values import Path, Taker, take
+from perdure.core.values.plain_values import CopyWalk, Path, take
 from perdure.missing import MISSING
 from perdure.system.threads import no_thread
 
 
-class Turning(Taker, kw_only=True):
+class Turning(CopyWalk, kw_only=True):
     """Somebody changes a dict while it is gone through."""
 
     changed: dict[Any, Any]

@@ -15,7 +15,7 @@ import pytest
 import perdure
 from perdure import Corrupt
 from perdure.core.format import chain
-from perdure.core.format.chain import Tail
+from perdure.core.format.chain import LogTail
 from perdure.storage.appending import Append, Appended
 from perdure.storage.log import snapshots
 from perdure.storage.sqlite.connection import checksum_vfs
@@ -163,7 +163,7 @@ def test_a_header_that_was_changed_and_still_reads(place: Place) -> None:
     changed = header.replace(b"by a vandal", b"by a Vandal")
     seq = vandal.write(changed, payload)
     # What follows was linked to the header as it was; the store did not keep that one.
-    true, vandal.tail = vandal.tail, Tail(seq, chain.commit_id(header), vandal.backend.now())
+    true, vandal.tail = vandal.tail, LogTail(seq, chain.commit_id(header), vandal.backend.now())
     linked, payload = good(vandal)
     vandal.tail = true
     vandal.write(linked, payload)

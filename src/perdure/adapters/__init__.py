@@ -12,7 +12,7 @@ from perdure.agents import Where as Where
 from perdure.retention.purging import COPIED as COPIED
 from perdure.retention.trimming import Stays as Stays
 from perdure.retention.trimming import Trimmed as Trimmed
-from perdure.state.event_loop.loop_waits import Wait as Wait
+from perdure.state.event_loop.loop_waits import LoopWait as LoopWait
 from perdure.state.event_loop.loop_waits import bell as bell
 from perdure.state.threads import is_line as is_line
 from perdure.state.threads import is_thread as is_thread

@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any, Generic, TypeVar
 
 from perdure.agents import Agent, AgentAt, Where
-from perdure.aio.loops import Home, Turn
+from perdure.aio.loops import HandleTurn, Home
 from perdure.core.arguments.checks import function
 from perdure.core.arguments.names import cause_of
 from perdure.core.arguments.not_entered import ToEnter
@@ -47,7 +47,7 @@ class AsyncAgent(Generic[T]):
         self._home = home
         self._agent = agent
         self._working = agent._working
-        self._turn = Turn(home, agent._working)
+        self._turn = HandleTurn(home, agent._working)
         self._seq = 0
         self._exists = False
         self._gone = False

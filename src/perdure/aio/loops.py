@@ -87,7 +87,7 @@ class _StoppedError(Exception):
     """Its caller was cancelled."""
 
 
-class Turn:
+class HandleTurn:
     """Operations of one handle run one after the other, those of one task inside each other.
 
     Each block that has the turn is known by its span: the hold of a block that an exception ended
@@ -101,10 +101,10 @@ class Turn:
         self._owner: asyncio.Task[Any] | None = None
         self._holds: list[Span | None] = []
 
-    def hold(self, *, inside_edit: bool = False) -> Hold:
+    def hold(self, *, inside_edit: bool = False) -> TurnHold:
         """Returns a hold for ``async with``. `inside_edit`: it may be in an open edit of the same
         task."""
-        return Hold(self, inside_edit)
+        return TurnHold(self, inside_edit)
 
     async def take(self, span: Span | None, *, inside_edit: bool = False) -> None:
         """Waits for the turn, for that block. `give_back` ends it.
@@ -155,10 +155,10 @@ class Turn:
             self._lock.release()
 
 
-class Hold:
-    """One `Turn.hold`."""
+class TurnHold:
+    """One `HandleTurn.hold`."""
 
-    def __init__(self, turn: Turn, inside_edit: bool) -> None:
+    def __init__(self, turn: HandleTurn, inside_edit: bool) -> None:
         self._turn = turn
         self._inside_edit = inside_edit
         self._end: End | None = None

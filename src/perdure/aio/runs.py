@@ -24,7 +24,7 @@ from perdure.engine.journal.questions import Question
 from perdure.errors import TimedOut
 from perdure.missing import MISSING
 from perdure.model import Commit, RunInfo, RunStatus
-from perdure.state.event_loop.loop_waits import Wait, bell
+from perdure.state.event_loop.loop_waits import LoopWait, bell
 from perdure.store import Options
 
 P = ParamSpec("P")
@@ -92,7 +92,7 @@ class AsyncRunHandle(Generic[R]):
         """See `RunHandle.result`."""
         loop = asyncio.get_running_loop()
         until = None if timeout is None else loop.time() + seconds(timeout, "timeout=")
-        wait = Wait(bell())
+        wait = LoopWait(bell())
         wakeups = self._runner.wakeups
         here = WaitingInPlace(self._home.context, wakeups, self.id, alone=False)
         with wakeups.watch(self.id, lambda: wait.done()):
@@ -106,7 +106,7 @@ class AsyncRunHandle(Generic[R]):
                         await self._home.call(here.refuse)
                 left = POLL_S if until is None else min(until - loop.time(), POLL_S)
                 await wait.rest(left)
-                wait = Wait(bell())
+                wait = LoopWait(bell())
 
     async def signal(
         self, name: str, value: Any = None, *, key: str | None = None, by: str = ""

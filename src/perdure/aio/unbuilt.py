@@ -28,7 +28,7 @@ async def unread(
     )
 
 
-class Wanted(NamedTuple):
+class LastItems(NamedTuple):
     """The last items of a list of a state: `items` of the list at `key`."""
 
     key: str
@@ -42,7 +42,7 @@ async def first_peek(
     fn: Callable[[Plain], R],
     *,
     branch: str = MAIN,
-    end: Wanted | None = None,
+    end: LastItems | None = None,
 ) -> tuple[AsyncAgent[T], R]:
     """Opens a store, gets an agent like `unread`, and calls `peek`: all on one thread, in one go,
     because going to another thread takes longer than the work itself.
@@ -60,7 +60,9 @@ async def first_peek(
     return AsyncAgent(AsyncStore(store)._home, agent), found
 
 
-async def peek(agent: AsyncAgent[T], fn: Callable[[Plain], R], *, end: Wanted | None = None) -> R:
+async def peek(
+    agent: AsyncAgent[T], fn: Callable[[Plain], R], *, end: LastItems | None = None
+) -> R:
     """Returns what `fn` finds in the plain state as it is now, on another thread. `fn` may neither
     change nor keep the state.
 
@@ -79,7 +81,7 @@ async def peek(agent: AsyncAgent[T], fn: Callable[[Plain], R], *, end: Wanted | 
         return found
 
 
-def _look(working: WorkingCopy[T], fn: Callable[[Plain], R], end: Wanted | None) -> R:
+def _look(working: WorkingCopy[T], fn: Callable[[Plain], R], end: LastItems | None) -> R:
     items = end_of(working, end.key, end.items) if end is not None else None
     if end is not None and items is not None:
         return fn({end.key: items})

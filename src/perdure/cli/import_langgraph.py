@@ -23,7 +23,7 @@ from perdure.cli.words import count, size
 from perdure.store import Store
 
 if TYPE_CHECKING:
-    from perdure.integrations.langgraph.moving.move_threads import Moved, Mover
+    from perdure.integrations.langgraph.moving.move_threads import MovedThread, Mover
     from perdure.integrations.langgraph.moving.source import SourceThread
 
 LEFT = 1
@@ -200,13 +200,13 @@ class _Report:
 
     def __init__(self, threads: Sequence[SourceThread], *, dry: bool, quiet: bool) -> None:
         self.threads = threads
-        self.done: list[Moved] = []
+        self.done: list[MovedThread] = []
         self._dry = dry
         self._quiet = quiet
         self._bar = not quiet and attended()
 
     @property
-    def left(self) -> list[Moved]:
+    def left(self) -> list[MovedThread]:
         return [one for one in self.done if one.problems]
 
     def follow(self, mover: Mover) -> None:
@@ -234,7 +234,7 @@ class _Report:
             stdout_console().print(self._line(moved))
             flush()
 
-    def _line(self, moved: Moved) -> Any:
+    def _line(self, moved: MovedThread) -> Any:
         if moved.problems:
             return text(("✗ ", "bold red"), (moved.thread.name, "bold"), "  left, see below")
         sizes = f"{size(moved.thread.bytes)}" + (
@@ -316,14 +316,14 @@ def _no_bar() -> Iterator[Bar]:
     yield Bar(None)
 
 
-def _counted(moved: Moved) -> str:
+def _counted(moved: MovedThread) -> str:
     words = count(moved.moved + moved.there, "checkpoint")
     if moved.there:
         return f"{words}, {'all' if not moved.moved else f'{moved.there:,}'} there already"
     return words
 
 
-def _print_left(moved: Moved) -> None:
+def _print_left(moved: MovedThread) -> None:
     console = stderr_console()
     for problem in moved.problems[:PROBLEMS_SHOWN]:
         where = f"thread {moved.thread.name}: "
@@ -335,7 +335,7 @@ def _print_left(moved: Moved) -> None:
         console.print(text(f"  and {len(moved.problems) - PROBLEMS_SHOWN} more"))
 
 
-def _print_left_out(done: Sequence[Moved]) -> None:
+def _print_left_out(done: Sequence[MovedThread]) -> None:
     """Prints what no saver of ours shows, or none of LangGraph's does."""
     console = stderr_console()
     secrets = sorted(set[str]().union(*(moved.secrets for moved in done)))

@@ -14,7 +14,7 @@ from perdure.storage.log.way_back import with_way_back
 from perdure.storage.retention import Trim
 
 
-class Wanted:
+class NeededStates:
     """The states and payloads that must stay for the states that are needed.
 
     Args:
@@ -40,7 +40,7 @@ class Wanted:
         self._hashes = hashes
         self.states: set[int] = set()
         self.payloads: set[int] = set()
-        held = Held()
+        held = FoldSources()
         for stop in stops(needed, origins):
             known = held.before(stop)
             want = self._want if stop.wanted else self._pass
@@ -107,7 +107,7 @@ def fold_whole(reader: LogReader, seq: int, known: Folded | None = None) -> Fold
         raise
 
 
-class Held:
+class FoldSources:
     """The states from which others are still to be folded."""
 
     def __init__(self) -> None:
@@ -126,7 +126,7 @@ class Held:
 def fold_each(reader: LogReader, seqs: Iterable[int]) -> Iterator[Folded]:
     """Yields the states at some commits, each folded from another where it can be."""
     wanted = {*seqs}
-    held = Held()
+    held = FoldSources()
     for stop in stops(wanted, reader.origins(max(wanted, default=0))):
         known = held.before(stop)
         if stop.wanted:

@@ -44,7 +44,7 @@ from perdure.core.format import chain, remains
 from perdure.core.format.records import Intent, Outcome, Record, is_ours
 from perdure.errors import Conflict, Corrupt, NotFound
 from perdure.model import Cause, Commit
-from perdure.retention.kept_states import Wanted, fold_each
+from perdure.retention.kept_states import NeededStates, fold_each
 from perdure.retention.purging import COPIED, needed_by
 from perdure.state.checkpoints import state_hash
 from perdure.state.context import Context
@@ -285,7 +285,7 @@ class _Scan:
         needed = {seq for seq in states if 1 < seq < self.horizon}
         bases = dict.fromkeys(said.bases, 0) if said is not None else {}
         origins = {**self._origins, **bases}
-        wanted = Wanted(self._reader, said, needed, origins, self._hashes)
+        wanted = NeededStates(self._reader, said, needed, origins, self._hashes)
         wanted.keep_way_back(self._damaged, self.horizon)
         stay = self._stay | set(self._in_doubt.values()) | payloads | wanted.payloads
         stay |= wanted.states

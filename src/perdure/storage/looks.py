@@ -16,7 +16,7 @@ from perdure.model import UNFINISHED, AgentInfo, Lease, Message, MessageKind, Ru
 from perdure.storage.appending import Append, Ref, StoredSnapshot
 from perdure.storage.capabilities import Backend, RunQuery
 from perdure.storage.port import StoredCommit
-from perdure.storage.shortcuts import FAR_LEASES, LOOKS, Seen
+from perdure.storage.shortcuts import FAR_LEASES, LOOKS, AgentAndRun
 
 
 class Reads(Protocol):
@@ -55,7 +55,7 @@ class Look:
         self._looks, self._leases = LOOKS.of(backend), FAR_LEASES.of(backend)
         self._agent = agent
         self.run = run
-        self._seen: Seen | None = None
+        self._seen: AgentAndRun | None = None
         self._seen_run = ""
         self._commits: list[StoredCommit] = []
 
@@ -99,7 +99,7 @@ class Look:
         """Makes later reads ask the backend each time."""
         self._keep(None)
 
-    def _keep(self, seen: Seen | None) -> None:
+    def _keep(self, seen: AgentAndRun | None) -> None:
         self._seen, self._seen_run = seen, self.run
         self._commits = list(seen.commits) if seen is not None else []
 

@@ -23,7 +23,7 @@ COMMITS = 32
 state reads first."""
 
 
-class Seen(Struct, frozen=True):
+class AgentAndRun(Struct, frozen=True):
     """An agent and a run as they were at one moment.
 
     Attributes:
@@ -46,7 +46,7 @@ class Seen(Struct, frozen=True):
 class Looks(Protocol):
     """Reads an agent and a run at once."""
 
-    def look(self, agent: str, run: str) -> Seen:
+    def look(self, agent: str, run: str) -> AgentAndRun:
         """Returns everything in one go; with `COMMITS` commits only if the run can begin or resume:
         it has not begun, or rests, and nobody has the branch's lease."""
         ...
@@ -60,7 +60,7 @@ class FarLeases(Protocol):
 
     def take(
         self, no: int, branch: str, executor: str, over: int | None, agent: str, run: str
-    ) -> tuple[Lease | Ref, Seen | None]:
+    ) -> tuple[Lease | Ref, AgentAndRun | None]:
         """Takes a lease like `Backend.lease`, for `executor`; returns what there is under the
         lease, with `COMMITS` commits, too; None if it was not given."""
         ...

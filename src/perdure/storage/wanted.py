@@ -7,7 +7,7 @@ from msgspec import Struct
 from perdure.model import MessageKind
 
 
-class Wanted(Struct, frozen=True):
+class InboxQuery(Struct, frozen=True):
     """The arguments of `Backend.inbox`."""
 
     run: str | None = None

@@ -110,7 +110,7 @@ class Job(Generic[R]):
 _Jobs = queue.SimpleQueue["Job[Any] | None"]
 
 
-class Pool:
+class ThreadPool:
     """A pool of threads, which end with it: when it is closed or no longer referenced."""
 
     def __init__(self, threads_max: int, name: str) -> None:

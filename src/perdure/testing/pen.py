@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import pytest
 
 from perdure.core.format import chain
-from perdure.core.format.chain import START, Tail
+from perdure.core.format.chain import START, LogTail
 from perdure.core.values import ops
 from perdure.model import Cause, RunInfo
 from perdure.storage.appending import Append, Appended, Refused, Riders
@@ -24,10 +24,10 @@ class Pen:
         self.agent = agent
         self.incarnation = incarnation
         self.no: int | None = None
-        self.tail: Tail = START
+        self.tail: LogTail = START
         self.heads: dict[str, int] = {}
 
-    def make(self, branch: str = "main", value: Any = 0, **more: Any) -> tuple[Append, Tail]:
+    def make(self, branch: str = "main", value: Any = 0, **more: Any) -> tuple[Append, LogTail]:
         """Returns a commit linked to the end, not written yet."""
         beside = {name: more.pop(name) for name in [*more] if name in Riders.__struct_fields__}
         head = more.pop("expected", self.heads.get(branch))
@@ -68,7 +68,7 @@ class Pen:
         self.accept(append, tail, outcome)
         return append
 
-    def accept(self, append: Append, tail: Tail, outcome: Appended) -> None:
+    def accept(self, append: Append, tail: LogTail, outcome: Appended) -> None:
         self.no, self.tail = outcome.no, tail
         self.heads[append.branch] = append.seq
 

@@ -15,14 +15,14 @@ from perdure.core.format.records import Outcome
 from perdure.core.values.plain_values import Plain
 from perdure.engine.control.settlement import journals
 from perdure.engine.dispatch.command import Command
-from perdure.engine.dispatch.drive_end import Finished
+from perdure.engine.dispatch.drive_end import RunResult
 from perdure.engine.functions.agent_functions import spec_of
 from perdure.engine.functions.orders import Order
 from perdure.engine.functions.run import Run
 from perdure.engine.functions.run_lookup import take_any
 from perdure.engine.journal.entry import Entry
 from perdure.engine.journal.prepared_replies import Fakes
-from perdure.engine.journal.prepared_replies import Played as Given
+from perdure.engine.journal.prepared_replies import PreparedReplies as Given
 from perdure.missing import MISSING
 from perdure.model import Commit
 from perdure.state.snapshot_policy import SnapshotPolicy
@@ -146,7 +146,7 @@ def play(
         order = Order.of(function, AGENT, "main", args, kwargs, storable=False)
         command = Command(function, order, args, kwargs, fakes=tools, played=given)
         end = execute(store.runner, command)
-        while not isinstance(end, Finished):  # after a wait in which its tasks had all to wait
+        while not isinstance(end, RunResult):  # after a wait in which its tasks had all to wait
             end = execute(store.runner, command)
         _refuse_left_over(given)
         agent.refresh()

@@ -17,7 +17,7 @@ from perdure.core.format import records
 from perdure.engine.dispatch.async_drive import AsyncDrive
 from perdure.engine.dispatch.command import Command
 from perdure.engine.dispatch.drive import Drive, Means
-from perdure.engine.dispatch.drive_end import End, Finished
+from perdure.engine.dispatch.drive_end import End, RunResult
 from perdure.engine.execution.commit_items import Item
 from perdure.engine.execution.execution import Execution
 from perdure.engine.execution.performer import check_given_up
@@ -340,7 +340,7 @@ class _ReplayDrive(Drive):
         self.error = error
         if error is None:
             self.result = result
-        return Finished(None)
+        return RunResult(None)
 
     def release(self) -> None:
         """Does nothing: there is no lease."""

@@ -19,7 +19,7 @@ from perdure.storage.appending import Append, Riders
 from perdure.storage.log.proposals import asked
 
 
-class Line:
+class LogEnd:
     """The end of an incoming log. `last` is the last commit that went in, None at the log's
     begin."""
 

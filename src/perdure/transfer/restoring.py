@@ -118,7 +118,7 @@ def _say_what_is_gone(source: Backend, target: Backend, info: AgentInfo, until: 
     carry_out(target, reader)
 
 
-def _word(target: Backend, reader: LogReader, said: Trim, tail: chain.Tail) -> Append:
+def _word(target: Backend, reader: LogReader, said: Trim, tail: chain.LogTail) -> Append:
     """Returns the commit that tells a restored log what its source's log says is removed."""
     first, previous = reader.commit(1), reader.last_word()
     word = Trim(

@@ -39,7 +39,7 @@ _NO_ORDER = "t", "run"
 """The fields of the record of a run's begin that are not part of its order."""
 
 
-class Started(Struct, frozen=True):
+class RequestedRun(Struct, frozen=True):
     """A run that another one, `by`, requested. `lives`: True if it goes on when that one is
     cancelled. `args`: one digest of its arguments."""
 
@@ -62,7 +62,7 @@ class Ties:
     """
 
     def __init__(self) -> None:
-        self.started: dict[str, Started] = {}
+        self.started: dict[str, RequestedRun] = {}
         self.cancelled: set[str] = set()
         self.origins: dict[str, Origin] = {}
         self.said: set[str] = set()
@@ -92,7 +92,7 @@ class Ties:
                 case records.Outcome(t="step") if child is not None:
                     if record.made != child.run or not child.let_live:
                         args = args_digest(args_of_start(record))
-                        self.started[child.run] = Started(
+                        self.started[child.run] = RequestedRun(
                             record.run, child.agent, bool(child.let_live), args
                         )
 
@@ -152,7 +152,7 @@ def _untold(source: Backend, target: Backend, until: int) -> Iterator[Message]:
 
 
 def _order_untold(
-    source: Backend, target: Backend, run: str, start: Started, until: int
+    source: Backend, target: Backend, run: str, start: RequestedRun, until: int
 ) -> Iterator[Message]:
     """Yields the message that requests a run that another one had requested by then, and that began
     later: its content is in the begin on the source."""
@@ -239,7 +239,7 @@ def untold_by(
             yield from _cancel_untold(backend, rows, ties, row.id, starter.id)
 
 
-def _may_begin(backend: Backend, run: str, start: Started) -> bool:
+def _may_begin(backend: Backend, run: str, start: RequestedRun) -> bool:
     """Returns True if nobody requests it yet, and its agent's next incarnation is that of the
     run."""
     if backend.inbox(run, kind="start", limit=1):

@@ -26,7 +26,7 @@ from perdure.storage.standing import Aside, ClosedError, OvertakenError, Why
 from perdure.system import logs
 from perdure.transfer.arriving_messages import Arriving, all_mail
 from perdure.transfer.divergence import DivergedError, Divergence, diverged, first_difference
-from perdure.transfer.incoming_log import Line
+from perdure.transfer.incoming_log import LogEnd
 from perdure.transfer.preconditions import lost_end
 from perdure.transfer.shipping_order import Load
 
@@ -63,7 +63,7 @@ class Shipper:
         self.source = source
         self.target = target
         self._until = until
-        self._lines: OrderedDict[tuple[str, int], Line] = OrderedDict()
+        self._lines: OrderedDict[tuple[str, int], LogEnd] = OrderedDict()
         self._standing: Standing | None = None
         self._said: Why | None = None
         self.latest = 0
@@ -225,7 +225,7 @@ class Shipper:
         if line.lacks and not self._until:
             self._add_word(line, fed, load)
 
-    def _add_word(self, line: Line, fed: Fed, load: Load) -> None:
+    def _add_word(self, line: LogEnd, fed: Fed, load: Load) -> None:
         """Adds the word of retention to the removed commits: a follower that lost its source before
         the word came would have a log with holes."""
         while (word := self.source.ref(fed.no, RETENTION)) is not None and word.seq > line.seq:
@@ -266,7 +266,7 @@ class Shipper:
         for fed in self.rest_of(agent, incarnation):
             self._load(fed, load)
 
-    def _add(self, line: Line, fed: Fed, load: Load) -> None:
+    def _add(self, line: LogEnd, fed: Fed, load: Load) -> None:
         row = fed.commit
         commit = chain.read_commit(fed.agent, row.seq, row.header, row.payload)
         if commit.incarnation != fed.incarnation:
@@ -327,7 +327,7 @@ class Shipper:
             target=f"agent {fed.agent!r}, commit {fed.commit.seq} of {self.source.url}",
         )
 
-    def _line(self, agent: str, incarnation: int) -> Line:
+    def _line(self, agent: str, incarnation: int) -> LogEnd:
         """Returns the end of the target's log of an agent."""
         line = self._lines.pop((agent, incarnation), None)
         if line is None:
@@ -337,7 +337,7 @@ class Shipper:
             self._lines.popitem(last=False)
         return line
 
-    def _read_line(self, agent: str, incarnation: int) -> Line:
+    def _read_line(self, agent: str, incarnation: int) -> LogEnd:
         target = self.target
 
         def find_row(run: str) -> RunInfo | None:
@@ -345,11 +345,11 @@ class Shipper:
 
         info = target.agent(agent, incarnation)
         if info is None:
-            return Line(find_row=find_row)
+            return LogEnd(find_row=find_row)
         row = target.read(info.no, info.seq, info.seq)[0]
         last = chain.read_commit(agent, row.seq, row.header, row.payload)
         heads = {ref.name: ref.seq for ref in target.refs(info.no) if ref.kind == "branch"}
-        return Line(last, heads, find_row)
+        return LogEnd(last, heads, find_row)
 
     # -- all of a shipment -----------------------------------------------------------------------
 

@@ -14,7 +14,7 @@ from perdure.errors import Conflict
 from perdure.model import RunInfo
 from perdure.state.runs.parentage import Origin
 from perdure.storage.capabilities import Backend
-from perdure.transfer.retold_messages import Started, Ties, ties_of
+from perdure.transfer.retold_messages import RequestedRun, Ties, ties_of
 from perdure.visible import visible
 
 FindId = Callable[[int], bytes | None]
@@ -57,7 +57,7 @@ def _refuse_orders(backend: Backend, run: str, origin: Origin) -> None:
             raise _refused(run, f"has begun in it, but was requested here by {by}")
 
 
-def _refuse_child(backend: Backend, run: str, start: Started, find_id: FindId) -> None:
+def _refuse_child(backend: Backend, run: str, start: RequestedRun, find_id: FindId) -> None:
     origin = Origin.find(backend, run)
     if origin is None or origin.parent != start.by:
         return

@@ -39,7 +39,7 @@ from perdure.storage.retention import RETENTION
 from perdure.transfer import incoming_states
 from perdure.transfer.arriving_messages import PAGE
 from perdure.transfer.given_tokens import last_number
-from perdure.transfer.incoming_log import Line
+from perdure.transfer.incoming_log import LogEnd
 from perdure.transfer.retold_messages import Ties, begun_by, untold_by
 from perdure.transfer.unrelated_runs import refuse_strangers
 
@@ -190,7 +190,7 @@ def import_log(
         Corrupt: the entries are not a whole log; it names the first that does not follow.
         Conflict: the store has an agent of that name; or a run that would be taken for another.
     """
-    plan = _Plan()
+    plan = _LogPlan()
     for entry in iterable(entries, "entries"):
         _check_entry(entry)
         plan.add(entry)
@@ -222,7 +222,7 @@ def import_log(
     return Verified(last.agent, last.seq, 1, last.id)
 
 
-def _say_what_was_taken(backend: Backend, plan: _Plan) -> None:
+def _say_what_was_taken(backend: Backend, plan: _LogPlan) -> None:
     """Notes the signals that runs have taken (I5): a signal sent again is not taken twice. Noted
     before the runs are there, so that nobody can send one in between."""
     standing = backend.standing()
@@ -246,7 +246,7 @@ def _take_in(backend: Backend, messages: Sequence[Message]) -> None:
                 raise
 
 
-def _tell_of_others(context: Context, plan: _Plan) -> None:
+def _tell_of_others(context: Context, plan: _LogPlan) -> None:
     """Exchanges messages with other logs that were taken in at the same time, each of which was not
     there yet for the other: the later one sees both."""
     backend = context.backend
@@ -285,7 +285,7 @@ def _refuse_existing(backend: Backend, last: Commit) -> None:
     )
 
 
-class _Plan:
+class _LogPlan:
     """The appends that write a log, with the views of it that each brings along."""
 
     def __init__(self) -> None:
@@ -293,7 +293,7 @@ class _Plan:
         self.ties = Ties()
         self.taken = Taken()
         self.orders: dict[str, Plain] = {}
-        self._line = Line()
+        self._line = LogEnd()
         self.parents: list[int] = []
         """Of its commits, from the first one on."""
 
@@ -367,10 +367,10 @@ class _Whole(Proposal, eq=False):
     """A log that is linked already: it keeps its place, and gets in in one transaction."""
 
     whole: Append | None = None
-    last: chain.Tail = chain.START
+    last: chain.LogTail = chain.START
 
     @classmethod
-    def of(cls, plan: _Plan, last: Commit) -> _Whole:
+    def of(cls, plan: _LogPlan, last: Commit) -> _Whole:
         first, *rest = plan.appends
         payload = chain.Payload(first.payload, b"", b"")
         draft = chain.Draft(
@@ -391,10 +391,10 @@ class _Whole(Proposal, eq=False):
             None,
             None,
             whole=replace(first, then=rest, riders=durable),
-            last=chain.Tail(last.seq, last.id, last.at_micros),
+            last=chain.LogTail(last.seq, last.id, last.at_micros),
         )
 
-    def link(self, tail: chain.Tail, now: int) -> Append:
+    def link(self, tail: chain.LogTail, now: int) -> Append:
         assert self.whole is not None
         self.tail, self.linked = self.last, self.whole
         return self.whole

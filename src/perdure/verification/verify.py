@@ -81,7 +81,7 @@ def verify_log(
         raise _wrong(reader, f"its log goes to commit {behind}, but its branches only to {total}")
     findings = Findings(reader)
     snapshotted: set[int] = set()
-    walk = _Walk(backend, reader, findings, damaged)
+    walk = _StateWalk(backend, reader, findings, damaged)
     before: Commit | None = None
     anchored = anchor is None
     with findings.noting():  # what cannot be read at all ends the walk, what is damaged does not
@@ -196,7 +196,7 @@ def looking_ahead(commits: Iterable[Commit]) -> Iterator[tuple[Commit, int]]:
         raise broken
 
 
-class _Walk:
+class _StateWalk:
     """Folds every branch forward at once, and rebuilds the names from the log.
 
     Attributes:
@@ -444,7 +444,7 @@ def _projections(backend: Backend, reader: LogReader) -> tuple[list[Ref], list[R
     return refs, None
 
 
-def _compare_runs(reader: LogReader, walk: _Walk, runs: list[RunInfo] | None) -> None:
+def _compare_runs(reader: LogReader, walk: _StateWalk, runs: list[RunInfo] | None) -> None:
     if runs is None:
         return
     stored = {run.id: run for run in runs}

@@ -253,13 +253,13 @@ def test_a_walk_goes_over_what_is_new_only(place: Place, monkeypatch: pytest.Mon
         at = put(saver, {}, at, number + 2)
     assert len(_written(saver)) == 40
     over: list[str] = []
-    collect = channel_history._Walk._collect
+    collect = channel_history._AncestorWalk._collect
 
     def counting(self: Any, found: Any, wanted: Any) -> None:
         over.append(found.id)
         collect(self, found, wanted)
 
-    monkeypatch.setattr(channel_history._Walk, "_collect", counting)
+    monkeypatch.setattr(channel_history._AncestorWalk, "_collect", counting)
     assert _written(saver) == [*range(40)] and over == []
     for number in range(40, 43):
         saver.put_writes(at, [("ch", number)], f"{number}")

@@ -20,7 +20,7 @@ from perdure.integrations.langgraph import PerdureSaver
 from perdure.integrations.langgraph.threads import queued_writes
 from perdure.integrations.langgraph.threads.queued_writes import Queue
 from perdure.integrations.langgraph.threads.recent_commits import FOLDED_MAX
-from perdure.integrations.langgraph.threads.state_changes import Source
+from perdure.integrations.langgraph.threads.state_changes import ValueSource
 from perdure.storage.log.commits import CommitReader
 from perdure.storage.sqlite.backend import SqliteBackend
 from tests.integrations.langgraph.checkpoints import config, get, line, put
@@ -110,7 +110,7 @@ def test_what_is_known_of_the_last_messages_is_looked_at_not_made_anew(
 ) -> None:
     """All parts of the last eight messages were collected twice at each step."""
     said = [HumanMessage(f"{number}", id=f"{number}") for number in range(12)]
-    source = Source(said[:10])
+    source = ValueSource(said[:10])
     looked: list[Any] = []
     whole = source._wholes_of.__globals__["_whole"]
 

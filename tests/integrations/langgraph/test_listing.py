@@ -12,7 +12,7 @@ from perdure.adapters.foreign_logs import ForeignLog
 from perdure.errors import Conflict
 from perdure.integrations.langgraph import PerdureSaver
 from perdure.integrations.langgraph.threads import listing
-from perdure.integrations.langgraph.threads.requested_checkpoints import ASKED_MAX, Asked
+from perdure.integrations.langgraph.threads.requested_checkpoints import ASKED_MAX, Requested
 from perdure.storage.log.commits import CommitReader
 from tests.integrations.langgraph.checkpoints import config, get, id_of, line, put, values_of
 from tests.integrations.langgraph.conftest import Place
@@ -149,7 +149,7 @@ def test_nobody_asked_for_is_a_race_still(place: Place) -> None:
 
 
 def test_what_was_asked_for_is_bounded_and_the_oldest_goes_first() -> None:
-    asked = Asked()
+    asked = Requested()
     asked.note("t", "", "first")
     asked.note("t", "", "second")
     asked.note("t", "", "first")

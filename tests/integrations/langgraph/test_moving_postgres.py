@@ -22,7 +22,7 @@ import perdure
 from perdure.errors import Corrupt, NotAStore, NotFound, StoreUnavailable, UnsupportedFormat
 from perdure.integrations.langgraph import PerdureSaver
 from perdure.integrations.langgraph.moving.comparison import Comparison
-from perdure.integrations.langgraph.moving.move_threads import Moved, Mover, open_source
+from perdure.integrations.langgraph.moving.move_threads import MovedThread, Mover, open_source
 from perdure.integrations.langgraph.moving.postgres import COLUMNS, VERSIONS, PostgresSource
 from perdure.system.urls import shown
 from tests.cli import langgraph_graphs as graphs
@@ -60,7 +60,7 @@ def source_of(url: str) -> Iterator[PostgresSource]:
         yield found
 
 
-def move(theirs: Theirs, url: str | Path, *only: str) -> dict[str, Moved]:
+def move(theirs: Theirs, url: str | Path, *only: str) -> dict[str, MovedThread]:
     with source_of(theirs.url()) as source, perdure.open(url, durability="os") as store:
         mover = Mover(source, {})
         mover.store = store

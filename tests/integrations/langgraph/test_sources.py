@@ -180,7 +180,7 @@ def test_messages_that_cannot_be_compared_are_compared_by_identity() -> None:
     messages: list[Any] = [spoken(number) for number in range(MANY)]
     middle = MANY // 2
     messages[middle].additional_kwargs["array"] = Touchy()
-    source = state_changes.Source(messages)
+    source = state_changes.ValueSource(messages)
     messages = list(messages)
     messages[middle] = spoken(middle)
     messages[middle].additional_kwargs["array"] = Touchy()

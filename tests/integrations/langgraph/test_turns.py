@@ -17,7 +17,7 @@ from langgraph.graph import START, StateGraph
 
 from perdure.integrations.langgraph import PerdureSaver
 from perdure.integrations.langgraph.threads import coroutine_queue
-from perdure.integrations.langgraph.threads.coroutine_queue import Turns
+from perdure.integrations.langgraph.threads.coroutine_queue import CoroutineTurns
 from perdure.system.thread_pool import Job
 
 THREAD: RunnableConfig = {"configurable": {"thread_id": "t"}, "recursion_limit": 30}
@@ -77,14 +77,14 @@ def test_a_graph_of_coroutines_needs_one_thread(
 def test_each_comes_behind_the_one_before() -> None:
     order: list[str] = []
 
-    async def call(queue: Turns, name: str, wanted: asyncio.Event) -> None:
+    async def call(queue: CoroutineTurns, name: str, wanted: asyncio.Event) -> None:
         async with queue.next():
             order.append(f"{name} in")
             await wanted.wait()
             order.append(f"{name} out")
 
     async def main() -> None:
-        queue, go = Turns(), asyncio.Event()
+        queue, go = CoroutineTurns(), asyncio.Event()
         calls = [asyncio.create_task(call(queue, name, go)) for name in "abcd"]
         while not order:
             await asyncio.sleep(0)
@@ -105,7 +105,7 @@ def test_each_comes_behind_the_one_before() -> None:
 def test_an_end_that_was_lost_holds_nobody_up_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
     """An exception may come between any two instructions, those of an end included. And who comes
     from another loop does not wait: it could not be woken."""
-    queue = Turns()
+    queue = CoroutineTurns()
 
     async def lost() -> None:
         await queue.next().__aenter__()
@@ -130,7 +130,7 @@ def test_a_loop_that_is_closed_in_the_middle_of_it_is_left_quietly(
 ) -> None:
     """What waits there is thrown away, and wakes what waited for it: that has no loop any more."""
     monkeypatch.setattr(coroutine_queue, "TURN_MAX_S", FOR_EVER_S)
-    queue, problems = Turns(), list[object]()
+    queue, problems = CoroutineTurns(), list[object]()
     monkeypatch.setattr(sys, "unraisablehook", problems.append)
 
     async def call() -> None:

@@ -14,7 +14,7 @@ from perdure.core.arguments.names import shown
 from perdure.core.draft.dicts import DraftDict
 from perdure.core.draft.lists import DraftList
 from perdure.core.draft.objects import kind_of_object
-from perdure.core.draft.place import Place, Proxy, Session, place_of
+from perdure.core.draft.place import DraftSession, Place, Proxy, place_of
 from perdure.core.draft.sets import DraftSet
 from perdure.core.draft.taking import take
 from perdure.core.draft.undone_changes import Done, came_to_nothing, undo
@@ -39,11 +39,11 @@ from perdure.core.values.plain_values import Path, Plain, copy, same
 from perdure.errors import Conflict, SchemaError
 from perdure.missing import MISSING
 
-Session.kinds.update({dict: DraftDict, list: DraftList, set: DraftSet})
-Session.kind_of_object = staticmethod(kind_of_object)
+DraftSession.kinds.update({dict: DraftDict, list: DraftList, set: DraftSet})
+DraftSession.kind_of_object = staticmethod(kind_of_object)
 
 
-class Recording(Session):
+class Recording(DraftSession):
     """A draft of a state, and the record of all changes made to it.
 
     Args:
@@ -326,9 +326,9 @@ def _put_op(path: Path, old: Plain, new: Plain) -> tuple[Op, Op]:
 def view(schema: Schema[Any], plain: Plain, *, root_name: str = "state") -> Any:
     """Returns a read-only proxy of a plain tree, which looks like the typed object. Nothing is
     copied. What has no parts to be edited in place (a number, a tuple) is built."""
-    if type(plain) not in Session.kinds:
+    if type(plain) not in DraftSession.kinds:
         return schema.build(plain)
-    session = Session(schema, plain, root_name, None)
+    session = DraftSession(schema, plain, root_name, None)
     draft, session.draft = session.draft, None  # as where a recording is closed
     return draft
 

@@ -7,7 +7,7 @@ from operator import index as to_index
 from typing import Any, SupportsIndex
 
 from perdure.core.draft.place import Place, Proxy, detached, place_of
-from perdure.core.draft.taking import Leaving, take, take_all, take_over, take_slice
+from perdure.core.draft.taking import LeavingContainers, take, take_all, take_over, take_slice
 from perdure.core.values.plain_values import Plain
 
 
@@ -137,7 +137,7 @@ class DraftList(Proxy, MutableSequence[Any]):
                     f"attempt to assign sequence of size {len(values)} "
                     f"to extended slice of size {len(places)}"
                 )
-            leaving = Leaving(place.session, [place.plain[at] for at in places])
+            leaving = LeavingContainers(place.session, [place.plain[at] for at in places])
             pairs = zip(places, values, strict=True)
             taken = [take_over(place, at, one, leaving) for at, one in pairs]
             for at, one in zip(places, taken, strict=True):

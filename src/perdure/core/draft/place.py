@@ -32,7 +32,7 @@ class Place(Struct, eq=False):
         pending: it is the default of a field that is not stored, and joins the tree when changed.
     """
 
-    session: Session
+    session: DraftSession
     parent: Place | None
     key: Any
     plain: Plain
@@ -220,7 +220,7 @@ def detached(value: Any) -> Any:
     return place_of(value).detach() if isinstance(value, Proxy) else value
 
 
-class Session:
+class DraftSession:
     """One draft or view: makes proxies. By itself it is read-only; `Recording` writes."""
 
     kinds: dict[type, type[Proxy]] = {}  # noqa: RUF012  # filled by draft.py: what stands for what

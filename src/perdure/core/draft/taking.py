@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from perdure.core.draft.place import Place, Proxy, Session, item_of, place_of
+from perdure.core.draft.place import DraftSession, Place, Proxy, item_of, place_of
 from perdure.core.schema.schema import take_at
 from perdure.core.types.nodes import LeafNode
 from perdure.core.values.plain_values import Path, Plain
@@ -19,7 +19,7 @@ from perdure.errors import SharedValue
 from perdure.missing import MISSING
 
 
-class Leaving:
+class LeavingContainers:
     """The containers that leave the draft while values are taken: each of their parts may come back
     once, along with those values.
 
@@ -27,7 +27,7 @@ class Leaving:
         containers: the plain containers that leave.
     """
 
-    def __init__(self, session: Session, containers: Iterable[Plain] = ()) -> None:
+    def __init__(self, session: DraftSession, containers: Iterable[Plain] = ()) -> None:
         self._session = session
         self._containers = {id(one) for one in containers}
         self._freed: dict[int, Any] = {}  # by the identity of what was gone through
@@ -95,7 +95,7 @@ def take(
     key: Any,
     value: Any,
     seen: dict[int, Path] | None = None,
-    leaving: Leaving | None = None,
+    leaving: LeavingContainers | None = None,
 ) -> Plain:
     """Returns a user's value as a plain one for this key of a place; refuses aliases and cycles.
 
@@ -111,7 +111,7 @@ def take(
     try:
         return take_at(node, value, path, seen, name, session.copies)
     except SharedValue:
-        free = (leaving or Leaving(session)).freed(value)
+        free = (leaving or LeavingContainers(session)).freed(value)
         if free is value:
             raise
     while len(seen) > before:
@@ -120,10 +120,12 @@ def take(
     return take_at(node, free, path, seen, name, session.copies)
 
 
-def take_over(place: Place, key: Any, value: Any, leaving: Leaving | None = None) -> Plain:
+def take_over(
+    place: Place, key: Any, value: Any, leaving: LeavingContainers | None = None
+) -> Plain:
     """Returns the same as `take`, for a place where another value stands; see `Copies.over`."""
     old = item_of(place.plain, key)
-    taken = take(place, key, value, None, leaving or Leaving(place.session, [old]))
+    taken = take(place, key, value, None, leaving or LeavingContainers(place.session, [old]))
     if type(old) not in (dict, list, tuple):
         return taken
     path = (*place.last_path(), key)
@@ -133,7 +135,7 @@ def take_over(place: Place, key: Any, value: Any, leaving: Leaving | None = None
 def take_all(place: Place, start: int, values: Sequence[Any]) -> list[Plain]:
     """Returns the same as `take`, for items of a list from `start` on."""
     seen: dict[int, Path] = {}
-    leaving = Leaving(place.session)
+    leaving = LeavingContainers(place.session)
     return [take(place, start + at, value, seen, leaving) for at, value in enumerate(values)]
 
 
@@ -157,7 +159,7 @@ def take_slice(place: Place, start: int, stop: int, values: Sequence[Any]) -> li
         staying.add(id(own.plain))
         kept[offset] = own.plain
     seen: dict[int, Path] = {}
-    leaving = Leaving(place.session, [item for item in old if id(item) not in staying])
+    leaving = LeavingContainers(place.session, [item for item in old if id(item) not in staying])
     items = [
         kept[at] if at in kept else take(place, start + at, value, seen, leaving)
         for at, value in enumerate(values)

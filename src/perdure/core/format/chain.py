@@ -80,7 +80,7 @@ def read_cause(wire: Any) -> Cause:
     return Cause(kind, said.w, said.r, said.s, said.k, said.t, said.g, said.l, said.x)
 
 
-class Tail(Struct, frozen=True, gc=False):
+class LogTail(Struct, frozen=True, gc=False):
     """The end of an agent's log: what the next commit links to.
 
     Attributes:
@@ -93,7 +93,7 @@ class Tail(Struct, frozen=True, gc=False):
     header: bytes = b""
 
 
-START = Tail(0, b"", 0)
+START = LogTail(0, b"", 0)
 
 
 class Payload(Struct, frozen=True, gc=False):
@@ -153,7 +153,7 @@ def _unreadable(what: str, error: Exception) -> Unstorable:
     )
 
 
-def link(draft: Draft, tail: Tail, now: int) -> tuple[bytes, Tail]:
+def link(draft: Draft, tail: LogTail, now: int) -> tuple[bytes, LogTail]:
     """Returns the header of a commit that follows `tail`, and the tail that it makes.
 
     Args:
@@ -200,7 +200,7 @@ def link(draft: Draft, tail: Tail, now: int) -> tuple[bytes, Tail]:
             raise TypeError("the names of an agent and of a branch must be texts")
     except (msgspec.MsgspecError, ValueError, TypeError) as error:
         raise _unreadable(f"the header of a commit ({draft.cause.kind})", error) from error
-    return header, Tail(tail.seq + 1, commit_id(header), at, header)
+    return header, LogTail(tail.seq + 1, commit_id(header), at, header)
 
 
 def read_header(header: bytes, target: str) -> list[Any]:
@@ -232,14 +232,14 @@ def read_header(header: bytes, target: str) -> list[Any]:
 HINT = envelope.RESTORE_HINT
 
 
-def tail_of(header: bytes, target: str) -> Tail:
+def tail_of(header: bytes, target: str) -> LogTail:
     """Returns the tail that a stored last header makes.
 
     Raises:
         Corrupt, UnsupportedFormat: the header is damaged, or of a newer version.
     """
     fields = _typed_header(header, target)
-    return Tail(fields.seq, commit_id(header), fields.at, header)
+    return LogTail(fields.seq, commit_id(header), fields.at, header)
 
 
 def parents_of(header: bytes, target: str) -> tuple[int, ...]:

@@ -12,7 +12,7 @@ from typing import Any
 from msgspec import Struct
 
 from perdure.core.live.shadow import Shadow
-from perdure.core.types.annotations import Limits
+from perdure.core.types.annotations import ItemLimits
 from perdure.core.types.classes import Face
 from perdure.core.types.nodes import AnyNode, DictNode, ListNode, Node
 from perdure.core.types.objects import ObjectNode
@@ -52,7 +52,7 @@ class TypedPlan(Struct):
         return self.root
 
 
-class Appended(TypedPlan, kw_only=True):
+class AppendPlan(TypedPlan, kw_only=True):
     """A planned append to a live list. `holders`: the objects that the list is in, with their
     classes."""
 
@@ -68,7 +68,7 @@ class Appended(TypedPlan, kw_only=True):
         return self.root
 
 
-def appended(node: Node, typed: Any, plain: Plain, op: Append, root: str) -> Appended | None:
+def appended(node: Node, typed: Any, plain: Plain, op: Append, root: str) -> AppendPlan | None:
     """Returns the plan of one append; None where the general plan is needed.
 
     Args:
@@ -106,16 +106,16 @@ def appended(node: Node, typed: Any, plain: Plain, op: Append, root: str) -> App
         return None  # changed outside `edit`, maybe
     if isinstance(item, AnyNode):
         values = list(map(item.build, op.values))
-        return Appended(whole, holders=holders, items=typed, values=values)
+        return AppendPlan(whole, holders=holders, items=typed, values=values)
     if not all(map(item.stable, op.values)):
         return None  # validation may make something else of it
     values = []
     for place, value in enumerate(op.values, count):
         values.append(item.build_stable(value, (*op.path, place), root))
-    return Appended(whole, holders=holders, items=typed, values=values)
+    return AppendPlan(whole, holders=holders, items=typed, values=values)
 
 
-_LISTS, _NONE = (ListNode, AnyNode), Limits()
+_LISTS, _NONE = (ListNode, AnyNode), ItemLimits()
 
 
 def _has_plain_keys(node: Node) -> bool:

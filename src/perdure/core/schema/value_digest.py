@@ -70,11 +70,11 @@ def digest(value: Any, unknown: list[Any] | None = None) -> str:
         pass
     except RuntimeError as error:  # too deep; another thread changes it
         check_own(error, lambda: take(value))
-    walk = _Walk()
+    walk = _DigestWalk()
     try:
         said = shorten(walk.say(value, 0))
     except Exception as error:  # of the caller's code, or the stack was deep already
-        check_own(error, lambda: _Walk().say(value, 0))
+        check_own(error, lambda: _DigestWalk().say(value, 0))
         walk.unknown, said = [value], shorten(class_label(type(value)))
     if unknown is not None:
         unknown += walk.unknown
@@ -123,7 +123,7 @@ def class_label(cls: type) -> str:
     return cls.__qualname__.rsplit("<locals>.", 1)[-1]
 
 
-class _Walk:
+class _DigestWalk:
     """A walk that turns one value into plain lists, each of which begins with its kind: so no two
     values that differ give the same. Scalars stand for themselves."""
 

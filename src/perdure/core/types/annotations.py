@@ -146,7 +146,7 @@ def is_literal(annotation: Any) -> bool:
     return get_origin(annotation) is Literal
 
 
-class Limits(Struct, frozen=True):
+class ItemLimits(Struct, frozen=True):
     """The number of items that a container may have. `judged`: functions of the user check the
     whole of it, or an item."""
 
@@ -162,7 +162,7 @@ class Limits(Struct, frozen=True):
         return None
 
 
-def limits(metadata: Iterable[Any]) -> Limits:
+def limits(metadata: Iterable[Any]) -> ItemLimits:
     """Returns the limits that annotated_types, pydantic and msgspec write as min_length and
     max_length."""
     least, most = 0, None
@@ -173,7 +173,7 @@ def limits(metadata: Iterable[Any]) -> Limits:
             low, high = getattr(one, "min_length", None), getattr(one, "max_length", None)
             least = low if isinstance(low, int) else least
             most = high if isinstance(high, int) else most
-    return Limits(least, most)
+    return ItemLimits(least, most)
 
 
 def is_judged(annotation: Any) -> bool:

@@ -12,7 +12,7 @@ from typing import Any
 
 from perdure.core.types.nodes import DictNode, ListNode, Node, TupleNode
 from perdure.core.types.objects import ObjectNode
-from perdure.core.types.validation import Place, PydanticEngine
+from perdure.core.types.validation import PydanticEngine, ValidationSubject
 from perdure.core.values.plain_values import Path
 from perdure.missing import MISSING
 
@@ -20,7 +20,7 @@ from perdure.missing import MISSING
 class OrderKeeping(PydanticEngine):
     """Pydantic's engine, for types with a TypedDict in them."""
 
-    def validate(self, place: Place, value: Any, at: Path, root: str) -> Any:
+    def validate(self, place: ValidationSubject, value: Any, at: Path, root: str) -> Any:
         typed = super().validate(place, value, at, root)
         if isinstance(place, Node):
             restore(place, typed, value)

@@ -13,13 +13,13 @@ from typing import Any, Literal, NamedTuple, get_args, get_origin
 
 from msgspec import field
 
-from perdure.core.types.annotations import Limits, is_union, unwrap
+from perdure.core.types.annotations import ItemLimits, is_union, unwrap
 from perdure.core.types.validation import Engine
 from perdure.core.values.plain_values import (
     SCALARS,
+    CopyWalk,
     Path,
     Plain,
-    Taker,
     changed,
     check_zone,
     format_path,
@@ -42,7 +42,7 @@ class Copied(NamedTuple):
     plain: Plain
 
 
-class Walker(Taker):
+class Walker(CopyWalk):
     """One walk over a typed value.
 
     Attributes:
@@ -95,7 +95,7 @@ class Node:
 
     as_is = False  # a plain scalar here is its own typed value
     exact: frozenset[type] = frozenset()  # kinds of which every plain value is `stable`
-    limits = Limits()
+    limits = ItemLimits()
 
     def __init__(self, annotation: Any, engine: Engine, config: Mapping[str, Any] | None) -> None:
         self.annotation = annotation

@@ -45,7 +45,7 @@ _taking_apart = Lock()
 PLAIN_BUILTINS = (bytes, dt.datetime, dt.date, dt.time, dt.timedelta, Decimal, UUID)
 
 
-class Place(Protocol):
+class ValidationSubject(Protocol):
     """The subject of a validation: an annotation, with room for what the library prepares for
     it."""
 
@@ -60,7 +60,7 @@ class Engine:
     by_name = False  # whether fields go by their names; else by what the class renames them to
     piecewise = False  # whether types are mixed that the library cannot validate as a whole
 
-    def validate(self, place: Place, value: Any, at: Path, root: str) -> Any:
+    def validate(self, place: ValidationSubject, value: Any, at: Path, root: str) -> Any:
         """Returns a typed value.
 
         Raises:
@@ -68,7 +68,7 @@ class Engine:
         """
         raise NotImplementedError
 
-    def dump(self, place: Place, value: Any) -> Any:
+    def dump(self, place: ValidationSubject, value: Any) -> Any:
         """Returns the value in terms of plain kinds. Raises whatever the library raises."""
         raise NotImplementedError
 
@@ -94,7 +94,7 @@ class MsgspecEngine(Engine):
             return False
         return True
 
-    def validate(self, place: Place, value: Any, at: Path, root: str) -> Any:
+    def validate(self, place: ValidationSubject, value: Any, at: Path, root: str) -> Any:
         try:
             return msgspec.convert(value, place.annotation, dec_hook=_from_text)
         except (msgspec.ValidationError, ValueError, TypeError) as error:
@@ -105,7 +105,7 @@ class MsgspecEngine(Engine):
             check_own(error, lambda: msgspec.convert(value, place.annotation, dec_hook=_from_text))
             raise self.explain(error, at, root) from error
 
-    def dump(self, place: Place, value: Any) -> Any:
+    def dump(self, place: ValidationSubject, value: Any) -> Any:
         return msgspec.to_builtins(value, builtin_types=PLAIN_BUILTINS, enc_hook=_to_text)
 
     def explain(self, error: Exception, at: Path, root: str) -> PerdureError:
@@ -164,7 +164,7 @@ class PydanticEngine(Engine):
         self._pydantic = pydantic
         self._core = pydantic_core
 
-    def _adapter(self, place: Place) -> Any:
+    def _adapter(self, place: ValidationSubject) -> Any:
         if place.prepared is None:
             adapter = self._pydantic.TypeAdapter
             try:
@@ -176,13 +176,13 @@ class PydanticEngine(Engine):
                 place.prepared = adapter(place.annotation)
         return place.prepared
 
-    def _unusable(self, place: Place, error: Exception) -> SchemaError:
+    def _unusable(self, place: ValidationSubject, error: Exception) -> SchemaError:
         return SchemaError(
             f"pydantic cannot validate {place.annotation!r}: {str(error).splitlines()[0]}",
             hint="use types that pydantic knows, or mark the field perdure.Ephemeral",
         )
 
-    def validate(self, place: Place, value: Any, at: Path, root: str) -> Any:
+    def validate(self, place: ValidationSubject, value: Any, at: Path, root: str) -> Any:
         adapter = place.prepared or self._adapter(place)
         try:
             # Field names are stored, whatever aliases the class reads from others.
@@ -202,7 +202,7 @@ class PydanticEngine(Engine):
         except Exception as error:
             raise self.explain(error, at, root) from error
 
-    def dump(self, place: Place, value: Any) -> Any:
+    def dump(self, place: ValidationSubject, value: Any) -> Any:
         return self._adapter(place).dump_python(value, mode="json", warnings=False)
 
     def explain(self, error: Exception, at: Path, root: str) -> PerdureError:

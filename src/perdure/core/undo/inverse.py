@@ -6,8 +6,8 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
 
-from perdure.core.undo.spared_changes import Restored, Touched
-from perdure.core.undo.standing_edits import Standing, standing
+from perdure.core.undo.spared_changes import RestoredPlaces, Touched
+from perdure.core.undo.standing_edits import StandingCommits, standing
 from perdure.core.values import ops
 from perdure.core.values.diff import diff
 from perdure.core.values.ops import Delete, Op
@@ -40,14 +40,14 @@ def invert(
 
 
 def _invert(
-    found: Standing, state_at: Callable[[int], Plain], *, in_order: bool
+    found: StandingCommits, state_at: Callable[[int], Plain], *, in_order: bool
 ) -> tuple[list[Op], list[tuple[int, str]]]:
     """Does the work of `invert`. in_order: also takes back what an undo or redo did to put keys in
     order."""
     seqs = {commit.seq for commit in found.chosen}
     oldest, newest = found.chosen[-1], found.chosen[0]
     base = state_at(oldest.parent)
-    places = Restored()
+    places = RestoredPlaces()
     delta: list[Op] = []
     blocked: list[tuple[int, str]] = []
     done: list[Op] = []

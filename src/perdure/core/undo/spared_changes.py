@@ -71,7 +71,7 @@ class _Node:
         return any(self.items[later.start : later.stop])
 
 
-class Restored:
+class RestoredPlaces:
     """The places that an inverse restores, as they are after all ops that it takes back."""
 
     def __init__(self) -> None:

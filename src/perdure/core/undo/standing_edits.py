@@ -18,7 +18,7 @@ from perdure.core.values.plain_values import Path
 from perdure.model import Commit
 
 
-class Standing(Struct, frozen=True):
+class StandingCommits(Struct, frozen=True):
     """The commits of a path that stand.
 
     Attributes:
@@ -35,7 +35,7 @@ class Standing(Struct, frozen=True):
     across: set[int]
 
 
-def standing(wanted: Iterable[Commit], path: Sequence[Commit]) -> Standing:
+def standing(wanted: Iterable[Commit], path: Sequence[Commit]) -> StandingCommits:
     """Returns the commits that stand for the wanted ones, all of which are on the path, newest
     first."""
     line = _Line({commit.seq: commit for commit in path}, {commit.seq for commit in wanted})
@@ -48,7 +48,7 @@ def standing(wanted: Iterable[Commit], path: Sequence[Commit]) -> Standing:
         for seq in one.seqs
         if bisect_left(seqs, one.since) != bisect_left(seqs, last)
     }
-    return Standing(
+    return StandingCommits(
         [line.commits[seq] for seq in reversed(seqs)],
         [commit for commit in path if commit.seq >= seqs[0]],
         {seq for one in line.ended.values() for seq in one.seqs},

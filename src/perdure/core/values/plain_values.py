@@ -79,10 +79,10 @@ def take(
         Unstorable: a value of another kind, with its path.
         SharedValue: a container that stands at two places, or inside itself.
     """
-    return Taker(seen, root).take(value, at)
+    return CopyWalk(seen, root).take(value, at)
 
 
-class Taker(Struct):
+class CopyWalk(Struct):
     """One copying walk: refuses aliases (with `seen`) and cycles, and measures the depth."""
 
     seen: dict[int, Path] | None = None

@@ -27,7 +27,7 @@ from perdure.engine.journal.failures import rebuild_error
 from perdure.engine.journal.journal import Journal
 from perdure.engine.journal.ledger import EffectInfo, effects_of
 from perdure.engine.journal.left_history import Again
-from perdure.engine.journal.questions import Asked, Question
+from perdure.engine.journal.questions import OpenQuestions, Question
 from perdure.engine.journal.values import results_of
 from perdure.engine.journal.waits import check_signal
 from perdure.errors import (
@@ -165,13 +165,13 @@ class RunHandle(Generic[R]):
         """Returns the questions that the run asks, and that nobody has answered yet."""
         return list(self._asked().open.values())
 
-    def _asked(self) -> Asked:
+    def _asked(self) -> OpenQuestions:
         info = self.info
         if not info.started or info.status in FINISHED:
-            return Asked(info, self._reader)
+            return OpenQuestions(info, self._reader)
         # Read before the log: an answer that the run takes out in between is in the log then.
         answers = self._context.backend.inbox(self._id, kind="answer")
-        return Asked.read(info, self._reader, {(one.name, one.key) for one in answers})
+        return OpenQuestions.read(info, self._reader, {(one.name, one.key) for one in answers})
 
     def answer(self, value: Any, *, question: Question | str | None = None, by: str = "") -> None:
         """Answers a question of the run; the author is recorded. The first answer counts.

@@ -13,9 +13,9 @@ from typing import Any
 
 from perdure.engine.dispatch.drive import Drive
 from perdure.engine.dispatch.drive_end import End, NextTurn
-from perdure.engine.dispatch.leave_function import WayOut
+from perdure.engine.dispatch.leave_function import FunctionExit
 from perdure.engine.execution.async_performer import AsyncPerformer
-from perdure.engine.execution.current_run import Frame, counted, inside
+from perdure.engine.execution.current_run import RunFrame, counted, inside
 from perdure.engine.execution.execution import Execution
 from perdure.engine.execution.loop_rounds import tick
 from perdure.engine.execution.run_tasks import RunTasks, number_tasks
@@ -123,7 +123,7 @@ class AsyncDrive(Drive):
         """Waits for the function's end, and looks for requests to end it; returns the cancellation
         of this call in the meantime, if any."""
         loop = asyncio.get_running_loop()
-        way_out = WayOut(execution, tasks, root)
+        way_out = FunctionExit(execution, tasks, root)
         rung = heard = 0
 
         def look() -> None:
@@ -202,7 +202,9 @@ class AsyncDrive(Drive):
         await tasks.cancel()
         await execution.async_performer.close()
 
-    def _look(self, execution: Execution[Any], root: asyncio.Task[Any], way_out: WayOut) -> None:
+    def _look(
+        self, execution: Execution[Any], root: asyncio.Task[Any], way_out: FunctionExit
+    ) -> None:
         """Handles news of the run: if it must end, what it awaits is no longer awaited."""
         if root.done():
             return
@@ -216,7 +218,7 @@ class AsyncDrive(Drive):
             way_out.cancel()
 
     async def _body(self, execution: Execution[Any]) -> Any:
-        with counted(), inside(Frame(execution, "function", execution.root)):
+        with counted(), inside(RunFrame(execution, "function", execution.root)):
             try:
                 return await self._function(AsyncRun(execution), *self._args, **self._kwargs)
             except asyncio.CancelledError as cancelled:

@@ -13,7 +13,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from perdure.engine.dispatch.heartbeat import Claim, Liveness
+from perdure.engine.dispatch.heartbeat import Claim, Heartbeat
 from perdure.errors import Conflict, Fenced, NotFound, PerdureError
 from perdure.model import Cause
 from perdure.state.creation import create, create_along
@@ -23,14 +23,14 @@ from perdure.storage.log.proposals import Committed
 from perdure.storage.looks import Look
 
 
-class Hold:
+class BranchLease:
     """See the module. For one thread at a time; `release` may come from another one.
 
     Attributes:
         is_left: whether the call that it is for has ended, as that call said when it began.
     """
 
-    def __init__(self, liveness: Liveness, working: WorkingCopy[Any], look: Look) -> None:
+    def __init__(self, liveness: Heartbeat, working: WorkingCopy[Any], look: Look) -> None:
         self._liveness = liveness
         self._working = working
         self._look = look

@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from perdure.engine.functions.agent_functions import AgentSpec, spec_of
 from perdure.engine.functions.orders import Order
-from perdure.engine.journal.prepared_replies import Fakes, Played
+from perdure.engine.journal.prepared_replies import Fakes, PreparedReplies
 from perdure.engine.journal.values import parameters_of
 from perdure.errors import NeedsAttention, SchemaError
 from perdure.system import shell
@@ -28,7 +28,7 @@ class Command(Struct, frozen=True):
     args: tuple[Any, ...] = ()
     kwargs: Mapping[str, Any] = {}
     fakes: Fakes | None = None
-    played: Played | None = None
+    played: PreparedReplies | None = None
 
     def arguments(
         self, function: Callable[..., Any], run: str, turn: Any = None

@@ -13,20 +13,20 @@ from msgspec.structs import replace
 from perdure.core.format import records
 from perdure.core.values.plain_values import Plain
 from perdure.engine.control.stopping import stop_in_circle, stop_unread
-from perdure.engine.dispatch.branch_lease import Hold
+from perdure.engine.dispatch.branch_lease import BranchLease
 from perdure.engine.dispatch.command import Command
 from perdure.engine.dispatch.drive_end import (
     BranchTaken,
     End,
-    Finished,
     FinishedMeanwhileError,
     NextTurn,
+    RunResult,
     Unloaded,
 )
-from perdure.engine.dispatch.heartbeat import Liveness
-from perdure.engine.execution.current_run import Frame, counted, current, enter, inside
+from perdure.engine.dispatch.heartbeat import Heartbeat
+from perdure.engine.execution.current_run import RunFrame, counted, current, enter, inside
 from perdure.engine.execution.execution import Execution
-from perdure.engine.execution.run_inbox import Mail
+from perdure.engine.execution.run_inbox import RunInbox
 from perdure.engine.execution.wakeups import Wakeups
 from perdure.engine.functions.agent_functions import of_version
 from perdure.engine.functions.orders import refuse_others, resuming, starting
@@ -73,7 +73,7 @@ class Means(Struct, frozen=True):
     """The parts of a store that execute runs."""
 
     context: Context
-    liveness: Liveness
+    liveness: Heartbeat
     wakeups: Wakeups
 
 
@@ -108,11 +108,11 @@ class Drive:
         self.begun: Callable[[], None] = lambda: None
         """Told that it is this process's turn, and is wanted."""
         self.execution: Execution[Any] | None = None
-        self._hold = Hold(means.liveness, self.working, self.look)
+        self._hold = BranchLease(means.liveness, self.working, self.look)
         self._row: RunInfo
         self._results = results_of(command.function)
         self._deadline = 0
-        self._mail: Mail | None = None
+        self._mail: RunInbox | None = None
 
     # -- before ------------------------------------------------------------------------------
 
@@ -183,7 +183,7 @@ class Drive:
                 self.going(execution)
                 outcome, error = None, None
                 news = execution.wakeups.watch(execution.id, execution.news)
-                with news, counted(), inside(Frame(execution, "function", execution.root)):
+                with news, counted(), inside(RunFrame(execution, "function", execution.root)):
                     run: Run[Any] = Run(execution)
                     try:
                         outcome = self._function(run, *self._args, **self._kwargs)
@@ -372,7 +372,7 @@ class Drive:
         except Unstorable as too_big:
             self._fail(execution, too_big)
             raise
-        return Finished(self._results.build(plain))
+        return RunResult(self._results.build(plain))
 
     def _lacks(self, error: UnknownZone) -> NeedsAttention:
         return lacks(error, self.id, f"agent {self.working.name!r}, run {self.id}")

@@ -14,7 +14,7 @@ class FinishedMeanwhileError(Exception):
     """Another executor finished the run, or did its work, before this one had the lease."""
 
 
-class Finished(Struct, frozen=True):
+class RunResult(Struct, frozen=True):
     """The run is done, with this result."""
 
     result: Any
@@ -28,7 +28,7 @@ class NextTurn(Struct, frozen=True):
     """The function ended its turn, and must be called again."""
 
 
-End = Finished | Unloaded | NextTurn
+End = RunResult | Unloaded | NextTurn
 
 
 class BranchTaken(Conflict):

@@ -48,7 +48,7 @@ class Claim(Struct, eq=False):
     is_left: Callable[[], bool] | None = None
 
 
-class Liveness:
+class Heartbeat:
     """Says that this executor lives, from its first run until the store is closed.
 
     The thread is its own, so that a busy agent function cannot make its owner look dead.

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 LOOK_S = 0.05
 
 
-class WayOut:
+class FunctionExit:
     """The way out of one call of a function; for its event loop.
 
     The function is cancelled while it awaits something, once nothing of the run is due or under way

@@ -22,7 +22,7 @@ LOOKING_MAX = 0.05
 """The share of its time that a worker may spend on looking, however much there is to look at."""
 
 
-class Asked:
+class PendingOrders:
     """The orders that a worker could begin: the first of each agent; the others wait behind it.
 
     Reading all of one agent's queue at each look would take time in the square of its length. So

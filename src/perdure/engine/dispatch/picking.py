@@ -14,7 +14,7 @@ from msgspec import Struct
 from perdure.engine.control.run_handle import RunHandle
 from perdure.engine.control.stopping import stop
 from perdure.engine.dispatch.command import Command
-from perdure.engine.dispatch.pending_orders import Asked
+from perdure.engine.dispatch.pending_orders import PendingOrders
 from perdure.engine.dispatch.runner import Runner
 from perdure.engine.functions.agent_functions import of_version, spec_of
 from perdure.engine.functions.orders import Order
@@ -98,7 +98,7 @@ class Picker:
         self._claims = FAR_LEASES.of(self._context.backend)
         self._unknown: dict[str, tuple[RunInfo, float]] = {}
         self._unknown_starts: set[str] = set()
-        self._asked = Asked(self._context.backend, self._is_ours)
+        self._asked = PendingOrders(self._context.backend, self._is_ours)
         self._callers: set[str] = set()
 
     # -- finding work ----------------------------------------------------------------------------

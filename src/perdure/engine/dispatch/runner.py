@@ -11,8 +11,8 @@ from msgspec import Struct
 from perdure.engine.control.wait_circles import WaitingInPlace
 from perdure.engine.dispatch.command import Command
 from perdure.engine.dispatch.drive import Drive, Means
-from perdure.engine.dispatch.drive_end import BranchTaken, End, Finished, FinishedMeanwhileError
-from perdure.engine.dispatch.heartbeat import LEASE_TTL, Liveness
+from perdure.engine.dispatch.drive_end import BranchTaken, End, FinishedMeanwhileError, RunResult
+from perdure.engine.dispatch.heartbeat import LEASE_TTL, Heartbeat
 from perdure.engine.execution.current_run import current
 from perdure.engine.execution.execution import Execution
 from perdure.engine.execution.wakeups import POLL_S, Wakeups
@@ -60,14 +60,14 @@ class Runner:
 
     def __init__(self, context: Context, lease_ttl: timedelta = LEASE_TTL) -> None:
         self._context = context
-        liveness = Liveness(context, lease_ttl)
+        liveness = Heartbeat(context, lease_ttl)
         self.wakeups = Wakeups(context, liveness.leaked)
         self._means = Means(context, liveness, self.wakeups)
         self._going: set[Execution[Any]] = set()
         self._lock = Lock()
 
     @property
-    def liveness(self) -> Liveness:
+    def liveness(self) -> Heartbeat:
         """For the worker: how this executor says that it lives."""
         return self._means.liveness
 
@@ -116,7 +116,7 @@ class Runner:
         """Runs a command in the event loop; see `run`. Blocking work is done on the store's
         threads."""
         from perdure.state.event_loop.loop_waits import (  # asyncio: only for who has it anyway
-            Wait,
+            LoopWait,
             bell,
         )
 
@@ -124,7 +124,7 @@ class Runner:
         in_thread = self._context.in_thread
         first = await in_thread(self.drive, command)
         plan = self._until_finished(command, first)
-        wait = Wait(bell())
+        wait = LoopWait(bell())
         here = WaitingInPlace(self._context, self.wakeups, first.id, alone=False)
         with self.wakeups.watch(first.id, lambda: wait.done()):
             wanted, ended = await in_thread(_step, plan, None, None)
@@ -133,7 +133,7 @@ class Runner:
                 if isinstance(wanted, _Wait):
                     await in_thread(here.refuse)
                     await wait.rest(wanted.seconds)
-                    wait = Wait(bell())
+                    wait = LoopWait(bell())
                 else:
                     try:
                         outcome = await self.execute_async(wanted.drive)
@@ -169,7 +169,7 @@ class Runner:
             except BranchTaken:
                 pass  # by a run that began since this one looked: it says what to do about that
             else:
-                if isinstance(end, Finished):
+                if isinstance(end, RunResult):
                     return end.result
             drive = self.drive(command)
 

@@ -20,11 +20,11 @@ from perdure.core.arguments.exact_types import is_a
 from perdure.core.arguments.names import check_name, shown, words_of
 from perdure.engine.dispatch.backoff import AGAIN_MAX_S, UNAVAILABLE_MAX_S, Troubles
 from perdure.engine.dispatch.drive import Drive
-from perdure.engine.dispatch.drive_end import BranchTaken, Finished, FinishedMeanwhileError
+from perdure.engine.dispatch.drive_end import BranchTaken, FinishedMeanwhileError, RunResult
 from perdure.engine.dispatch.pending_orders import LOOKING_MAX
 from perdure.engine.dispatch.picking import NeedsCallerError, Pick, Picker
 from perdure.engine.dispatch.runner import Runner
-from perdure.engine.dispatch.worker_jobs import Job, give_way
+from perdure.engine.dispatch.worker_jobs import WorkerJob, give_way
 from perdure.engine.execution.wakeups import POLL_S
 from perdure.engine.functions.agent_functions import AgentSpec, by_name, spec_of
 from perdure.engine.functions.decorators import MARK
@@ -126,10 +126,10 @@ class Worker:
         self._picker = Picker(store.runner, known, queues, self._troubles.hold_off)
         self._limit = limit
         self._on_event = on_event
-        self._jobs: dict[str, Job] = {}
+        self._jobs: dict[str, WorkerJob] = {}
         self._shut: ClosedError | None = None
         # Not an Event: a signal handler may put into this queue whatever it interrupted.
-        self._news: queue.SimpleQueue[tuple[_News, Job] | None] = queue.SimpleQueue()
+        self._news: queue.SimpleQueue[tuple[_News, WorkerJob] | None] = queue.SimpleQueue()
         self._stopping = False
         self._loop: OwnLoop | None = None
         self._others: list[str] = []
@@ -270,7 +270,7 @@ class Worker:
         except PerdureError:
             return True  # the next look says what is the matter
 
-    def _take_news(self, what: _News, job: Job) -> None:
+    def _take_news(self, what: _News, job: WorkerJob) -> None:
         if what == "begun":
             self._picker.note_begun(job.pick)
             row = job.pick.row
@@ -325,7 +325,7 @@ class Worker:
     # -- executing ---------------------------------------------------------------------------------
 
     def _start(self, pick: Pick) -> None:
-        job = self._jobs[pick.run] = Job(pick, time.monotonic())
+        job = self._jobs[pick.run] = WorkerJob(pick, time.monotonic())
         try:
             if spec_of(pick.function).is_async:
                 if self._loop is None:
@@ -342,7 +342,7 @@ class Worker:
             job.error = error
             self._news.put(("over", job))
 
-    def _execute(self, job: Job) -> None:
+    def _execute(self, job: WorkerJob) -> None:
         try:
             drive = self._prepare(job)
             job.end = self._runner.execute(drive) if drive is not None else "gone"
@@ -350,7 +350,7 @@ class Worker:
             job.error = error
         self._news.put(("over", job))
 
-    async def _execute_async(self, job: Job) -> None:
+    async def _execute_async(self, job: WorkerJob) -> None:
         try:
             drive: Any = await self._context.in_thread(self._prepare, job)
             job.end = await self._runner.execute_async(drive) if drive is not None else "gone"
@@ -358,7 +358,7 @@ class Worker:
             job.error = error
         self._news.put(("over", job))
 
-    def _prepare(self, job: Job) -> Drive | None:
+    def _prepare(self, job: WorkerJob) -> Drive | None:
         command = self._picker.command(job.pick)
         if command is None:
             self._picker.tell_gone(job.pick)
@@ -378,7 +378,7 @@ class Worker:
 
     # -- how it ended ------------------------------------------------------------------------------
 
-    def _conclude(self, job: Job) -> None:
+    def _conclude(self, job: WorkerJob) -> None:
         run, seconds = job.pick.run, time.monotonic() - job.since
         error = job.error
         if not job.begun and isinstance(error, NeedsCallerError):
@@ -398,7 +398,7 @@ class Worker:
             self._troubles.hold_off(run, AGAIN_MAX_S)
         elif error is None:
             self._troubles.end(run)
-            if isinstance(job.end, Finished):
+            if isinstance(job.end, RunResult):
                 self._say(WorkerEvent("done", run, "", seconds))
             else:
                 self._tell_status(run, seconds)
@@ -458,7 +458,7 @@ class Worker:
         self._say(WorkerEvent(found[0].status, run, words, seconds), failed)
         return True
 
-    def _trouble(self, job: Job, error: BaseException, seconds: float) -> None:
+    def _trouble(self, job: WorkerJob, error: BaseException, seconds: float) -> None:
         """Handles a run that ended without a recorded outcome: it is tried again, later and later;
         in the end a person is asked (I8)."""
         run = job.pick.run

@@ -13,7 +13,7 @@ from perdure.engine.execution.execution import Execution
 from perdure.engine.journal.leaving import Drained
 
 
-class Job(Struct, eq=False):
+class WorkerJob(Struct, eq=False):
     """A run that a worker is at. Once it is `begun`, it has the lease."""
 
     pick: Pick
@@ -35,7 +35,7 @@ class Job(Struct, eq=False):
             execution.stop(Drained("this worker is ending", target=f"run {self.pick.run}"))
 
 
-def give_way(jobs: Iterable[Job], due: Iterable[Pick]) -> None:
+def give_way(jobs: Iterable[WorkerJob], due: Iterable[Pick]) -> None:
     """Let as many runs be unloaded that wait for moments as others are due: a short time is waited
     for in place, and one that waits for one after the other would keep that for ever."""
     waiting = [

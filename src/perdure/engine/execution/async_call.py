@@ -8,7 +8,7 @@ from typing import Any
 from msgspec import Struct
 
 from perdure.core.format.records import Placed
-from perdure.engine.journal.effects import Arrive, Record
+from perdure.engine.journal.effects import Arrive, RecordEffect
 
 
 class Calling(Struct):
@@ -36,7 +36,7 @@ class Calling(Struct):
     place: str = ""
     since: float = 0.0
     noted: bool = False
-    settled: Record | None = None
+    settled: RecordEffect | None = None
     cancelled: asyncio.CancelledError | None = None
     kept_on: bool = False
     heard: int = 0

@@ -20,8 +20,8 @@ from perdure.engine.execution.interrupts import Stopping
 from perdure.engine.execution.loop_rounds import take_cancellation, tick
 from perdure.engine.execution.performer import (
     SETTLING,
+    AttemptClock,
     CallThread,
-    Clock,
     frame_of,
     pausing,
     waiting,
@@ -43,7 +43,7 @@ from perdure.engine.journal.effects import (
     Invoke,
     Now,
     Pause,
-    Record,
+    RecordEffect,
     drive_async,
 )
 from perdure.engine.journal.entry import Entry
@@ -55,7 +55,7 @@ from perdure.engine.journal.values import is_async
 from perdure.engine.journal.waits import Suspended, only_runs
 from perdure.errors import Unstorable
 from perdure.state.event_loop.delayed_cancel import Told
-from perdure.state.event_loop.loop_waits import Threads, Wait, bell
+from perdure.state.event_loop.loop_waits import LoopWait, Threads, bell
 from perdure.storage.appending import Riders
 
 if TYPE_CHECKING:
@@ -204,7 +204,7 @@ class AsyncPerformer(Handing):
 
     def perform(self, calling: Calling, effect: Effect) -> Awaitable[Any]:
         # As `Performer.perform`.
-        if isinstance(effect, Record):
+        if isinstance(effect, RecordEffect):
             return self._record(effect, calling)
         if isinstance(effect, Invoke):
             return self._invoke(effect, calling)
@@ -276,7 +276,7 @@ class AsyncPerformer(Handing):
                 if rest.stood:
                     return execution.find(effect, scope)  # it says what is wrong
 
-    async def _record(self, effect: Record, calling: Calling) -> None:
+    async def _record(self, effect: RecordEffect, calling: Calling) -> None:
         execution = self._execution
         if calling.noted and not self._tasks.numbered:
             execution.writer.later(Riders(effect.riders.records))  # see `cancelled_item`
@@ -373,7 +373,7 @@ class AsyncPerformer(Handing):
         if not is_async(effect.function):
             return await self._invoke_timed_thread(effect, calling)
         task = asyncio.ensure_future(effect.function(*effect.args, **effect.kwargs))
-        clock = Clock(effect)
+        clock = AttemptClock(effect)
         try:
             while not task.done():
                 await asyncio.wait([task], timeout=clock.left_s())
@@ -401,7 +401,7 @@ class AsyncPerformer(Handing):
     async def _invoke_timed_thread(self, effect: Invoke, calling: Calling) -> Any:
         """Calls a function on a thread; one that takes too long is left to itself."""
         thread = CallThread(lambda: effect.function(*effect.args, **effect.kwargs))
-        clock = Clock(effect)
+        clock = AttemptClock(effect)
         while not thread.done.is_set():
             try:
                 await self.in_thread(thread.done.wait, min(clock.left_s(), POLL_S))
@@ -419,7 +419,7 @@ class AsyncPerformer(Handing):
         execution = self._execution
         if execution.played is not None:
             execution.played.skip(effect.until)
-        wait = Wait(bell())
+        wait = LoopWait(bell())
         watch = execution.wakeups.watch(execution.id, lambda: wait.done())
         with watch, self._waiting(effect.why, effect.until, deaf=True):
             for left_s in pausing(execution, effect, self._unloadable):
@@ -427,11 +427,11 @@ class AsyncPerformer(Handing):
                     await self._tasks.settle()
                     continue
                 await wait.rest(min(left_s, POLL_S))  # not for ever: news may get lost
-                wait = Wait(bell())
+                wait = LoopWait(bell())
 
     async def _await(self, effect: Await) -> Came:
         execution = self._execution
-        wait = Wait(bell())
+        wait = LoopWait(bell())
         watch = execution.wakeups.watch(execution.id, lambda: wait.done())
         until, runs = execution.look_by(effect), only_runs(effect.branches)
         with watch, self._waiting(effect.words, until, runs=runs):
@@ -444,7 +444,7 @@ class AsyncPerformer(Handing):
                     await self._tasks.settle()
                 else:
                     await wait.rest(min(wanted, POLL_S))
-                    wait = Wait(bell())
+                    wait = LoopWait(bell())
         raise AssertionError("unreachable")
 
     @contextlib.contextmanager
@@ -479,7 +479,7 @@ def performer_of_loop(
     return performer
 
 
-def _kept_on(effect: Record) -> Record:
+def _kept_on(effect: RecordEffect) -> RecordEffect:
     """Returns the record with the note that a cancellation was caught; it is caught on replay,
     too."""
     outcome = replace(effect.last, kept_on=True)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 Inside = Literal["function", "step", "tool", "edit"]
 
 
-class Frame(Struct, frozen=True):
+class RunFrame(Struct, frozen=True):
     """The place of the current code in a run.
 
     Attributes:
@@ -35,11 +35,11 @@ class Frame(Struct, frozen=True):
     scope: Scope | None = None
     key: str | None = None
     attempt: Attempt | None = None
-    outer: Frame | None = None
+    outer: RunFrame | None = None
 
 
-_frame: ContextVar[Frame | None] = ContextVar("perdure_frame", default=None)
-current: Callable[[], Frame | None] = _frame.get
+_frame: ContextVar[RunFrame | None] = ContextVar("perdure_frame", default=None)
+current: Callable[[], RunFrame | None] = _frame.get
 """The frame of the code that calls; None outside of runs."""
 
 
@@ -54,7 +54,7 @@ _driven: WeakSet[_Driven] = WeakSet()
 # then on no tool could be called outside of runs. A mark goes with the frame that holds it.
 
 
-def current_in(context: Context) -> Frame | None:
+def current_in(context: Context) -> RunFrame | None:
     """The frame of code that runs in this context."""
     return context.get(_frame)
 
@@ -69,20 +69,20 @@ class inside:  # noqa: N801 - it reads as the function that it would be, and eac
 
     __slots__ = ("_frame", "_token")
 
-    def __init__(self, frame: Frame) -> None:
+    def __init__(self, frame: RunFrame) -> None:
         self._frame = frame
 
     def __enter__(self) -> None:
         frame, outer = self._frame, _frame.get()
         if frame.outer is not outer:
-            frame = Frame(frame.run, frame.inside, frame.scope, frame.key, frame.attempt, outer)
+            frame = RunFrame(frame.run, frame.inside, frame.scope, frame.key, frame.attempt, outer)
         self._token = _frame.set(frame)
 
     def __exit__(self, *error: object) -> None:
         _frame.reset(self._token)
 
 
-enter: Callable[[Frame | None], object] = _frame.set
+enter: Callable[[RunFrame | None], object] = _frame.set
 """The code is in this frame from now on. To be in the outer one again, in a `finally`, also behind
 `inside`, whose own end something may come before: what came after would take itself for a part of
 what is over."""
@@ -91,7 +91,7 @@ what is over."""
 def enter_scope(scope: Scope, run: Execution[Any]) -> None:
     """Enters a new scope in the context of a task of the run that was just made. A thread that lost
     its context may have made it, from its reference to the run."""
-    frame = _frame.get() or Frame(run, "function")
+    frame = _frame.get() or RunFrame(run, "function")
     _frame.set(replace(frame, scope=scope))
 
 

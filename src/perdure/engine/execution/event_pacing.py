@@ -26,7 +26,7 @@ ROUNDS_MAX = 1000
 """The most rounds in other loops: a function may be busy for ever."""
 
 
-class Event:
+class PacedEvent:
     """One event of a function.
 
     Attributes:
@@ -66,22 +66,22 @@ class Pace:
         self.handed = ""
         """The place of the outcome that was handed over last."""
         self._due, self._show = due, show
-        self._events: deque[Event] = deque()
+        self._events: deque[PacedEvent] = deque()
         self._last = ""
         self._left = ROUNDS_MAX
         self._rounds = self._seen = 0
-        self._stuck: Event | None = None
+        self._stuck: PacedEvent | None = None
         self._stuck_at = 0.0
         self._next: asyncio.Handle | None = None
         self._ticker = Ticker(self._look)
 
-    def comes(self, event: Event) -> None:
+    def comes(self, event: PacedEvent) -> None:
         """Adds an event after those that have come, from any thread. Its taker must call `turn`, or
         `drop` it."""
         self._events.append(event)
         event.came = True
 
-    async def turn(self, event: Event, turn: asyncio.Future[None] | None = None) -> None:
+    async def turn(self, event: PacedEvent, turn: asyncio.Future[None] | None = None) -> None:
         """Waits until it is the turn of an event, and takes it.
 
         Args:
@@ -100,7 +100,7 @@ class Pace:
         self._go_round(loop)
         await comes
 
-    def offer(self, event: Event, *, here: bool = False) -> None:
+    def offer(self, event: PacedEvent, *, here: bool = False) -> None:
         """Adds an event, whose `call` takes it. Called in the loop.
 
         Args:
@@ -119,11 +119,11 @@ class Pace:
         if not events or (len(events) == 1 and events[0].over):
             self.handed = place
             return
-        event = Event("", place)
+        event = PacedEvent("", place)
         event.heard = True
         events.append(event)
 
-    def drop(self, event: Event) -> None:
+    def drop(self, event: PacedEvent) -> None:
         """Drops an event: it has no taker any more."""
         event.over = True
 
@@ -137,7 +137,7 @@ class Pace:
         came."""
         return self._first() is None and self._is_quiet()
 
-    def _first(self) -> Event | None:
+    def _first(self) -> PacedEvent | None:
         while self._events:
             event = self._events[0]
             if event.heard:
@@ -156,7 +156,7 @@ class Pace:
             return self._left <= 0 or scope == self._last
         return not due or self._left <= 0
 
-    def _hand(self, event: Event) -> bool:
+    def _hand(self, event: PacedEvent) -> bool:
         before = self.handed
         if event.place:
             self.handed = event.place

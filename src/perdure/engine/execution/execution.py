@@ -21,17 +21,17 @@ from perdure.engine.execution.current_run import Inside, current
 from perdure.engine.execution.interrupts import Asking, Stopping
 from perdure.engine.execution.performer import Performer
 from perdure.engine.execution.run_edits import Edits
-from perdure.engine.execution.run_inbox import Mail
+from perdure.engine.execution.run_inbox import RunInbox
 from perdure.engine.execution.run_writer import RunWriter
 from perdure.engine.execution.wakeups import Wakeups
 from perdure.engine.journal.call import Call, is_settled_as
-from perdure.engine.journal.effects import Arrive, Arrived, Await, Came, Record
+from perdure.engine.journal.effects import Arrive, Arrived, Await, Came, RecordEffect
 from perdure.engine.journal.entry import UNORDERED, Entry
 from perdure.engine.journal.journal import Journal, OthersFirstError, came_short
 from perdure.engine.journal.leaving import Cancelled, DeadlinePassed, Drained, Leaving, LeftError
-from perdure.engine.journal.prepared_replies import Fakes, Played
+from perdure.engine.journal.prepared_replies import Fakes, PreparedReplies
 from perdure.engine.journal.questions import left_open, name_of, too_late
-from perdure.engine.journal.release_order import Turns, Waiter
+from perdure.engine.journal.release_order import ReleaseOrder, Waiter
 from perdure.engine.journal.scopes import Scope
 from perdure.engine.journal.visible_state import Seeing
 from perdure.errors import PerdureError, RunInterrupted
@@ -59,8 +59,8 @@ class Execution(Generic[T]):
 
     def __init__(
         self, working: WorkingCopy[T], run_id: str, journal: Journal, wakeups: Wakeups, *,
-        fakes: Fakes | None = None, played: Played | None = None, deadline: int = 0,
-        before: Before | None = None, mail: Mail | None = None,
+        fakes: Fakes | None = None, played: PreparedReplies | None = None, deadline: int = 0,
+        before: Before | None = None, mail: RunInbox | None = None,
     ) -> None:  # two lines, for the limit of the file  # fmt: skip
         self.working, self.id, self.journal = working, run_id, journal
         self.fakes, self._before = fakes or {}, before
@@ -68,7 +68,7 @@ class Execution(Generic[T]):
         self.root.home = threading.get_ident()
         self.past_record = False
         """True once the function has come to all that is recorded, and that was all released."""
-        self.mail = mail or Mail(working.context.backend, run_id)
+        self.mail = mail or RunInbox(working.context.backend, run_id)
         self._interrupted: RunInterrupted | None = None
         self._stop: PerdureError | None = None
         self._deadline, self.played = deadline, played
@@ -76,7 +76,7 @@ class Execution(Generic[T]):
         self._pid, self._lock = process_id.pid, ReentrantLock()
         self.seeing = Seeing(working, journal.commits, self._lock, run_id)
         self.catch_up, self.show = self.seeing.catch_up, self.seeing.show
-        self.turns = Turns(journal, self._lock)
+        self.turns = ReleaseOrder(journal, self._lock)
         self.leaving = Leaving(self.interrupt, run_id)
         self.writer = RunWriter(working, self.seeing, self.leaving.failed, self._lock)
         self.edits = Edits(self)
@@ -340,7 +340,7 @@ class Execution(Generic[T]):
 
     # -- recording ---------------------------------------------------------------------------
 
-    def to_write(self, effect: Record) -> Item | None:
+    def to_write(self, effect: RecordEffect) -> Item | None:
         """Returns what the writer must commit for an effect now; None if nothing."""
         riders, first = effect.riders, effect.said(0)
         cause = Cause(kind := first.t, run=self.id, step=first.place)
@@ -403,7 +403,7 @@ class Execution(Generic[T]):
             return self.mail.came(effect)
 
     def look_by(self, effect: Await) -> int:
-        """Returns the latest time at which a wait must look again; see `Mail.look_by`."""
+        """Returns the latest time at which a wait must look again; see `RunInbox.look_by`."""
         with self.asking:
             return self.mail.look_by(effect)
 

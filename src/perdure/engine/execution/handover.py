@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from perdure.core.format.records import NOTHING, Cancelled, Record
 from perdure.engine.execution.activity import Counting
 from perdure.engine.execution.commit_items import Item
-from perdure.engine.execution.event_pacing import Event, Pace
+from perdure.engine.execution.event_pacing import Pace, PacedEvent
 from perdure.engine.execution.loops import clock_of
 from perdure.engine.execution.run_tasks import RunTasks, ready_of
 from perdure.engine.execution.run_timers import Timers
@@ -34,7 +34,7 @@ from perdure.engine.journal.scopes import Scope
 from perdure.errors import PerdureError
 from perdure.model import Cause
 from perdure.state.event_loop.delayed_cancel import Deaf, Told
-from perdure.state.event_loop.loop_waits import Wait, bell
+from perdure.state.event_loop.loop_waits import LoopWait, bell
 from perdure.state.runs.unused_signals import renewed, signal_of
 from perdure.storage.appending import Riders
 
@@ -166,7 +166,7 @@ class Handing:
             if rest.paced:
                 return True
         if pace is not None:
-            event = Event(self._paced(scope), place, shows=shows)
+            event = PacedEvent(self._paced(scope), place, shows=shows)
             pace.comes(event)
             try:
                 await pace.turn(event, self._deaf(told) if told is not None else None)
@@ -197,7 +197,7 @@ class Handing:
         nothing begins before that."""
         execution = self._execution
         while self._tasks.defers(execution.asked_to_stop) and execution.interrupted is None:
-            await Wait(bell()).rest(DEFERRED_S)  # it is no timer of the function's
+            await LoopWait(bell()).rest(DEFERRED_S)  # it is no timer of the function's
 
     @property
     def several(self) -> bool:
@@ -236,9 +236,11 @@ class Handing:
         execution = self._execution
         try:
             with self._to_be_cancelled:
-                await Wait(bell()).rest((entry.cancelled_after_s or 0.0) + release_order.PROVEN_S)
+                await LoopWait(bell()).rest(
+                    (entry.cancelled_after_s or 0.0) + release_order.PROVEN_S
+                )
             execution.turns.release(entry)  # then it may be that others are to do it
-            await Wait(bell()).rest(release_order.STALL_S)
+            await LoopWait(bell()).rest(release_order.STALL_S)
         except asyncio.CancelledError as cancelled:
             raise as_told(entry.told, Told(cancelled)) from None
         finally:
@@ -403,12 +405,12 @@ class Handing:
         keeps its order.
 
         Args:
-            shows: the state that a recorded outcome shows; see `Event`.
+            shows: the state that a recorded outcome shows; see `PacedEvent`.
             heard: given if the record says that its task was cancelled, and that the function hears
                 this; if it hears something else, that is recorded, too.
         """
         execution = self._execution
-        event = Event(execution.scope().path, place)
+        event = PacedEvent(execution.scope().path, place)
         seeing = execution.seeing
         edit = item is not None and item.recording is not None
         told: Told | None = None

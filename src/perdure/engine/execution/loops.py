@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, cast
 
-from perdure.engine.execution.current_run import Frame, current, current_in
+from perdure.engine.execution.current_run import RunFrame, current, current_in
 from perdure.engine.execution.run_timers import Timed
 
 if TYPE_CHECKING:
@@ -194,7 +194,7 @@ class _Call:
         self._callback(*self._args)
 
 
-def _timers_of(frame: Frame, loop: asyncio.AbstractEventLoop) -> Timers | None:
+def _timers_of(frame: RunFrame, loop: asyncio.AbstractEventLoop) -> Timers | None:
     """Returns the timers of the run whose function sets one in its loop, or asks the loop for the
     time; None for other code."""
     tasks = frame.run.tasks if frame.run is not None else None
@@ -217,5 +217,5 @@ def _run_in(context: contextvars.Context | None) -> Any:
     return _run_of(current_in(context)) if context is not None else None
 
 
-def _run_of(frame: Frame | None) -> Any:
+def _run_of(frame: RunFrame | None) -> Any:
     return frame.run if frame is not None else None

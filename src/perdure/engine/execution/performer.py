@@ -12,7 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from perdure.engine.execution.commit_items import Item
-from perdure.engine.execution.current_run import Frame, current, enter, inside
+from perdure.engine.execution.current_run import RunFrame, current, enter, inside
 from perdure.engine.execution.wakeups import POLL_S
 from perdure.engine.journal import release_order
 from perdure.engine.journal.call import Call
@@ -27,7 +27,7 @@ from perdure.engine.journal.effects import (
     Invoke,
     Now,
     Pause,
-    Record,
+    RecordEffect,
     drive,
     first_timer,
 )
@@ -85,7 +85,7 @@ class Performer:
 
     def perform(self, effect: Effect) -> Any:
         # Of every call, the first ones: a `match` asks for each case, and takes five times as long.
-        if isinstance(effect, Record):
+        if isinstance(effect, RecordEffect):
             return self.record(effect)
         if isinstance(effect, Invoke):
             return self.invoke(effect)
@@ -167,7 +167,7 @@ class Performer:
         if given_up:
             check_given_up(scope)
 
-    def record(self, effect: Record) -> None:
+    def record(self, effect: RecordEffect) -> None:
         execution = self._execution
         item = execution.to_write(effect)
         told = execution.tasks is not None and effect.last.t in SETTLING
@@ -210,12 +210,12 @@ class Performer:
             enter(frame.outer)
             marks.pop()
 
-    def _invoke_timed(self, effect: Invoke, frame: Frame) -> Any:
+    def _invoke_timed(self, effect: Invoke, frame: RunFrame) -> Any:
         """Calls a function on a thread; as no thread can be ended from outside, one that takes too
         long is left to itself, and its result is thrown away."""
         with inside(frame):
             thread = CallThread(lambda: effect.function(*effect.args, **effect.kwargs))
-        clock = Clock(effect)
+        clock = AttemptClock(effect)
         while not thread.done.wait(clock.left_s()):
             if (late := clock.late()) is not None:
                 raise late
@@ -312,9 +312,11 @@ def _in_place_s(execution: Execution[Any]) -> float:
     return 0.0 if execution.going.gives_way else execution.wakeups.in_place_s
 
 
-def frame_of(execution: Execution[Any], effect: Invoke) -> Frame:
+def frame_of(execution: Execution[Any], effect: Invoke) -> RunFrame:
     """Returns the frame of a call's code."""
-    return Frame(execution, effect.inside, execution.scope(), effect.key, effect.attempt, current())
+    return RunFrame(
+        execution, effect.inside, execution.scope(), effect.key, effect.attempt, current()
+    )
 
 
 def suspended(execution: Execution[Any]) -> Suspended:
@@ -358,7 +360,7 @@ def _holds_up_a_loop() -> bool:
     return events is not None and events._get_running_loop() is not None
 
 
-class Clock:
+class AttemptClock:
     """The remaining time of an attempt."""
 
     def __init__(self, effect: Invoke) -> None:

@@ -26,7 +26,7 @@ _COMES_AS = {"signal": "signal", "child": "signal", "ask": "answer"}
 """By the kind of what is waited for: the kind of the message that brings it."""
 
 
-class Mail:
+class RunInbox:
     """The inbox of one execution; safe between threads.
 
     Messages that were read but not taken are kept from turn to turn: a run that gets thousands of
@@ -65,10 +65,10 @@ class Mail:
                 self._unread[message.no] = message
             self.seen = max(self.seen, message.no)  # at last: else it is read again
 
-    def next_turn(self) -> Mail:
+    def next_turn(self) -> RunInbox:
         """Returns the inbox of the run's next execution; this one is empty then."""
         with self._lock:
-            mail = Mail(self._backend, self._run)
+            mail = RunInbox(self._backend, self._run)
             if not self._unsaid:
                 mail._unread, mail._named, mail.seen = self._unread, self._named, self.seen
             self._unread, self._named = {}, {}

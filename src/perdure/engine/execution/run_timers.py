@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from perdure.core.format.records import Fired
 from perdure.engine.execution.commit_items import Item
-from perdure.engine.execution.event_pacing import Event, Pace
+from perdure.engine.execution.event_pacing import Pace, PacedEvent
 from perdure.engine.execution.run_clock import RunClock
 from perdure.engine.journal import release_order
 from perdure.engine.journal.entry import Entry
@@ -234,7 +234,7 @@ class Timers:
             return
         timed.offered = True
         self._offered.add(timed)
-        event = Event(f"{timed.scope}{KIND}", "", lambda: self._go_off(timed, here=here))
+        event = PacedEvent(f"{timed.scope}{KIND}", "", lambda: self._go_off(timed, here=here))
         self._pace.offer(event, here=here)
         here = False  # from now on it is called from elsewhere
 

@@ -24,7 +24,7 @@ from perdure.system.holders import is_over
 from perdure.system.locks import LOOK_MAX_S, ReentrantLock
 
 if TYPE_CHECKING:
-    from perdure.state.event_loop.loop_waits import Wait
+    from perdure.state.event_loop.loop_waits import LoopWait
     from perdure.state.working_copy import WorkingCopy
 
 COMMIT = "its commit"
@@ -49,7 +49,7 @@ class RunWriter:
         self._flight: Flight | None = None
         self._waiting = PutOff()
         self._closed = False
-        self._new_wait: Callable[[Callable[[], None]], Wait] | None = None
+        self._new_wait: Callable[[Callable[[], None]], LoopWait] | None = None
         self._torn: BaseException | None = None
         """Nobody knows whether a commit happened that had records which others stand on."""
 
@@ -233,7 +233,7 @@ class RunWriter:
         if item.error is not None:
             raise item.error
 
-    def _wait_for(self, item: Item) -> Wait:
+    def _wait_for(self, item: Item) -> LoopWait:
         if self._new_wait is None:
             from perdure.state.event_loop.loop_waits import (
                 new_wait,  # asyncio: who is here has it anyway

@@ -12,7 +12,7 @@ import threading
 import time
 from collections.abc import Callable
 
-from perdure.engine.execution.event_pacing import Event, Pace
+from perdure.engine.execution.event_pacing import Pace, PacedEvent
 from perdure.engine.execution.run_tasks import RunTasks
 from perdure.engine.journal import release_order
 from perdure.state.event_loop.polling import Ticker
@@ -23,7 +23,7 @@ class Rest:
 
     Args:
         pace: hands over the outcome that the task waits for; None if it does not wait for one.
-        shows: see `Event`.
+        shows: see `PacedEvent`.
 
     Attributes:
         paced: `turn` comes from the pace.
@@ -59,7 +59,7 @@ class Rest:
         self.patient = patient
         self.paced = self.stood = False
         self.waiter: release_order.Waiter | None = None
-        self._event = Event(scope, place, self._wake_once, shows)
+        self._event = PacedEvent(scope, place, self._wake_once, shows)
         self._pace = pace
         self._home = threading.get_ident()
 
@@ -111,7 +111,7 @@ class Standstill:
 
     def __init__(
         self,
-        order: release_order.Turns,
+        order: release_order.ReleaseOrder,
         tasks: RunTasks,
         all_rest: Callable[[], bool],
         expects: Callable[[], bool],

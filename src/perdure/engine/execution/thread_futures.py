@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from perdure.system.holders import is_over
 from perdure.system.locks import LOOK_MAX_S
-from perdure.system.thread_pool import Job, Pool
+from perdure.system.thread_pool import Job, ThreadPool
 
 if TYPE_CHECKING:
     from perdure.engine.execution.execution import Execution
@@ -61,7 +61,9 @@ class RunFuture(Future[R]):
         self._error: BaseException | None = None
         self._news: queue.SimpleQueue[None] = queue.SimpleQueue()
 
-    def submit(self, pool: Pool, call: Callable[[], R], among: dict[RunFuture[Any], None]) -> None:
+    def submit(
+        self, pool: ThreadPool, call: Callable[[], R], among: dict[RunFuture[Any], None]
+    ) -> None:
         """Have a thread of that pool make the call; until it has ended this is among those."""
         self._job, self._submits = Job(call, self.settle), _getframe()
         among[self] = None

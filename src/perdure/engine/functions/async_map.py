@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from typing import Any
 
 from perdure.engine.execution.call_limits import Lending
-from perdure.engine.execution.current_run import Frame, inside
+from perdure.engine.execution.current_run import RunFrame, inside
 from perdure.engine.execution.execution import Execution
 from perdure.engine.functions.decorators import is_recorded
 from perdure.engine.journal.scopes import Scope
@@ -39,7 +39,7 @@ class AsyncMap:
         execution, performer, gate = self._execution, self._performer, Gate(limit)
         execution.check()
         scope = execution.scope().child("map")
-        with inside(Frame(execution, execution.inside(), scope)):
+        with inside(RunFrame(execution, execution.inside(), scope)):
             tasks = [asyncio.ensure_future(self._named(item, gate)) for item in items]
         try:
             if tasks:

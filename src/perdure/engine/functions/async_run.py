@@ -15,7 +15,7 @@ from perdure.core.arguments.checks import Seconds, iterable
 from perdure.core.arguments.checks import function as check_function
 from perdure.core.arguments.names import check_words
 from perdure.engine.execution.async_call import cancels
-from perdure.engine.execution.current_run import Frame, inside
+from perdure.engine.execution.current_run import RunFrame, inside
 from perdure.engine.execution.execution import Execution
 from perdure.engine.execution.run_edits import OpenEdit
 from perdure.engine.functions.async_map import AsyncMap
@@ -369,7 +369,7 @@ class AsyncRunEdit(Generic[T]):
             performer.edit_lock.release()
             raise
         self._since = time.monotonic()
-        self._inside = inside(Frame(execution, "edit", scope))
+        self._inside = inside(RunFrame(execution, "edit", scope))
         self._inside.__enter__()
         outcome = entry.outcome if entry is not None else None
         if self._told is not None and outcome is not None and outcome.cancelled:

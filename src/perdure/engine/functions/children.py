@@ -17,7 +17,7 @@ from perdure.engine.functions.agent_functions import spec_of
 from perdure.engine.functions.orders import Order
 from perdure.engine.functions.run_lookup import find_run
 from perdure.engine.journal.call_identity import KEY, digests, digests_before
-from perdure.engine.journal.effects import Arrive, Arrived, Carried, Effect, Effects, Record
+from perdure.engine.journal.effects import Arrive, Arrived, Carried, Effect, Effects, RecordEffect
 from perdure.engine.journal.failures import error_record, rebuild_error
 from perdure.engine.journal.run_log import reader_of
 from perdure.engine.journal.values import binding_of, preview, results_of
@@ -201,12 +201,12 @@ def _start(
     if problem is not None and _is_of_a_relative(execution, child, order):
         return (yield from _take_over(record, child))
     if problem is not None:
-        yield Record(Riders((replace(record, error=error_record(problem)),)))
+        yield RecordEffect(Riders((replace(record, error=error_record(problem)),)))
         raise problem
     started = records.Child(run=child, agent=agent, let_live=options.let_live)
     record = replace(record, value=child, child=started)
     message = Message(child, agent, "start", function, "", order.to_plain())
-    yield Record(Riders((record,), sync=True, sends=(message,)))
+    yield RecordEffect(Riders((record,), sync=True, sends=(message,)))
     execution.wakeups.tell(child)
     return child
 
@@ -244,7 +244,7 @@ def _decide_again(
         made=made.key,
         made_at=made.seq,
     )
-    yield Record(Riders((asked,), sync=True))
+    yield RecordEffect(Riders((asked,), sync=True))
     raise _started_before(execution, arrived.place, asked)
 
 
@@ -253,7 +253,7 @@ def _take_over(record: records.Outcome, child: str) -> Generator[Effect, Any, st
     that this run is cancelled does not end it."""
     taken = records.Child(run=child, agent=agent_of(child), let_live=True)
     record = replace(record, value=child, made=child, child=taken)
-    yield Record(Riders((record,), sync=True))
+    yield RecordEffect(Riders((record,), sync=True))
     return child
 
 

@@ -17,7 +17,7 @@ from perdure.core.arguments.checks import Seconds, one_of
 from perdure.core.arguments.checks import function as check_function
 from perdure.core.arguments.names import check_name, shown
 from perdure.core.schema.value_digest import class_label, digest, is_known
-from perdure.engine.execution.current_run import Frame, current, driving, enter, inside
+from perdure.engine.execution.current_run import RunFrame, current, driving, enter, inside
 from perdure.engine.execution.execution import Execution
 from perdure.engine.journal.call import Call, CrashPolicy
 from perdure.engine.journal.call_identity import (
@@ -50,7 +50,7 @@ MARK = "__perdure__"
 POLICIES: tuple[CrashPolicy, ...] = ("retry", "probe", "ask", "fail")
 
 
-class Recorded:
+class RecordedFunction:
     """The recording of calls of one function; set on it by `@step` and `@tool`."""
 
     def __init__(
@@ -228,22 +228,24 @@ class Recorded:
 
 def is_recorded(function: Callable[..., Any]) -> bool:
     """Returns True if it is decorated as a step or tool."""
-    return isinstance(getattr(function, MARK, None), Recorded)
+    return isinstance(getattr(function, MARK, None), RecordedFunction)
 
 
-def recorded_as(function: Callable[..., Any]) -> Recorded:
+def recorded_as(function: Callable[..., Any]) -> RecordedFunction:
     """Returns the recording of calls of any callable: one that is not decorated is a step."""
     mark = getattr(function, MARK, None)
-    return mark if isinstance(mark, Recorded) else _undecorated(function)
+    return mark if isinstance(mark, RecordedFunction) else _undecorated(function)
 
 
-_undecorated = per_function(lambda function: Recorded("step", function))
+_undecorated = per_function(lambda function: RecordedFunction("step", function))
 
 
 def with_self(function: Callable[..., Any], args: tuple[Any, ...]) -> tuple[Any, ...]:
     """The arguments of a call of it, for how it is recorded: the mark that a bound method shows is
     its function's, which takes the object, too."""
-    if isinstance(function, MethodType) and isinstance(getattr(function, MARK, None), Recorded):
+    if isinstance(function, MethodType) and isinstance(
+        getattr(function, MARK, None), RecordedFunction
+    ):
         return (function.__self__, *args)
     return args
 
@@ -295,7 +297,7 @@ def step(
     limits = Limits.of(retry, timeout, total_timeout, heartbeat_timeout)
 
     def decorate(target: Any) -> Any:
-        recorded = Recorded("step", target, name, returns, limits, identity=identity)
+        recorded = RecordedFunction("step", target, name, returns, limits, identity=identity)
         recorded.settle_bound(named=name is not None)
         return recorded.decorate()
 
@@ -365,7 +367,9 @@ def tool(
     limits = Limits.of(retry, timeout, total_timeout, heartbeat_timeout)
 
     def decorate(target: Any) -> Any:
-        recorded = Recorded("tool", target, name, returns, limits, on_crash, probe, identity)
+        recorded = RecordedFunction(
+            "tool", target, name, returns, limits, on_crash, probe, identity
+        )
         recorded.settle_bound(named=name is not None)
         return recorded.decorate()
 
@@ -381,7 +385,7 @@ def unrecorded(function: Callable[P, R]) -> Callable[P, R]:
         async def call_async(*args: P.args, **kwargs: P.kwargs) -> Any:
             outer = current()
             try:
-                with inside(Frame(None, "function")):
+                with inside(RunFrame(None, "function")):
                     return await function(*args, **kwargs)  # type: ignore[misc]
             finally:
                 enter(outer)
@@ -392,7 +396,7 @@ def unrecorded(function: Callable[P, R]) -> Callable[P, R]:
     def call(*args: P.args, **kwargs: P.kwargs) -> R:
         outer = current()
         try:
-            with inside(Frame(None, "function")):
+            with inside(RunFrame(None, "function")):
                 return function(*args, **kwargs)
         finally:
             enter(outer)

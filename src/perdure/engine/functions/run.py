@@ -15,7 +15,7 @@ from perdure.core.arguments.checks import function as check_function
 from perdure.core.arguments.names import check_name, check_words
 from perdure.engine.execution.activity import Crew
 from perdure.engine.execution.call_limits import Lending
-from perdure.engine.execution.current_run import Frame, enter_scope, inside
+from perdure.engine.execution.current_run import RunFrame, enter_scope, inside
 from perdure.engine.execution.execution import Execution
 from perdure.engine.execution.run_edits import OpenEdit
 from perdure.engine.functions.children import Child, ChildOptions, started_child
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from concurrent.futures import Future
 
     from perdure.engine.execution.thread_futures import RunFuture
-    from perdure.system.thread_pool import Pool
+    from perdure.system.thread_pool import ThreadPool
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -142,14 +142,14 @@ class Run(Generic[T]):
         Each call is a task of the run, numbered in the order in which they were submitted, so that
         its records are found again on replay.
         """
-        from perdure.system.thread_pool import Pool
+        from perdure.system.thread_pool import ThreadPool
 
         limit = check_limit(limit)
         self._execution.leaving.look_behind()
         self._execution.check()
         scope, going = _scope or self._execution.scope(), self._execution.going
         with going.crew(limit) as crew:
-            threads = RunThreads(self._execution, Pool(limit, "perdure-run"), scope, crew)
+            threads = RunThreads(self._execution, ThreadPool(limit, "perdure-run"), scope, crew)
             with going.lending(threads._lending.lend):
                 try:
                     yield threads
@@ -295,7 +295,9 @@ def check_limit(limit: int) -> int:
 class RunThreads:
     """Threads that belong to a run; see `Run.executor`."""
 
-    def __init__(self, execution: Execution[Any], pool: Pool, scope: Scope, crew: Crew) -> None:
+    def __init__(
+        self, execution: Execution[Any], pool: ThreadPool, scope: Scope, crew: Crew
+    ) -> None:
         self._execution = execution
         self._pool = pool
         self._scope = scope
@@ -442,7 +444,7 @@ class RunEdit(Generic[T]):
         except BaseException:
             execution.edits.release()
             raise
-        self._inside = inside(Frame(execution, "edit", scope))
+        self._inside = inside(RunFrame(execution, "edit", scope))
         self._inside.__enter__()
         execution.edits.span = span
         return self._open.recording.draft  # type: ignore[no-any-return]

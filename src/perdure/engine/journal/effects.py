@@ -55,7 +55,7 @@ class Arrived(Struct, frozen=True):
     effects: str = "ask"
 
 
-class Record(Struct, frozen=True):
+class RecordEffect(Struct, frozen=True):
     """Effect: commit records, with what happens along with them.
 
     Attributes:
@@ -132,7 +132,7 @@ class Now(Struct, frozen=True):
     """Effect: the store's clock, in microseconds since 1970."""
 
 
-Effect = Arrive | Record | Invoke | Pause | Await | Now
+Effect = Arrive | RecordEffect | Invoke | Pause | Await | Now
 Effects = Generator[Effect, Any, Any]
 
 

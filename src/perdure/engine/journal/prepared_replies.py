@@ -15,7 +15,7 @@ Fakes = Mapping[Any, Any]
 """Stand-ins for tools and steps, by the function they stand for."""
 
 
-class Played(Struct):
+class PreparedReplies(Struct):
     """See the module.
 
     Attributes:

@@ -50,7 +50,7 @@ class Question(Struct, frozen=True):
 # -- which of them an answer is for --------------------------------------------------------------
 
 
-class Asked(Struct):
+class OpenQuestions(Struct):
     """The open questions of a run, by place.
 
     Attributes:
@@ -69,7 +69,7 @@ class Asked(Struct):
     @classmethod
     def read(
         cls, info: RunInfo, reader: Callable[[], LogReader], answers: Container[tuple[str, str]]
-    ) -> Asked:
+    ) -> OpenQuestions:
         """Reads the questions of the run's current turn.
 
         Args:

@@ -39,7 +39,7 @@ Heap = list[tuple[int, int, Waiter]]
 """By the place in the log's order up to which others come first."""
 
 
-class Turns:
+class ReleaseOrder:
     """The turns of one execution; safe between threads.
 
     The cost of releasing an entry does not depend on the number of waiters: a group of tasks would

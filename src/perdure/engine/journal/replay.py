@@ -25,7 +25,7 @@ from perdure.engine.journal.effects import (
     Invoke,
     Now,
     Pause,
-    Record,
+    RecordEffect,
     uncarried,
 )
 from perdure.engine.journal.entry import Entry
@@ -120,9 +120,9 @@ def _tool_again(call: Call, arrived: Arrived, made: Made) -> Effects:
     if gave is not None:
         said = {"value": gave.value} if gave.error is None else {"error": gave.error}
         outcome = call.outcome(by="reuse", **said)
-        yield Record(Riders((asked, outcome), sync=True))
+        yield RecordEffect(Riders((asked, outcome), sync=True))
         return _outcome(call, outcome)
-    yield Record(Riders((asked,), sync=True))
+    yield RecordEffect(Riders((asked,), sync=True))
     raise _made_before(call, made.seq)
 
 
@@ -154,22 +154,22 @@ def _step(call: Call, arrived: Arrived) -> Effects:
             if between is not None:
                 raise between
         except CancelledInside as cancelled:
-            yield Record(Riders((_cancelled(call.step(), cancelled),)))
+            yield RecordEffect(Riders((_cancelled(call.step(), cancelled),)))
             raise cancelled.original from None
         except (Carried, PerdureError) as raised:  # a result that cannot be stored, too
             error = error_of(call, raised)
             failure = error_record(error)
             again_at = yield from tries.again_at(error)
             if again_at is not None:
-                yield Record(Riders((tries.failed(failure, again_at),)))
+                yield RecordEffect(Riders((tries.failed(failure, again_at),)))
                 continue
-            yield Record(Riders((call.step(error=failure),)))
+            yield RecordEffect(Riders((call.step(error=failure),)))
             raise handed(call, error, failure) from None
         try:
-            yield Record(Riders((call.step(value=plain),)))
+            yield RecordEffect(Riders((call.step(value=plain),)))
         except Unstorable as too_big:
             named = Unstorable(too_big.problem, target=f"{call.name}()", hint=too_big.hint)
-            yield Record(Riders((call.step(error=error_record(named)),)))
+            yield RecordEffect(Riders((call.step(error=error_record(named)),)))
             raise named from None
         # I5: the caller gets the stored value, the same the first time as on replay.
         return call.results.build(plain)
@@ -192,10 +192,12 @@ def _tool(call: Call, entry: Entry | None) -> Effects:
         try:
             if tries.wait_first:
                 yield from tries.wait()
-            yield Record(Riders((tries.intent(),), sync=True))
+            yield RecordEffect(Riders((tries.intent(),), sync=True))
             value = yield from _invoke(call, "tool", tries)
         except CancelledInside as cancelled:
-            yield Record(Riders((_cancelled(call.outcome(by="cancel"), cancelled),), sync=True))
+            yield RecordEffect(
+                Riders((_cancelled(call.outcome(by="cancel"), cancelled),), sync=True)
+            )
             raise cancelled.original from None
         except AttemptTimedOut as late:
             # It may still take effect, or have done so: as after a crash.
@@ -210,9 +212,9 @@ def _tool(call: Call, entry: Entry | None) -> Effects:
         failure = error_record(error)
         again_at = yield from tries.again_at(error)
         if again_at is None:
-            yield Record(Riders((call.outcome(error=failure),), sync=True))
+            yield RecordEffect(Riders((call.outcome(error=failure),), sync=True))
             raise handed(call, error, failure)
-        yield Record(Riders((tries.failed(failure, again_at),), sync=True))
+        yield RecordEffect(Riders((tries.failed(failure, again_at),), sync=True))
 
 
 def _cancelled(record: Outcome, cancelled: CancelledInside) -> Outcome:
@@ -324,12 +326,12 @@ class _Tries(Struct):
 def _record_value(call: Call, value: Any, *, by: str) -> Effects:
     try:
         plain, between = taken(call, value)
-        yield Record(Riders((call.outcome(value=plain, by=by),), sync=True))
+        yield RecordEffect(Riders((call.outcome(value=plain, by=by),), sync=True))
     except (Carried, PerdureError) as raised:
         # It took effect: that must be known, even where its result cannot be kept.
         error = uncarried(raised)
         lost = CallFailed(f"took effect, but its result cannot be stored: {words(error)}")
-        yield Record(Riders((call.outcome(error=error_record(lost), by=by),), sync=True))
+        yield RecordEffect(Riders((call.outcome(error=error_record(lost), by=by),), sync=True))
         raise lost from error
     if between is not None:
         raise between
@@ -358,7 +360,7 @@ def _settle_doubt(call: Call, why: str) -> Generator[Effect, Any, Outcome | None
         if found is NOT_DONE:
             return None
         outcome = call.outcome(value=_take_found(call, found), by="probe")
-        yield Record(Riders((outcome,), sync=True))
+        yield RecordEffect(Riders((outcome,), sync=True))
         return outcome
     if call.policy == "fail":
         doubt = InDoubt(
@@ -367,7 +369,7 @@ def _settle_doubt(call: Call, why: str) -> Generator[Effect, Any, Outcome | None
             hint="find out whether it took effect before calling it again",
         )
         outcome = call.outcome(error=error_record(doubt), by="crash")
-        yield Record(Riders((outcome,), sync=True))
+        yield RecordEffect(Riders((outcome,), sync=True))
         return outcome
     raise NeedsAttention(
         f"nobody knows whether it took effect, as {why} meanwhile: {call.preview()}",

@@ -28,7 +28,7 @@ from perdure.engine.journal.effects import (
     Carried,
     Effects,
     Now,
-    Record,
+    RecordEffect,
 )
 from perdure.engine.journal.failures import rebuild_error
 from perdure.engine.journal.question_digest import digests_of, in_full, in_short, json_schema
@@ -174,7 +174,7 @@ class Wait:
         if entry is None:
             now = yield Now()
             began = self._began(arrived.place, arrived.key, now)
-            yield Record(Riders((began,)), wait=False)
+            yield RecordEffect(Riders((began,)), wait=False)
         else:
             began = entry.call
         branches = began.branches
@@ -196,11 +196,11 @@ class Wait:
                     raise  # of a test's own answers there is no better one to wait for
                 kind = next(one.kind for one in branches if one.label == came.label)
                 refused = replace(record, t="message-refused", kind=kind, problem=str(wrong))
-                yield Record(Riders((refused,), consumed=consumed))
+                yield RecordEffect(Riders((refused,), consumed=consumed))
                 continue
             ended = replace(record, value=value)
             # It joins the run's next commit: until that is in, the message stays in the inbox.
-            yield Record(Riders((ended,), consumed=consumed), wait=False, began=began)
+            yield RecordEffect(Riders((ended,), consumed=consumed), wait=False, began=began)
             return self._result(arrived.place, came.label, value)
 
     def _args(self) -> dict[str, str]:

@@ -32,7 +32,7 @@ from perdure.integrations.langgraph.lifetime import Lifetime
 from perdure.integrations.langgraph.metadata import SECRETS, metadata_to_store, warn_of_secrets
 from perdure.integrations.langgraph.threads.channel_history import delta_channels, delta_history
 from perdure.integrations.langgraph.threads.channel_versions import next_version, noted
-from perdure.integrations.langgraph.threads.listing import Entry, Wanted, entries, pages
+from perdure.integrations.langgraph.threads.listing import CheckpointFilter, Listed, entries, pages
 from perdure.integrations.langgraph.threads.reading import (
     checkpoint_of,
     metadata_of,
@@ -41,7 +41,7 @@ from perdure.integrations.langgraph.threads.reading import (
     tuple_of,
 )
 from perdure.integrations.langgraph.threads.removal import keep_latest, remove_runs
-from perdure.integrations.langgraph.threads.requested_checkpoints import Asked
+from perdure.integrations.langgraph.threads.requested_checkpoints import Requested
 from perdure.integrations.langgraph.threads.requests import Put
 from perdure.integrations.langgraph.threads.state_changes import sources_of
 from perdure.integrations.langgraph.threads.task_writes import request_of, settle, settle_in_loop
@@ -138,7 +138,7 @@ class PerdureSaver(Lifetime, BaseCheckpointSaver[Any]):
         self._logs = foreign_logs(store, thread_names.SCHEMA_ID, thread_names.SCHEMA_VERSION)
         self._threads: OrderedDict[str, Thread] = OrderedDict()
         self._remover = Remover(store, self._logs, keep=keep_deleted)
-        self._asked = Asked()
+        self._asked = Requested()
         self._mutex = Lock()
 
     @property
@@ -275,8 +275,8 @@ class PerdureSaver(Lifetime, BaseCheckpointSaver[Any]):
             warn_of_secrets(filter, keep=self._keep, secrets=self._secrets)
         space = thread_names.namespace_of(config) if thread_names.has_namespace(config) else None
         ids = thread_names.checkpoint_id_of(config), thread_names.checkpoint_id_of(before)
-        wanted = Wanted(space, *ids, filter)
-        found: Iterator[Entry]
+        wanted = CheckpointFilter(space, *ids, filter)
+        found: Iterator[Listed]
         if config is None:
             streams = [entries(self._coder, thread, wanted) for thread in self._all()]
             found = merge(*streams)

@@ -19,7 +19,7 @@ from perdure.core.arguments.checks import flag
 from perdure.core.values.plain_values import take
 from perdure.errors import Conflict, NotFound
 from perdure.integrations.openai_agents.conversation import Conversation, SavedRun
-from perdure.integrations.openai_agents.stores import AnyStore, Source
+from perdure.integrations.openai_agents.stores import AnyStore, StoreSource
 from perdure.model import MAIN
 
 AnyState = RunState[Any, Agent[Any]]
@@ -74,7 +74,7 @@ class PerdureRunStates:
         Raises:
             TypeError: neither or both of `url` and `store`.
         """
-        self._source = Source("run states", url, store)
+        self._source = StoreSource("run states", url, store)
         self._branch = branch
         self._context = context
 

@@ -13,12 +13,12 @@ from agents import SessionSettings, TResponseInputItem
 
 from perdure.agents import Where
 from perdure.aio import AsyncAgent
-from perdure.aio.unbuilt import Wanted, first_peek, peek, unread
+from perdure.aio.unbuilt import LastItems, first_peek, peek, unread
 from perdure.core.arguments.names import check_name
 from perdure.core.values.plain_values import Plain
 from perdure.integrations.openai_agents import conversation
 from perdure.integrations.openai_agents.conversation import Conversation, Judge, plain_items
-from perdure.integrations.openai_agents.stores import AnyStore, Source
+from perdure.integrations.openai_agents.stores import AnyStore, StoreSource
 from perdure.model import MAIN, Branch
 
 if TYPE_CHECKING:
@@ -219,7 +219,7 @@ class PerdureSession(Items):
         self.session_id = check_name(session_id, "a session")
         self.session_settings = settings_of(session_settings)
         self.branch = branch
-        self._source = Source(f"session {session_id!r}", url, store)
+        self._source = StoreSource(f"session {session_id!r}", url, store)
         self._places: dict[asyncio.AbstractEventLoop, Place] = {}
 
     def __repr__(self) -> str:
@@ -303,7 +303,7 @@ class PerdureSession(Items):
             if place.agent is not None:
                 return await peek(place.agent, newest)
             # Many a session is made for one request. One that is read again keeps all in memory.
-            end = None if limit is None else Wanted("items", limit)
+            end = None if limit is None else LastItems("items", limit)
             if not self._source.is_unopened:
                 return await peek(await self._agent(place), newest, end=end)
             place.agent, found = await first_peek(

@@ -60,7 +60,7 @@ def _close_all() -> None:
             _shared.popitem()[1].store.close()
 
 
-class Source:
+class StoreSource:
     """Gives a session its store on the event loop that runs.
 
     One that was opened here, or given as a `Store`, may be used on any loop; an `AsyncStore` on

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from perdure.errors import PerdureError
-from perdure.state.event_loop.loop_waits import Threads, Wait, bell, closed
+from perdure.state.event_loop.loop_waits import LoopWait, Threads, bell, closed
 from perdure.storage.appending import Ref
 from perdure.storage.capabilities import Backend
 from perdure.storage.shortcuts import HEADS_AT_HAND, MANY_HEADS, Head
@@ -27,7 +27,7 @@ class _Ask:
 
     def __init__(self, place: tuple[int, str]) -> None:
         self.place = place
-        self.wait = Wait(bell())
+        self.wait = LoopWait(bell())
         self.answer: int | BaseException = 0
 
 

@@ -19,14 +19,14 @@ from perdure.state.event_loop.delayed_cancel import Deaf, Told
 from perdure.state.event_loop.polling import Ticker
 from perdure.storage.log.committer import Committer
 from perdure.storage.log.proposals import Committed, Proposal
-from perdure.system.thread_pool import Job, Pool
+from perdure.system.thread_pool import Job, ThreadPool
 from perdure.system.threads import begin
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
 
-class Wait:
+class LoopWait:
     """The wait of a coroutine for one thing.
 
     Args:
@@ -114,18 +114,18 @@ class _Bell:
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = weakref.ref(loop)
-        self._settled: deque[Wait] = deque()
+        self._settled: deque[LoopWait] = deque()
         self._rung = False
-        self._waiting: set[Wait] = set()
+        self._waiting: set[LoopWait] = set()
         """Of those that are over, some, until the next tick."""
         self._ticker = Ticker(self._look)
 
-    def look_after(self, wait: Wait, loop: asyncio.AbstractEventLoop) -> None:
+    def look_after(self, wait: LoopWait, loop: asyncio.AbstractEventLoop) -> None:
         """Looks after a wait that `_answer` may lose. Called from the loop."""
         self._waiting.add(wait)
         self._ticker.begin(loop)
 
-    def ring(self, wait: Wait) -> None:
+    def ring(self, wait: LoopWait) -> None:
         # Appended before looking: `_answer` unsets the mark before it takes the waits out, so in
         # any order one of the two sees this wait.
         self._settled.append(wait)
@@ -172,9 +172,9 @@ def bell() -> _Bell:
     return found
 
 
-def new_wait(look: Callable[[], None] | None = None) -> Wait:
+def new_wait(look: Callable[[], None] | None = None) -> LoopWait:
     """Returns a wait for the running loop."""
-    return Wait(bell(), look)
+    return LoopWait(bell(), look)
 
 
 def has_ended(call: weakref.ref[Coroutine[Any, Any, Any]], loop: asyncio.AbstractEventLoop) -> bool:
@@ -186,7 +186,7 @@ def has_ended(call: weakref.ref[Coroutine[Any, Any, Any]], loop: asyncio.Abstrac
 async def commit(committer: Committer, proposal: Proposal) -> Committed:
     """Commits a proposal; see `Committer.submit`. `proposal.committed` says whether a cancelled one
     landed."""
-    wait = Wait(bell(), committer.look_after)
+    wait = LoopWait(bell(), committer.look_after)
 
     def withdraw() -> bool:
         return committer.withdraw(proposal)
@@ -222,7 +222,7 @@ class Threads:
     """A bounded number of threads for blocking calls, started when they are needed."""
 
     def __init__(self, threads_max: int) -> None:
-        self._pool = Pool(threads_max, "perdure")
+        self._pool = ThreadPool(threads_max, "perdure")
 
     async def call(self, fn: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
         """Calls a function on one of the threads, in the caller's context.
@@ -235,7 +235,7 @@ class Threads:
             if job.over or job.is_lost or self._pool.refuses(job):
                 wait.wake()
 
-        wait = Wait(bell(), look)
+        wait = LoopWait(bell(), look)
         context = contextvars.copy_context()
         job = self._submit(lambda: context.run(fn, *args, **kwargs), lambda _: wait.done())
         await wait.wait(job.cancel)
@@ -278,7 +278,7 @@ async def in_own_thread(fn: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -
         StoreUnavailable: the system gives no thread.
     """
     answer: ThreadAnswer[R] = ThreadAnswer()
-    wait = Wait(bell(), lambda: None if thread.is_alive() else wait.wake())
+    wait = LoopWait(bell(), lambda: None if thread.is_alive() else wait.wake())
     context = contextvars.copy_context()
 
     def call() -> None:

@@ -18,7 +18,7 @@ from sys import _getframe
 from types import FrameType
 
 from perdure.core.format import chain
-from perdure.core.format.chain import START, Tail
+from perdure.core.format.chain import START, LogTail
 from perdure.errors import Corrupt, PerdureError, StoreUnavailable, UnsupportedFormat
 from perdure.storage.appending import Append, Appended, Outcome, Refused
 from perdure.storage.capabilities import Backend
@@ -68,7 +68,7 @@ class Committer:
         self._lead, self._making = Lock(), Lock()
         self._queue: deque[Proposal] = deque()
         self._batch: list[Proposal] = []
-        self._tails: dict[int | None, Tail] = {}
+        self._tails: dict[int | None, LogTail] = {}
         self._servants = Servants("perdure-committer")
         self._summons: queue.SimpleQueue[Committer | None] = queue.SimpleQueue()
 
@@ -318,7 +318,7 @@ class Committer:
     def _commit(self, waiting: list[Proposal]) -> None:
         for _ in range(ROUNDS_MAX):
             now = self._backend.now()
-            ends: dict[int | tuple[str, int], Tail] = {}
+            ends: dict[int | tuple[str, int], LogTail] = {}
             linked: list[Proposal] = []
             appends: list[Append] = []
             for proposal in waiting:
@@ -348,7 +348,7 @@ class Committer:
                 hint="make the call again",
             )
 
-    def _tail(self, proposal: Proposal) -> Tail:
+    def _tail(self, proposal: Proposal) -> LogTail:
         """Returns the end of its log, if it is not known yet."""
         if proposal.no is None:
             return START
@@ -358,7 +358,9 @@ class Committer:
             tail = chain.tail_of(last[0].header, target) if last else START
         except (Corrupt, UnsupportedFormat):
             # The next commit links to its bytes, even if they cannot be read.
-            tail = Tail(last[0].seq, chain.commit_id(last[0].header), self._last_time(proposal.no))
+            tail = LogTail(
+                last[0].seq, chain.commit_id(last[0].header), self._last_time(proposal.no)
+            )
         self._tails[proposal.no] = tail
         return tail
 

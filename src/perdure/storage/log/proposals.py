@@ -11,7 +11,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from perdure.core.format import chain
-from perdure.core.format.chain import START, Tail
+from perdure.core.format.chain import START, LogTail
 from perdure.core.format.rows import check_message, check_row
 from perdure.errors import (
     BRANCH_HELD,
@@ -52,8 +52,8 @@ class Proposal(Struct, eq=False):
     snapshot: StoredSnapshot | None = None
     then: Proposal | None = None
     linked: Append | None = None
-    tail: Tail = START
-    end: Tail = START
+    tail: LogTail = START
+    end: LogTail = START
     committed: Committed | None = None
     refused: Refused | None = None
     error: BaseException | None = None
@@ -94,7 +94,7 @@ class Proposal(Struct, eq=False):
             self.then.landed(no)
         self.committed = Committed(no, tail.seq, tail.id, tail.at, linked)
 
-    def link(self, tail: Tail, now: int) -> Append:
+    def link(self, tail: LogTail, now: int) -> Append:
         """Takes the place behind `tail`; may be repeated behind another one."""
         draft, riders = self.draft, self.riders
         header, place = chain.link(draft, tail, now)
@@ -181,7 +181,7 @@ def _at(checkpoint: Checkpoint, seq: int) -> Checkpoint:
     return replace(checkpoint, seq=seq) if checkpoint.seq == HERE else checkpoint
 
 
-def _with_seq(run: RunInfo, tail: Tail) -> RunInfo:
+def _with_seq(run: RunInfo, tail: LogTail) -> RunInfo:
     waits = run.status == "waiting"
     finished = run.ended > 0  # before: then this commit tells it once more, and changes nothing
     return replace(

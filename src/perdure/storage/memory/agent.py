@@ -17,7 +17,7 @@ from perdure.storage.port import StoredCommit
 from perdure.storage.retention import RETENTION
 
 
-class Agent(Struct):
+class AgentLog(Struct):
     """One incarnation. `commits` has None in place of purged ones."""
 
     name: str
@@ -32,7 +32,7 @@ class Agent(Struct):
     snapshots: dict[int, StoredSnapshot] = field(default_factory=dict)
 
     @staticmethod
-    def following(latest: Agent | None) -> int:
+    def following(latest: AgentLog | None) -> int:
         """Returns the number of the first incarnation that is not deleted, after the latest one."""
         return 1 if latest is None else latest.incarnation + latest.deleted
 
@@ -69,7 +69,7 @@ class Agent(Struct):
             self.refs[name] = replace(ref, deleted=True, held=None, holder=None)
 
 
-def note(undo: Undo, agent: Agent) -> None:
+def note(undo: Undo, agent: AgentLog) -> None:
     """Notes an agent before any change of it; takes as long as its log is long."""
     for items in (agent.commits, agent.refs, agent.keys, agent.snapshots):
         undo.whole(items)
@@ -78,7 +78,7 @@ def note(undo: Undo, agent: Agent) -> None:
 
 
 def refusal(
-    agent: Agent, item: Append, runs: RunTable, leaves: Mapping[int, bytes]
+    agent: AgentLog, item: Append, runs: RunTable, leaves: Mapping[int, bytes]
 ) -> Refused | None:
     """Returns why a commit of a log that exists, or begins with it, does not get in; None if it
     does."""
@@ -123,13 +123,13 @@ def refusal(
     return None
 
 
-def _head(agent: Agent, branch: str) -> int:
+def _head(agent: AgentLog, branch: str) -> int:
     ref = agent.refs.get(branch)
     return 0 if ref is None else ref.seq
 
 
 def trim(
-    agent: Agent,
+    agent: AgentLog,
     word: int,
     remains: Mapping[int, bytes],
     snapshots: Sequence[int],
@@ -153,7 +153,7 @@ def trim(
     return True
 
 
-def purge(agent: Agent, limit: int, leaves: dict[int, bytes], runs: RunTable) -> bool:
+def purge(agent: AgentLog, limit: int, leaves: dict[int, bytes], runs: RunTable) -> bool:
     """See `Backend.purge`."""
     if not agent.deleted:
         raise Conflict("is not deleted", target=f"agent {agent.name!r}")
@@ -173,7 +173,7 @@ def purge(agent: Agent, limit: int, leaves: dict[int, bytes], runs: RunTable) ->
     return False
 
 
-def bury(agent: Agent, item: Append, runs: RunTable) -> bool:
+def bury(agent: AgentLog, item: Append, runs: RunTable) -> bool:
     """Puts in one of `Shipment.graves`; returns True if it was not there."""
     if len(agent.commits) >= item.seq:
         return False
@@ -186,7 +186,7 @@ def bury(agent: Agent, item: Append, runs: RunTable) -> bool:
     return True
 
 
-def sizes_of(agents: Sequence[Agent], leaves: Mapping[int, bytes]) -> Sizes:
+def sizes_of(agents: Sequence[AgentLog], leaves: Mapping[int, bytes]) -> Sizes:
     """See `Backend.maintain`."""
     commits = [commit for agent in agents for commit in agent.rows()]
     snapshots = [snap for agent in agents for snap in agent.snapshots.values()]

@@ -21,11 +21,11 @@ from perdure.storage.capabilities import EVERY_RUN, WHOLE, RunQuery, Sent, Shipm
 from perdure.storage.clocks import Clock, wall_clock
 from perdure.storage.cursors import foreign_cursor, number_of
 from perdure.storage.listeners import LocalListeners
-from perdure.storage.memory.agent import Agent, bury, note, purge, refusal, sizes_of, trim
+from perdure.storage.memory.agent import AgentLog, bury, note, purge, refusal, sizes_of, trim
 from perdure.storage.memory.run_table import RunTable
 from perdure.storage.memory.undoing import Undo
 from perdure.storage.port import Fed, Feed, StoredCommit
-from perdure.storage.shortcuts import LOOKS, Seen
+from perdure.storage.shortcuts import LOOKS, AgentAndRun
 from perdure.storage.standing import (
     ClosedError,
     check_after,
@@ -45,8 +45,8 @@ class MemoryBackend:
         self.url = f"memory://{name}"
         self._clock = clock
         self._lock = ReentrantLock()
-        self._agents: list[Agent] = []
-        self._latest: dict[str, Agent] = {}
+        self._agents: list[AgentLog] = []
+        self._latest: dict[str, AgentLog] = {}
         self._arrivals: list[tuple[int, int]] = []
         self._standings: dict[int, Standing] = {}
         self._id = os.urandom(8).hex()
@@ -97,7 +97,7 @@ class MemoryBackend:
         if item.no is None:
             if latest and not (latest.deleted and latest.incarnation < item.incarnation):
                 return Refused("exists")
-            agent = Agent(item.agent, len(self._agents) + 1, item.incarnation)
+            agent = AgentLog(item.agent, len(self._agents) + 1, item.incarnation)
         else:
             agent = self._agents[item.no - 1]
         refused = refusal(agent, item, self._runs, self._leaves)
@@ -114,7 +114,7 @@ class MemoryBackend:
         self._write(agent, item)
         return Appended(agent.no)
 
-    def _write(self, agent: Agent, item: Append) -> None:
+    def _write(self, agent: AgentLog, item: Append) -> None:
         undo = self._undo
         undo.end(agent.commits)
         undo.end(self._arrivals)
@@ -150,7 +150,7 @@ class MemoryBackend:
         for run in item.riders.runs:
             self._runs.put(replace(run, agent_no=agent.no))
         for sent in item.riders.sends:
-            self._runs.send(sent, self.now(), Agent.following(self._latest.get(sent.agent)))
+            self._runs.send(sent, self.now(), AgentLog.following(self._latest.get(sent.agent)))
         if item.epoch_min:
             ref = agent.refs[item.branch]
             agent.refs[item.branch] = replace(ref, epoch=max(ref.epoch, item.epoch_min))
@@ -244,7 +244,7 @@ class MemoryBackend:
             leaves = {i: self._leaves[i] for i in found.leaf_ids if i in self._leaves}
             return replace(found, leaves=leaves)
 
-    def look(self, agent: str, run: str) -> Seen:
+    def look(self, agent: str, run: str) -> AgentAndRun:
         """See `Looks.look`."""
         with self._lock:
             self._check_open()
@@ -253,7 +253,7 @@ class MemoryBackend:
             branch = next((row.branch for row in rows if row.id == run), MAIN)
             ref = latest.refs.get(branch) if latest is not None else None
             info = latest.info() if latest is not None else None
-            return Seen(info, rows, self._runs.inbox(run), branch, ref, ())
+            return AgentAndRun(info, rows, self._runs.inbox(run), branch, ref, ())
 
     # -- runs and their inbox --------------------------------------------------------------
 
@@ -279,7 +279,7 @@ class MemoryBackend:
             own = self._standings.get(agent.no) if agent else None
             if own is None or own.closed:
                 self._check_closed(0, "")
-            return self._undo.kept(self._runs.send(message, self.now(), Agent.following(agent)))
+            return self._undo.kept(self._runs.send(message, self.now(), AgentLog.following(agent)))
 
     def inbox(
         self, run: str | None = None, *, agent: str | None = None, kind: MessageKind | None = None,
@@ -361,7 +361,7 @@ class MemoryBackend:
     def _bury(self, item: Append) -> None:
         agent = self._known(item.agent, item.incarnation)
         if agent is None:
-            agent = Agent(item.agent, len(self._agents) + 1, item.incarnation)
+            agent = AgentLog(item.agent, len(self._agents) + 1, item.incarnation)
             self._agents.append(agent)
             latest = self._latest.get(item.agent)
             if latest is None or latest.incarnation < item.incarnation:
@@ -379,11 +379,11 @@ class MemoryBackend:
                 agent.refs[name] = replace(agent.refs[name], held=None, holder=None)
         return replace(item, no=agent.no, epoch=None)
 
-    def _known(self, name: str, incarnation: int) -> Agent | None:
+    def _known(self, name: str, incarnation: int) -> AgentLog | None:
         wanted = name, incarnation
         return next((one for one in self._agents if (one.name, one.incarnation) == wanted), None)
 
-    def _find(self, name: str, incarnation: int) -> Agent:
+    def _find(self, name: str, incarnation: int) -> AgentLog:
         agent = self._known(name, incarnation)
         if agent is None:
             raise no_such_agent(name, incarnation)

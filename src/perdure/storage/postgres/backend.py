@@ -31,10 +31,10 @@ from perdure.storage.postgres.clock import StoreClock
 from perdure.storage.postgres.connection import Connection, connect
 from perdure.storage.postgres.faults import AGAIN, DeadlineError, is_lost, translate
 from perdure.storage.postgres.feed import read_feed, read_mail
-from perdure.storage.postgres.line import GRACE_S, Line
+from perdure.storage.postgres.line import GRACE_S, PermanentConnection
 from perdure.storage.postgres.looking import seen
 from perdure.storage.postgres.notices import Notifier
-from perdure.storage.postgres.pool import Pool
+from perdure.storage.postgres.pool import ConnectionPool
 from perdure.storage.postgres.rows import from_text, ref_in, ref_of, text, to_ref
 from perdure.storage.postgres.runs import list_ready, list_runs
 from perdure.storage.postgres.shipping import ship
@@ -52,8 +52,16 @@ from perdure.storage.postgres.wire import (
 )
 from perdure.storage.postgres.witness import Witness
 from perdure.storage.postgres.writer import AT_ONCE_MAX, Writer
-from perdure.storage.shortcuts import CLAIM_S, COMMITS, FAR_LEASES, LOOKS, MANY_HEADS, Head, Seen
-from perdure.storage.wanted import Wanted
+from perdure.storage.shortcuts import (
+    CLAIM_S,
+    COMMITS,
+    FAR_LEASES,
+    LOOKS,
+    MANY_HEADS,
+    AgentAndRun,
+    Head,
+)
+from perdure.storage.wanted import InboxQuery
 
 T = TypeVar("T")
 
@@ -88,8 +96,8 @@ class PostgresBackend:
             raise translate(error, self._address) from error
         finally:
             first.end()
-        self._pool = Pool(self._address, self._connect)
-        self._line = Line(self._address, self._connect)
+        self._pool = ConnectionPool(self._address, self._connect)
+        self._line = PermanentConnection(self._address, self._connect)
         self._notifier = Notifier(self._pool, self._address.schema, self._line.channel)
         self._witness = Witness(self._address)
         self._writer = Writer(self._address, self._pool, durability, self.now, self._witness)
@@ -246,7 +254,7 @@ class PostgresBackend:
         newest_first: bool = False,
         after: int = 0,
     ) -> list[Message]:
-        wanted = Wanted(run, agent, kind, name, limit, newest_first, after)
+        wanted = InboxQuery(run, agent, kind, name, limit, newest_first, after)
         return self._reading(lambda db: inbox.messages(db, self._sql, wanted))
 
     def mail(self, cursor: str = "", *, limit: int = 1000) -> Mail:
@@ -290,7 +298,7 @@ class PostgresBackend:
 
     def take(
         self, no: int, branch: str, executor: str, over: int | None, agent: str, run: str
-    ) -> tuple[Lease | Ref, Seen | None]:
+    ) -> tuple[Lease | Ref, AgentAndRun | None]:
         """See `Far.take`."""
         values = (
             number(no),
@@ -320,14 +328,14 @@ class PostgresBackend:
         rows = self._rows("claim", (list(by_name), text(executor), CLAIM_S))
         return {by_name[row[0]] for row in rows}
 
-    def look(self, agent: str, run: str) -> Seen:
+    def look(self, agent: str, run: str) -> AgentAndRun:
         """See `Far.look`."""
         values = text(agent).encode(), text(run).encode(), number(COMMITS)
         types = TEXT, TEXT, BIGINT
         result = self._reading(lambda db: db.call(self._sql["look"], types, values))
         return self._seen(result, 0, run)
 
-    def _seen(self, result: PGresult, begin: int, run: str) -> Seen:
+    def _seen(self, result: PGresult, begin: int, run: str) -> AgentAndRun:
         found = seen(result, begin, run)
         if found.agent is not None:
             self._witness.check([found.agent.no])

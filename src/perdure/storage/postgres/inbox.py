@@ -16,7 +16,7 @@ from perdure.storage.postgres.append import new_token
 from perdure.storage.postgres.connection import Connection
 from perdure.storage.postgres.rows import from_text, text, to_message
 from perdure.storage.standing import closed_error
-from perdure.storage.wanted import Wanted
+from perdure.storage.wanted import InboxQuery
 
 
 class Put:
@@ -61,7 +61,7 @@ class Put:
         return Sent(message, fresh=token == self._token)
 
 
-def messages(db: Connection, sql: Mapping[str, str], wanted: Wanted) -> list[Message]:
+def messages(db: Connection, sql: Mapping[str, str], wanted: InboxQuery) -> list[Message]:
     """See `Backend.inbox`."""
     values = {
         "run": _text(wanted.run),

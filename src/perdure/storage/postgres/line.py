@@ -55,7 +55,7 @@ HOLD_TRIES = 50
 _log = logs.logger("perdure.postgres")
 
 
-class Line:
+class PermanentConnection:
     """The permanent connection of one process. Connects at the first executor or listener, with one
     thread of its own."""
 

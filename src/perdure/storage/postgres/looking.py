@@ -11,12 +11,12 @@ from perdure.model import MAIN, AgentInfo, Message, RunInfo
 from perdure.storage.appending import Ref
 from perdure.storage.port import StoredCommit
 from perdure.storage.postgres.rows import from_text, to_message, to_ref, to_run
-from perdure.storage.shortcuts import Seen
+from perdure.storage.shortcuts import AgentAndRun
 
 _fields = msgspec.json.Decoder(list[Any]).decode
 
 
-def seen(result: PGresult, begin: int, run: str) -> Seen:
+def seen(result: PGresult, begin: int, run: str) -> AgentAndRun:
     """Returns what the rows of `look_1` hold: each row has its kind, its fields, and its bytes.
 
     Args:
@@ -47,4 +47,4 @@ def seen(result: PGresult, begin: int, run: str) -> Seen:
             case b"commit":
                 commits.append(StoredCommit(fields[0], first or b"", second or b"", fields[1]))
     branch = next((row.branch for row in runs if row.id == run), MAIN)
-    return Seen(agent, runs, messages, branch, ref, commits)
+    return AgentAndRun(agent, runs, messages, branch, ref, commits)

@@ -12,7 +12,7 @@ import psycopg
 
 from perdure.errors import PerdureError
 from perdure.storage.postgres.faults import DeadlineError
-from perdure.storage.postgres.pool import Pool
+from perdure.storage.postgres.pool import ConnectionPool
 from perdure.storage.postgres.rows import text
 from perdure.storage.postgres.statements import statements
 from perdure.system import logs
@@ -31,7 +31,7 @@ _log = logs.logger("perdure.postgres")
 class Notifier:
     """See the module."""
 
-    def __init__(self, pool: Pool, schema: str, channel: str) -> None:
+    def __init__(self, pool: ConnectionPool, schema: str, channel: str) -> None:
         self._pool = pool
         self._statement = statements(schema)["notify"]
         self._channel = channel

@@ -36,7 +36,7 @@ EXPECTED = (psycopg.Error, DeadlineError, InDoubtError, PerdureError)
 itself."""
 
 
-class Place:
+class ConnectionSlot:
     """Room for one connection.
 
     Attributes:
@@ -62,7 +62,7 @@ class Place:
         self.torn = False
 
 
-class Pool:
+class ConnectionPool:
     """See the module."""
 
     def __init__(self, address: Address, connect: Callable[[], Connection]) -> None:
@@ -72,7 +72,7 @@ class Pool:
         self._begin()
 
     def _begin(self) -> None:
-        self._places = [Place() for _ in range(self._address.pool_size)]
+        self._places = [ConnectionSlot() for _ in range(self._address.pool_size)]
         self._waiting: deque[threading.Lock] = deque()
         self._age = object()
 
@@ -102,7 +102,7 @@ class Pool:
         if self._final is not None:
             raise self._final
 
-    def take(self, frame: FrameType) -> tuple[Place, Connection]:
+    def take(self, frame: FrameType) -> tuple[ConnectionSlot, Connection]:
         """Takes a connection like `connection`, for a caller that gives it back by itself.
 
         Args:
@@ -122,10 +122,10 @@ class Pool:
                 raise
         return place, connection
 
-    def _find(self, frame: FrameType) -> Place | None:
+    def _find(self, frame: FrameType) -> ConnectionSlot | None:
         """Returns a free place, held by the frame then: one with a connection, if there is one."""
-        empty: Place | None = None
-        found: Place | None = None
+        empty: ConnectionSlot | None = None
+        found: ConnectionSlot | None = None
         for place in self._places:
             if place.lock.held:
                 if place.lock.is_left and place.lock.take_if_left(frame):
@@ -141,13 +141,13 @@ class Pool:
             found.drop()
         return found
 
-    def _tidy(self, place: Place, frame: FrameType) -> None:
+    def _tidy(self, place: ConnectionSlot, frame: FrameType) -> None:
         """Cleans up after a call that is over."""
         if place.torn:
             place.drop()
         place.lock.give_back(frame)
 
-    def _await(self, frame: FrameType, began: float) -> Place:
+    def _await(self, frame: FrameType, began: float) -> ConnectionSlot:
         """Waits until a place is given back, or left."""
         until, pause_s = began + self._address.pool_timeout_s, LOOK_FIRST_S
         while True:
@@ -191,7 +191,9 @@ class Pool:
             pause = min(pause * 2, BACKOFF_MAX_S)
             self.check()
 
-    def give_back(self, place: Place, frame: FrameType, error: BaseException | None = None) -> None:
+    def give_back(
+        self, place: ConnectionSlot, frame: FrameType, error: BaseException | None = None
+    ) -> None:
         """Ends a use.
 
         Args:
@@ -209,7 +211,7 @@ class Pool:
             with suppress(IndexError):
                 self._waiting.popleft().release()
 
-    def _is_current(self, place: Place) -> bool:
+    def _is_current(self, place: ConnectionSlot) -> bool:
         return place.age is self._age and self._final is None
 
     def forget(self) -> None:
@@ -236,7 +238,7 @@ class _Use:
 
     __slots__ = ("_frame", "_place", "_pool")
 
-    def __init__(self, pool: Pool) -> None:
+    def __init__(self, pool: ConnectionPool) -> None:
         self._pool = pool
 
     def __enter__(self) -> Connection:

@@ -33,7 +33,7 @@ from perdure.storage.postgres.faults import (
     is_lost,
     translate,
 )
-from perdure.storage.postgres.pool import BACKOFF_MAX_S, BACKOFF_S, Pool
+from perdure.storage.postgres.pool import BACKOFF_MAX_S, BACKOFF_S, ConnectionPool
 from perdure.storage.postgres.rows import text
 from perdure.storage.postgres.statements import statements
 from perdure.storage.postgres.wire import to_number, truth
@@ -57,7 +57,7 @@ class Writer:
     def __init__(
         self,
         address: Address,
-        pool: Pool,
+        pool: ConnectionPool,
         durability: Durability,
         now: Callable[[], int],
         witness: Witness,

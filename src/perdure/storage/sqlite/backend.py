@@ -19,7 +19,7 @@ from perdure.storage.appending import Append, Outcome, Ref, Refused, StoredSnaps
 from perdure.storage.capabilities import EVERY_RUN, WHOLE, RunQuery, Sent, Shipment
 from perdure.storage.clocks import Clock, wall_clock
 from perdure.storage.port import Feed, StoredCommit
-from perdure.storage.shortcuts import HEADS_AT_HAND, LOOKS, MANY_KEYS, SNAPSHOT_PARTS, Seen
+from perdure.storage.shortcuts import HEADS_AT_HAND, LOOKS, MANY_KEYS, SNAPSHOT_PARTS, AgentAndRun
 from perdure.storage.sqlite import closing, inbox, purging, shipping
 from perdure.storage.sqlite.closing import unless_closed
 from perdure.storage.sqlite.executors import ExecutorLocks
@@ -35,7 +35,7 @@ from perdure.storage.sqlite.files import exists
 from perdure.storage.sqlite.forks import quiet_at_forks
 from perdure.storage.sqlite.looking import find_agent, info_of, look
 from perdure.storage.sqlite.proofs import check_list
-from perdure.storage.sqlite.readers import Readers, Taker
+from perdure.storage.sqlite.readers import ConnectionUser, Readers
 from perdure.storage.sqlite.rows import (
     SEQ_MAX,
     behind,
@@ -56,7 +56,7 @@ from perdure.storage.sqlite.sockets import Sockets
 from perdure.storage.sqlite.transaction import Alone, Transaction, settled
 from perdure.storage.sqlite.whole import refuse_missing_pages
 from perdure.storage.sqlite.writer import Writer
-from perdure.storage.wanted import Wanted
+from perdure.storage.wanted import InboxQuery
 
 T = TypeVar("T")
 Asked = TypeVarTuple("Asked")
@@ -210,7 +210,7 @@ class SqliteBackend:
         with self._reading() as db:
             return [to_ref(row) for row in run(db, "list_refs", (no,))]
 
-    def look(self, agent: str, run: str) -> Seen:
+    def look(self, agent: str, run: str) -> AgentAndRun:
         """See `Looks.look`."""
         with self._reading() as db:
             return look(db, agent, run)
@@ -250,7 +250,9 @@ class SqliteBackend:
         after: int = 0,
     ) -> list[Message]:
         with self._reading() as db:
-            return inbox.messages(db, Wanted(run, agent, kind, name, limit, newest_first, after))
+            return inbox.messages(
+                db, InboxQuery(run, agent, kind, name, limit, newest_first, after)
+            )
 
     def mail(self, cursor: str = "", *, limit: int = 1000) -> Mail:
         with self._reading() as db:
@@ -456,7 +458,7 @@ class SqliteBackend:
         self._sockets.forget_after_fork()
 
 
-class _Reading(Taker):
+class _Reading(ConnectionUser):
     """Context manager: a connection to read with. After an error it is not used again."""
 
     def __init__(self, readers: Readers, writer: Writer) -> None:

@@ -7,7 +7,7 @@ import weakref
 from typing import Protocol
 
 
-class Store(Protocol):
+class ForkedStore(Protocol):
     """An open store. `stop` comes before a fork, `go_on` after it in the parent, `renew` in the
     child."""
 
@@ -18,12 +18,12 @@ class Store(Protocol):
     def renew(self) -> None: ...
 
 
-_open: weakref.WeakSet[Store] = weakref.WeakSet()
-_stopped: list[Store] = []
+_open: weakref.WeakSet[ForkedStore] = weakref.WeakSet()
+_stopped: list[ForkedStore] = []
 _hooks: list[bool] = []
 
 
-def quiet_at_forks(store: Store) -> None:
+def quiet_at_forks(store: ForkedStore) -> None:
     """Pauses a store at forks, from now on, for as long as it lives."""
     if not _hooks:
         _hooks.append(True)

@@ -20,7 +20,7 @@ _HEAD = struct.Struct(">IIIIII")  # page number, database size at commit, salts,
 _MASK = 0xFFFFFFFF
 
 
-class Frame(Struct, frozen=True):
+class WalFrame(Struct, frozen=True):
     """One written page: its number. `pages`: the size of the database after a commit; 0: not a
     commit."""
 
@@ -53,15 +53,15 @@ class Frames:
             if self.is_headless and self.count:
                 self.salts, self._orders = self.read(0).salts, "<>"
 
-    def read(self, number: int) -> Frame:
+    def read(self, number: int) -> WalFrame:
         """Returns a frame, numbered from 0."""
         whole = self._wal.xRead(self._size, WAL_HEADER_SIZE + number * self._size)
         page, pages, _, _, first, second = _HEAD.unpack_from(whole)
-        return Frame(
+        return WalFrame(
             page, whole[8:16], pages, (first, second), whole[:8] + whole[FRAME_HEADER_SIZE:]
         )
 
-    def of_generation(self, first: int) -> Iterator[tuple[int, Frame]]:
+    def of_generation(self, first: int) -> Iterator[tuple[int, WalFrame]]:
         """Yields the frames from there on with the salts of this log, with their numbers. Of other
         frames only the salts are read: they are most of a WAL that has just been restarted."""
         at = WAL_HEADER_SIZE + SALTS_AT
@@ -77,7 +77,7 @@ class Frames:
         at = WAL_HEADER_SIZE + number * self._size
         return (at + 4) // SECTOR != (at + 15) // SECTOR
 
-    def follows(self, frame: Frame, before: Frame) -> bool:
+    def follows(self, frame: WalFrame, before: WalFrame) -> bool:
         """True if a frame was written after that one: its checksum continues from there."""
         return self._goes_on(frame, before.checksum)
 
@@ -94,7 +94,7 @@ class Frames:
             sums = frame.checksum
         return False
 
-    def _goes_on(self, frame: Frame, sums: tuple[int, int]) -> bool:
+    def _goes_on(self, frame: WalFrame, sums: tuple[int, int]) -> bool:
         return any(_sum(frame.summed, sums, order) == frame.checksum for order in self._orders)
 
 

@@ -15,7 +15,7 @@ from perdure.storage.capabilities import Sent
 from perdure.storage.cursors import foreign_cursor, number_of
 from perdure.storage.sqlite.closing import unless_closed
 from perdure.storage.sqlite.rows import run, to_message, to_run
-from perdure.storage.wanted import Wanted
+from perdure.storage.wanted import InboxQuery
 
 
 class Put:
@@ -85,7 +85,7 @@ def mail(db: apsw.Connection, cursor: str, limit: int, url: str) -> Mail:
     return Mail(found, str(found[-1].no) if found else cursor, last)
 
 
-def messages(db: apsw.Connection, wanted: Wanted) -> list[Message]:
+def messages(db: apsw.Connection, wanted: InboxQuery) -> list[Message]:
     """See `Backend.inbox`."""
     values = {
         "run": wanted.run,

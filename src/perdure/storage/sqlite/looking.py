@@ -8,18 +8,18 @@ import apsw
 
 from perdure.errors import Corrupt
 from perdure.model import MAIN, AgentInfo
-from perdure.storage.shortcuts import Seen
+from perdure.storage.shortcuts import AgentAndRun
 from perdure.storage.sqlite.faults import RESTORE, MisplacedError
 from perdure.storage.sqlite.feed import PURGED
 from perdure.storage.sqlite.inbox import messages
 from perdure.storage.sqlite.rows import NO_MAX, SEQ_MAX, find_ref, run, span, to_run
-from perdure.storage.wanted import Wanted
+from perdure.storage.wanted import InboxQuery
 
 DELETED = (0, 1, PURGED)
 """The possible values of the column of that name."""
 
 
-def look(db: apsw.Connection, agent: str, run_id: str) -> Seen:
+def look(db: apsw.Connection, agent: str, run_id: str) -> AgentAndRun:
     """See `Looks.look`."""
     db.execute("BEGIN")
     seen = _look(db, agent, run_id)
@@ -27,7 +27,7 @@ def look(db: apsw.Connection, agent: str, run_id: str) -> Seen:
     return seen
 
 
-def _look(db: apsw.Connection, agent: str, run_id: str) -> Seen:
+def _look(db: apsw.Connection, agent: str, run_id: str) -> AgentAndRun:
     info = find_agent(db, agent)
     runs = [to_run(row) for row in run(db, "list_unfinished_of_agent", (agent,))]
     ours = next((row for row in runs if row.id == run_id), None)
@@ -36,7 +36,7 @@ def _look(db: apsw.Connection, agent: str, run_id: str) -> Seen:
         runs.insert(0, ours)
     branch = ours.branch if ours is not None else MAIN
     ref = find_ref(db, info.no, branch) if info is not None else None
-    return Seen(info, runs, messages(db, Wanted(run_id)), branch, ref, ())
+    return AgentAndRun(info, runs, messages(db, InboxQuery(run_id)), branch, ref, ())
 
 
 def find_agent(db: apsw.Connection, name: str, incarnation: int | None = None) -> AgentInfo | None:

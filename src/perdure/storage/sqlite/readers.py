@@ -18,7 +18,7 @@ AT_ONCE = 8
 connection a hundred times as long."""
 
 
-class Taker:
+class ConnectionUser:
     """A user of a connection.
 
     Attributes:
@@ -43,11 +43,11 @@ class Readers:
 
     def renew(self) -> None:
         """Resets itself in a forked child: the threads that used the pool are not there."""
-        self._taken: dict[Taker, FrameType] = {}
+        self._taken: dict[ConnectionUser, FrameType] = {}
         self._waiting: deque[threading.Lock] = deque()
         self._stopped = False
 
-    def take(self, taker: Taker, frame: FrameType) -> apsw.Connection:
+    def take(self, taker: ConnectionUser, frame: FrameType) -> apsw.Connection:
         """Takes a connection for this user alone, until it gives it back or the call of that frame
         ends."""
         pause_s = LOOK_FIRST_S
@@ -65,7 +65,7 @@ class Readers:
             self.give_back(taker)
             raise
 
-    def give_back(self, taker: Taker, *, whole: bool = True) -> None:
+    def give_back(self, taker: ConnectionUser, *, whole: bool = True) -> None:
         """Ends a use.
 
         Args:
@@ -78,7 +78,7 @@ class Readers:
             self._idle.append(connection)
         self._leave(taker)
 
-    def _enter(self, taker: Taker, frame: FrameType) -> bool:
+    def _enter(self, taker: ConnectionUser, frame: FrameType) -> bool:
         # Noted before the check: so either `stop` sees it, or it sees the stop.
         self._taken[taker] = frame
         if not self._stopped and len(self._taken) <= AT_ONCE:
@@ -86,7 +86,7 @@ class Readers:
         self._taken.pop(taker, None)
         return False
 
-    def _leave(self, taker: Taker) -> None:
+    def _leave(self, taker: ConnectionUser) -> None:
         self._taken.pop(taker, None)
         if self._waiting:  # one who waits to read; all, where one of them waits for quiet
             self._wake(len(self._waiting) if self._stopped else 1)

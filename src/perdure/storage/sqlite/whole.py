@@ -11,7 +11,7 @@ from perdure.errors import Corrupt
 from perdure.storage.sqlite.btree import PAGE_SIZE
 from perdure.storage.sqlite.faults import RESTORE
 from perdure.storage.sqlite.files import NOT_THERE, look
-from perdure.storage.sqlite.frames import Frame, Frames
+from perdure.storage.sqlite.frames import Frames, WalFrame
 from perdure.system import logs
 
 WAIT_S, PAUSE_S, _TRIED = 10.0, 0.005, 4
@@ -211,7 +211,7 @@ def _damaged(path: str, valid: int, page_size: int, *, of_header: bool = False) 
         frames = Frames(wal, page_size)
         if of_header and not frames.is_headless:
             return None
-        commit: Frame | None = None
+        commit: WalFrame | None = None
         for number, frame in frames.of_generation(valid):
             if commit is not None and frames.follows(frame, commit):
                 return "the header" if frames.is_headless else f"frame {valid + 1}"

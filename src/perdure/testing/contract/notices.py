@@ -25,7 +25,7 @@ SOON_S = 20
 NEVER_S = 0.2
 
 
-class Heard:
+class NoticeRecorder:
     """A callback that remembers its calls."""
 
     def __init__(self) -> None:
@@ -68,7 +68,7 @@ class NoticesContract(Contract):
     """Tests of notices."""
 
     def test_all_who_listen_are_told(self, backend: Backend) -> None:
-        one, two = Heard(), Heard()
+        one, two = NoticeRecorder(), NoticeRecorder()
         backend.listen("one", one)
         backend.listen("two", two)
         for run_id in ("a/f/main", "é/\U0001f600/main~2"):
@@ -79,7 +79,7 @@ class NoticesContract(Contract):
         if not self.durable:
             return
         one, other = self.open(place), self.open(place)
-        heard = Heard()
+        heard = NoticeRecorder()
         one.listen("one", heard)
         other.notify("r")
         assert heard.next() == "r"
@@ -90,7 +90,7 @@ class NoticesContract(Contract):
         other.close()
 
     def test_who_tells_may_be_left_out(self, backend: Backend) -> None:
-        one, two = Heard(), Heard()
+        one, two = NoticeRecorder(), NoticeRecorder()
         backend.listen("one", one)
         backend.listen("two", two)
         backend.notify("r", besides="one")
@@ -102,7 +102,7 @@ class NoticesContract(Contract):
         backend.notify("r")
 
     def test_who_ended_is_told_nothing(self, backend: Backend) -> None:
-        one, two = Heard(), Heard()
+        one, two = NoticeRecorder(), NoticeRecorder()
         end = backend.listen("one", one)
         backend.listen("two", two)
         end()
@@ -112,7 +112,7 @@ class NoticesContract(Contract):
         assert one.nothing()
 
     def test_a_second_one_replaces_the_first(self, backend: Backend) -> None:
-        first, second = Heard(), Heard()
+        first, second = NoticeRecorder(), NoticeRecorder()
         end_first = backend.listen("one", first)
         backend.listen("one", second)
         end_first()  # late: it ends nothing of the second
@@ -123,7 +123,7 @@ class NoticesContract(Contract):
     def test_what_a_listener_raises_is_its_own(
         self, backend: Backend, caplog: pytest.LogCaptureFixture
     ) -> None:
-        heard = Heard()
+        heard = NoticeRecorder()
 
         def listener(run_id: str) -> None:
             heard(run_id)
@@ -137,7 +137,7 @@ class NoticesContract(Contract):
                 assert heard.next() == run_id
 
     def test_a_slow_listener_holds_up_nobody(self, backend: Backend) -> None:
-        go_on, two = threading.Event(), Heard()
+        go_on, two = threading.Event(), NoticeRecorder()
 
         def slow(_: str) -> None:
             go_on.wait(SOON_S)
@@ -152,7 +152,7 @@ class NoticesContract(Contract):
         go_on.set()
 
     def test_a_listener_may_use_the_store(self, backend: Backend) -> None:
-        heard = Heard()
+        heard = NoticeRecorder()
         end: list[Callable[[], None]] = []
 
         def listener(run_id: str) -> None:
@@ -166,7 +166,7 @@ class NoticesContract(Contract):
         assert heard.next() == "r"
 
     def test_in_a_forked_child_nobody_listens(self, backend: Backend) -> None:
-        heard_here = Heard()
+        heard_here = NoticeRecorder()
         heard: list[str] = []
 
         def listener(run_id: str) -> None:
@@ -189,7 +189,7 @@ class NoticesContract(Contract):
     def test_a_closed_store_takes_no_messages(self, place: Path) -> None:
         backend = self.open(place)
         Pen(backend).write()
-        heard = Heard()
+        heard = NoticeRecorder()
         end = backend.listen("one", heard)
         backend.close()
         backend.notify("r")

@@ -59,7 +59,7 @@ class Refusal(Struct, frozen=True):
     hint: str
 
 
-class Standing(Struct):
+class AlreadyThere(Struct):
     """The part of a thread that is in the store.
 
     Attributes:
@@ -93,14 +93,14 @@ def look(
     read: Callable[[Address], CheckpointTuple],
     comparison: Comparison,
     passed: Callable[[], None],
-) -> Standing | Refusal:
+) -> AlreadyThere | Refusal:
     """Returns the part of a thread that the store has, or the reason why nothing may be added to
     it.
 
     Args:
         passed: called for each checkpoint that needs nothing more.
     """
-    standing = Standing()
+    standing = AlreadyThere()
     for key, ours in saver.every(name):
         if key not in wanted:
             behind = ours.parent_config

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from perdure.core.values.plain_values import format_path
 from perdure.errors import Corrupt, PerdureError, StoreUnavailable, Unstorable
 from perdure.integrations.langgraph.metadata import SECRETS, is_secret
-from perdure.integrations.langgraph.moving.already_there import Bringer, Refusal, Standing, look
+from perdure.integrations.langgraph.moving.already_there import AlreadyThere, Bringer, Refusal, look
 from perdure.integrations.langgraph.moving.comparison import Comparison
 from perdure.integrations.langgraph.moving.serializer import Unread, found_unread
 from perdure.integrations.langgraph.moving.source import Address, Source, SourceThread, WriteKey
@@ -45,7 +45,7 @@ class Problem(Struct, frozen=True):
     hint: str = ""
 
 
-class Moved(Struct):
+class MovedThread(Struct):
     """The result for one thread.
 
     Attributes:
@@ -125,7 +125,9 @@ class Mover:
         self._types = types
         self._coder = Coder(BUILT_IN.with_types(types))
 
-    def move(self, thread: SourceThread, at: At = lambda done: None, dry: bool = False) -> Moved:
+    def move(
+        self, thread: SourceThread, at: At = lambda done: None, dry: bool = False
+    ) -> MovedThread:
         """Moves one thread; durable on return. Problems are reported in the result.
 
         Args:
@@ -135,7 +137,7 @@ class Mover:
         Raises:
             StoreUnavailable: either database does not answer.
         """
-        moved = Moved(thread)
+        moved = MovedThread(thread)
         try:
             _Move(self, moved, at).run(dry=dry)
         except StopMovingError as error:
@@ -166,7 +168,7 @@ class Mover:
 class _Move:
     """The move of one thread."""
 
-    def __init__(self, mover: Mover, moved: Moved, at: At) -> None:
+    def __init__(self, mover: Mover, moved: MovedThread, at: At) -> None:
         self._mover = mover
         self._source = mover.source
         self._moved = moved
@@ -200,7 +202,7 @@ class _Move:
         self._mover.store.flush()
         self._read_back({(one.namespace, one.id): one for one in left})
 
-    def _look(self, wanted: Mapping[tuple[str, str], Address]) -> Standing:
+    def _look(self, wanted: Mapping[tuple[str, str], Address]) -> AlreadyThere:
         """Returns the part of the thread that is in the store already.
 
         Raises:
@@ -208,7 +210,7 @@ class _Move:
         """
         saver = self._mover.saver()
         if saver is None:
-            return Standing()
+            return AlreadyThere()
         found = look(
             saver, self._name, wanted, self._read, self._comparison, lambda: self._pass(PASSES)
         )

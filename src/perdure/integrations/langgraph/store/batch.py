@@ -28,8 +28,8 @@ from perdure.core.arguments.exact_types import is_a
 from perdure.core.arguments.names import shown
 from perdure.core.values.plain_values import copy
 from perdure.integrations.langgraph.store.filters import Test, compile_filter, matches
-from perdure.integrations.langgraph.store.items import Entry, Namespace, take_value, time_text
-from perdure.integrations.langgraph.store.shard import Change, Put, Refresh, Remove, Shard
+from perdure.integrations.langgraph.store.items import Namespace, StoredItem, take_value, time_text
+from perdure.integrations.langgraph.store.shard import Change, PutItem, Refresh, Remove, Shard
 from perdure.integrations.langgraph.store.vectors import (
     NOTHING,
     Distance,
@@ -135,7 +135,7 @@ class Batch(Struct):
             texts = self.texts.get((namespace, key))
             if texts:
                 item["vectors"] = {path: embedded.texts[text] for path, text in texts.items()}
-            yield Put(namespace, key, item)
+            yield PutItem(namespace, key, item)
 
 
 def _plainly_placed(op: PutOp) -> PutOp:
@@ -192,7 +192,7 @@ class Reading:
             self._looked[label] = self._shards(label)
         return self._looked[label]
 
-    def _shown(self, entry: Entry) -> bool:
+    def _shown(self, entry: StoredItem) -> bool:
         return not (self._rules.omit_expired and entry.expired(self._now))
 
     def _get(self, op: GetOp) -> Item | None:
@@ -224,7 +224,7 @@ class Reading:
             and (accepts is None or accepts(entry.value))
         ]
         end = op.offset + op.limit
-        ranked: list[tuple[float | None, Entry]]
+        ranked: list[tuple[float | None, StoredItem]]
         if query is None:
             newest = heapq.nsmallest(end, candidates, key=_by_time)
             ranked = [(None, entry) for entry in newest]
@@ -253,7 +253,7 @@ class Reading:
         }
         return sorted(found)[op.offset : op.offset + op.limit]
 
-    def _note_read(self, entry: Entry, *, refresh: bool) -> None:
+    def _note_read(self, entry: StoredItem, *, refresh: bool) -> None:
         if not (refresh and self._rules.refresh) or entry.ttl is None or entry.expires is None:
             return
         life = timedelta(minutes=entry.ttl)
@@ -266,7 +266,7 @@ class Reading:
 _by_time = attrgetter("order")
 
 
-def _by_score(scored: tuple[float | None, Entry]) -> Any:
+def _by_score(scored: tuple[float | None, StoredItem]) -> Any:
     """Sorts the best first, and entries that have no vector last."""
     score, entry = scored
     return (1, 0.0, entry.order) if score is None else (0, -score, entry.order)

@@ -63,7 +63,7 @@ def time_text(moment: datetime) -> str:
 read_time = datetime.fromisoformat
 
 
-class Entry:
+class StoredItem:
     """One item in the index. Immutable: another version of the item is another entry.
 
     Attributes:

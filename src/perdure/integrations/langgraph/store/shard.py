@@ -20,8 +20,8 @@ from perdure.core.arguments.names import is_text
 from perdure.core.schema.schema import Schema
 from perdure.errors import Conflict, NotFound
 from perdure.integrations.langgraph.store.items import (
-    Entry,
     Namespace,
+    StoredItem,
     read_time,
     space_of,
     space_text,
@@ -39,8 +39,8 @@ COMBINED_MAX = 256
 """Waiting writes that share a commit."""
 
 
-class Put(Struct, frozen=True):
-    """Put an item, in its stored form without `created`."""
+class PutItem(Struct, frozen=True):
+    """PutItem an item, in its stored form without `created`."""
 
     namespace: Namespace
     key: str
@@ -64,8 +64,8 @@ class Refresh(Struct, frozen=True):
     now: datetime
 
 
-Change = Put | Remove | Refresh
-VERBS = {Put: "put", Remove: "delete", Refresh: "refresh"}
+Change = PutItem | Remove | Refresh
+VERBS = {PutItem: "put", Remove: "delete", Refresh: "refresh"}
 
 
 class _Write:
@@ -92,7 +92,7 @@ class Shard:
         self._seen = (0, 0)  # incarnation and seq of the log up to which all is in the index
         self._at = 0  # seq of the branch's commit that the index shows
         self._guard = Lock()  # of the index; held for moments only
-        self._index: dict[Namespace, dict[str, Entry]] = {}
+        self._index: dict[Namespace, dict[str, StoredItem]] = {}
 
     # -- reading ---------------------------------------------------------------------------
 
@@ -102,10 +102,10 @@ class Shard:
             with self._lock:
                 self._catch_up(info)
 
-    def get(self, namespace: Namespace, key: str) -> Entry | None:
+    def get(self, namespace: Namespace, key: str) -> StoredItem | None:
         return self._index.get(namespace, {}).get(key)
 
-    def entries(self, prefix: Namespace) -> list[Entry]:
+    def entries(self, prefix: Namespace) -> list[StoredItem]:
         """The items of a namespace and of those below it."""
         depth = len(prefix)
         with self._guard:
@@ -116,7 +116,7 @@ class Shard:
                 for entry in entries.values()
             ]
 
-    def spaces(self) -> list[tuple[Namespace, list[Entry]]]:
+    def spaces(self) -> list[tuple[Namespace, list[StoredItem]]]:
         """Returns each namespace with its items."""
         with self._guard:
             return [(space, list(entries.values())) for space, entries in self._index.items()]
@@ -160,7 +160,7 @@ class Shard:
         assert self._agent is not None
         seq, state = self._agent.seq, self._agent.state
         index = {
-            space_of(space): {key: Entry(space, key, item) for key, item in items.items()}
+            space_of(space): {key: StoredItem(space, key, item) for key, item in items.items()}
             for space, items in state.items()
         }
         with self._guard:
@@ -184,10 +184,10 @@ class Shard:
         """Updates the index from the state at some places."""
         assert self._agent is not None
         seq, state = self._agent.seq, self._agent.state
-        found: list[tuple[Place, Entry | None]] = []
+        found: list[tuple[Place, StoredItem | None]] = []
         for space, key in places:
             item = state.get(space, {}).get(key)
-            found.append(((space, key), None if item is None else Entry(space, key, item)))
+            found.append(((space, key), None if item is None else StoredItem(space, key, item)))
         with self._guard:
             for (space, key), entry in found:
                 namespace = space_of(space)
@@ -254,7 +254,7 @@ class Shard:
                 self._catch_up(info)
             agent = self._agent
             if agent is None:
-                if not any(type(change) is Put for write in writes for change in write.changes):
+                if not any(type(change) is PutItem for write in writes for change in write.changes):
                     break  # nothing is there to be taken away
                 agent = self._agent = self._store.agent(self._name, SCHEMA, initial={})
             try:
@@ -276,7 +276,7 @@ class Shard:
         changes = [change for write in writes for change in write.changes]
         with agent.edit(_words(changes)) as draft:
             base = agent.seq
-            plan = _Plan(agent.state)
+            plan = _ShardPlan(agent.state)
             made = [sum(map(plan.add, write.changes)) for write in writes]
             plan.carry_out(draft)
         if agent.seq != base:
@@ -292,7 +292,7 @@ class Shard:
         return made
 
 
-class _Plan:
+class _ShardPlan:
     """The combined effect of several changes, one after the other, on a state."""
 
     def __init__(self, state: State) -> None:
@@ -309,7 +309,7 @@ class _Plan:
         place = (space_text(change.namespace), change.key)
         old = self._items.get(place) if place in self._items else self._stored(place)
         match change:
-            case Put(item=item):
+            case PutItem(item=item):
                 self._expiries.pop(place, None)
                 self._items[place] = {
                     "value": item["value"],

@@ -14,7 +14,7 @@ from typing import Any, Literal
 from langgraph.store.base import ensure_embeddings, get_text_at_path
 
 from perdure.errors import SchemaError
-from perdure.integrations.langgraph.store.items import Entry, as_json
+from perdure.integrations.langgraph.store.items import StoredItem, as_json
 
 Vector = Sequence[float]
 
@@ -138,7 +138,7 @@ def _paths(fields: Any) -> list[str]:
 
 
 def scores(
-    query: Vector, entries: Sequence[Entry], distance: Distance = "cosine"
+    query: Vector, entries: Sequence[StoredItem], distance: Distance = "cosine"
 ) -> list[float | None]:
     """Returns the score of each entry, higher for more alike: the best of its vectors; None if it
     has none. By cosine −1 to 1; by "inner_product" the product; by "l2" the negated distance.
@@ -162,7 +162,7 @@ def scores(
     return [_best(query, length, entry, distance) for entry in entries]
 
 
-def _best(query: Vector, length: float, entry: Entry, distance: Distance) -> float | None:
+def _best(query: Vector, length: float, entry: StoredItem, distance: Distance) -> float | None:
     unpacked = {
         path: struct.unpack(f"<{len(query)}f", blob) for path, blob in entry.vectors.items()
     }
@@ -183,7 +183,7 @@ def _best(query: Vector, length: float, entry: Entry, distance: Distance) -> flo
 
 
 def _scores_numpy(
-    numpy: Any, query: Vector, length: float, entries: Sequence[Entry], distance: Distance
+    numpy: Any, query: Vector, length: float, entries: Sequence[StoredItem], distance: Distance
 ) -> list[float | None]:
     blobs = [blob for entry in entries for blob in entry.vectors.values()]
     rows = numpy.frombuffer(b"".join(blobs), dtype="<f4").reshape(len(blobs), len(query))

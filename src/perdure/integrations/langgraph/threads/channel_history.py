@@ -47,7 +47,7 @@ def delta_history(
     if len(thread.seen) == 1 and found.view is thread.seen[0]:
         window = found.view.telling()
     known = None if window is None else window.trails.take(namespace, channels)
-    trail = _Walk(thread, found, namespace, channels).walk(known)
+    trail = _AncestorWalk(thread, found, namespace, channels).walk(known)
     if window is not None:
         window.trails.keep(namespace, channels, trail)
     return {channel: _told(coder, channel, trail.ways[channel]) for channel in channels}
@@ -70,7 +70,7 @@ def _told(coder: Coder, channel: str, way: Way) -> DeltaChannelHistory:
     return {"writes": writes, "seed": coder.decode(way.seed, f"state.{channel}")}
 
 
-class _Walk:
+class _AncestorWalk:
     """One walk from a checkpoint to its ancestors."""
 
     def __init__(

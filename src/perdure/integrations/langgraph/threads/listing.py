@@ -42,7 +42,7 @@ WINDOW = 32
 of their ids."""
 
 
-class Wanted(Struct, frozen=True):
+class CheckpointFilter(Struct, frozen=True):
     """A selection of checkpoints; None: any. `before`: only those with a lesser id."""
 
     namespace: str | None = None
@@ -51,7 +51,7 @@ class Wanted(Struct, frozen=True):
     filter: Mapping[str, Any] | None = None
 
 
-class Seen(Struct):
+class ThreadSnapshot(Struct):
     """A thread at one moment: if it is deleted or begun anew during a listing, the listing does not
     mix the two. `windows`: on the logs of its views, for this listing alone."""
 
@@ -59,18 +59,20 @@ class Seen(Struct):
     views: Sequence[View]
     windows: Sequence[Window]
 
-    def having(self, places: Set[str]) -> Seen:
+    def having(self, places: Set[str]) -> ThreadSnapshot:
         """The same without the logs that have nothing of any of these checkpoints: of the many of a
         copy of a copy, and so on, each has some."""
         pairs = zip(self.views, self.windows, strict=True)
         kept = [pair for pair in pairs if not pair[1].lacks(places)]
-        return Seen(self.thread, [view for view, _ in kept], [window for _, window in kept])
+        return ThreadSnapshot(
+            self.thread, [view for view, _ in kept], [window for _, window in kept]
+        )
 
 
 class Spot(Struct):
     """The place of a checkpoint. `rank`: the index of its view."""
 
-    seen: Seen
+    seen: ThreadSnapshot
     rank: int
     commit: Commit
     namespace: str
@@ -84,18 +86,18 @@ class Spot(Struct):
         return (self.id, -self.rank, self.commit.seq) > (other.id, -other.rank, other.commit.seq)
 
 
-class Entry(Struct):
+class Listed(Struct):
     """A checkpoint that is wanted, without its state."""
 
     spot: Spot
     record: Plain
     metadata: CheckpointMetadata
 
-    def __lt__(self, other: Entry) -> bool:
+    def __lt__(self, other: Listed) -> bool:
         return self.spot < other.spot
 
 
-def entries(coder: Coder, thread: Thread, wanted: Wanted) -> Iterator[Entry]:
+def entries(coder: Coder, thread: Thread, wanted: CheckpointFilter) -> Iterator[Listed]:
     """The wanted checkpoints of a thread, by descending id."""
     seen, removals, orders = _seen(thread, wanted.namespace)
     told: set[tuple[str, str]] = set()
@@ -112,10 +114,12 @@ def entries(coder: Coder, thread: Thread, wanted: Wanted) -> Iterator[Entry]:
             raise malformed(spot.commit)
         metadata = metadata_of(coder, record["metadata"])
         if not wanted.filter or _matches(metadata, wanted.filter):
-            yield Entry(spot, record, metadata)
+            yield Listed(spot, record, metadata)
 
 
-def _spots(seen: Seen, rank: int, wanted: Wanted, most: float) -> Iterator[Spot]:
+def _spots(
+    seen: ThreadSnapshot, rank: int, wanted: CheckpointFilter, most: float
+) -> Iterator[Spot]:
     """The checkpoints of one view, by descending id; one that was put again is there again.
 
     Args:
@@ -137,7 +141,9 @@ def _spots(seen: Seen, rank: int, wanted: Wanted, most: float) -> Iterator[Spot]
         yield heappop(heap)
 
 
-def _seen(thread: Thread, namespace: str | None) -> tuple[Seen, dict[str, Any], list[float]]:
+def _seen(
+    thread: Thread, namespace: str | None
+) -> tuple[ThreadSnapshot, dict[str, Any], list[float]]:
     """Returns a thread as it is now, its removals, and the `_disorder` of each view."""
     with thread.lock:
         views = list(thread.views())
@@ -148,7 +154,7 @@ def _seen(thread: Thread, namespace: str | None) -> tuple[Seen, dict[str, Any], 
         for window, view in zip(windows, views, strict=True):
             window.past = view.past()
         orders = [_disorder(view, namespace) for view in views]
-        return Seen(thread.name, views, windows), removals_of(views), orders
+        return ThreadSnapshot(thread.name, views, windows), removals_of(views), orders
 
 
 def _disorder(view: View, namespace: str | None) -> float:
@@ -162,7 +168,7 @@ def _disorder(view: View, namespace: str | None) -> float:
     return WINDOW if len(tips) > 1 else 0
 
 
-def _fits(wanted: Wanted, namespace: str, checkpoint_id: str) -> bool:
+def _fits(wanted: CheckpointFilter, namespace: str, checkpoint_id: str) -> bool:
     return (
         (wanted.namespace is None or namespace == wanted.namespace)
         and (wanted.id is None or checkpoint_id == wanted.id)
@@ -194,9 +200,9 @@ class Teller:
         self._coder = coder
         self._built = Built()
         self._states: dict[tuple[int, int], Plain] = {}
-        self._having: dict[int, Seen] = {}
+        self._having: dict[int, ThreadSnapshot] = {}
 
-    def tell(self, page: list[Entry]) -> list[CheckpointTuple]:
+    def tell(self, page: list[Listed]) -> list[CheckpointTuple]:
         """The page's tuples, in its order."""
         told: dict[int, CheckpointTuple] = {}
         self._find_early(page)
@@ -205,11 +211,11 @@ class Teller:
             told[id(entry)] = self._tuple(entry, state)
         return [told[id(entry)] for entry in page]
 
-    def _find_early(self, page: list[Entry]) -> None:
+    def _find_early(self, page: list[Listed]) -> None:
         """Look for the writes that came before their checkpoints in one go; and, of each thread,
         for the logs that have something of the page at all."""
         places: dict[int, tuple[Window, list[str]]] = {}
-        asked: dict[int, tuple[Seen, set[str]]] = {}
+        asked: dict[int, tuple[ThreadSnapshot, set[str]]] = {}
         for entry in page:
             spot = entry.spot
             _, found = places.setdefault(id(spot.window), (spot.window, []))
@@ -219,7 +225,7 @@ class Teller:
             window.find_early(found)
         self._having = {key: seen.having(ids) for key, (seen, ids) in asked.items()}
 
-    def _tuple(self, entry: Entry, state: Plain) -> CheckpointTuple:
+    def _tuple(self, entry: Listed, state: Plain) -> CheckpointTuple:
         spot = entry.spot
         checkpoint = checkpoint_of(self._coder, spot.id, state, entry.record["rest"], self._built)
         seen = self._having[id(spot.seen)]
@@ -267,12 +273,12 @@ class Teller:
             self._built.forget(state)
 
 
-def pages(coder: Coder, found: Iterator[Entry], limit: int | None) -> Iterator[CheckpointTuple]:
+def pages(coder: Coder, found: Iterator[Listed], limit: int | None) -> Iterator[CheckpointTuple]:
     """Tuples of entries, as they are asked for. No lock is held while one is looked at."""
     left = limit
     size = FIRST if limit is None else PAGE  # a limit says how many are looked at
     while left is None or left > 0:
-        page: list[Entry] = []
+        page: list[Listed] = []
         for entry in found:
             page.append(entry)
             if len(page) == (size if left is None else min(size, left)):

@@ -77,7 +77,7 @@ def _of_runs(coder: Coder, view: View, run_ids: Collection[str]) -> Iterable[tup
                 yield key[0], commit.seq
 
 
-class _Look:
+class _RemovalLook:
     """A look at a thread.
 
     Attributes:
@@ -113,7 +113,7 @@ class _Look:
         return True
 
 
-def _looks(thread: Thread) -> Iterator[_Look]:
+def _looks(thread: Thread) -> Iterator[_RemovalLook]:
     """Yields looks at the thread, until there is no such thread.
 
     Raises:
@@ -123,5 +123,5 @@ def _looks(thread: Thread) -> Iterator[_Look]:
         views = thread.views()
         if not views:
             return
-        yield _Look(views)
+        yield _RemovalLook(views)
     raise thread.too_busy()

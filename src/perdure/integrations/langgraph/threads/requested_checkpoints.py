@@ -12,7 +12,7 @@ ASKED_MAX = 16_384
 where races are, and reads it again."""
 
 
-class Asked:
+class Requested:
     """Checkpoints, by thread, namespace and id. Safe to share between Python's threads."""
 
     def __init__(self) -> None:

@@ -14,7 +14,7 @@ from perdure.integrations.langgraph.threads.state_changes import Sources
 from perdure.integrations.langgraph.values import thread_names
 
 
-class Told(Struct):
+class Extra(Struct):
     """The data of a checkpoint beside its state; see `record`. `parent`: the id of its parent."""
 
     rest: Plain
@@ -22,12 +22,12 @@ class Told(Struct):
     parent: str | None
 
 
-class Line(Struct):
+class ThreadLine(Struct):
     """The state at the end of one branch, and the objects that it came from or was given out as."""
 
     held: Held
     sources: Sources
-    put: Told | None = None
+    put: Extra | None = None
     """The content of its checkpoint, if this process put it."""
 
 
@@ -51,13 +51,13 @@ class Found(Struct):
     tip: Tip | None = None
 
 
-class Place(Struct):
+class Slot(Struct):
     """The place where a checkpoint is put. `base` None: behind nothing, in place of the content at
     `after`."""
 
     branch: str
     new: bool
-    base: Line | None
+    base: ThreadLine | None
     after: int = 0
     late: int = 0
     parent: int = 0

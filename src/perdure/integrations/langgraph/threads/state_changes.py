@@ -37,7 +37,7 @@ RECENT = 64
 Each is a few lines of memory that no cache has any more after the last commit."""
 
 
-class Source:
+class ValueSource:
     """The objects that a stored value came from, and how they looked then.
 
     The same object is not always the same value: a caller may change an object in place, and hand
@@ -143,12 +143,12 @@ class Source:
             doubtful.append(index)
         return doubtful
 
-    def extended(self, items: list[Any], count: int, doubtful: list[int]) -> Source:
+    def extended(self, items: list[Any], count: int, doubtful: list[int]) -> ValueSource:
         """For a list of which the first `count` items are ours."""
         messages, fixed, usual = _sorts(items[count:])
         if (self._messages and not messages) or (self._fixed and not fixed):
-            return Source(items)
-        made = Source.__new__(Source)
+            return ValueSource(items)
+        made = ValueSource.__new__(ValueSource)
         made.value, made._count = items, len(items)
         made._messages, made._fixed = self._messages, self._fixed
         made._usual = self._usual and usual
@@ -233,13 +233,15 @@ def _differ(now: tuple[Any, ...], then: tuple[Any, ...]) -> bool:
     return len(now) != len(then) or not all(map(is_, now, then))
 
 
-Sources = dict[str, Source]
+Sources = dict[str, ValueSource]
 
 
 def sources_of(values: Mapping[str, Any]) -> Sources:
     """Returns the sources of values that were just built or stored."""
     return {
-        channel: Source(value) for channel, value in values.items() if type(value) not in _FIXED
+        channel: ValueSource(value)
+        for channel, value in values.items()
+        if type(value) not in _FIXED
     }
 
 
@@ -261,7 +263,7 @@ def advance(
         own: `old` is of no use to anybody any more, also where this raises: its lists of channels
             are changed in place. To copy thousands of items takes longer than to store a new one.
         sources: of the objects that it came from, for the channels where they are known.
-        exactly: see `Source.unchanged`.
+        exactly: see `ValueSource.unchanged`.
 
     Raises:
         Unstorable: a value cannot be stored; names its path.
@@ -302,7 +304,7 @@ def advance(
             ops += diff(values[channel], plain, path)
             values[channel] = plain
         if not fixed:
-            fresh[channel] = Source(value)
+            fresh[channel] = ValueSource(value)
     seen = _advance_seen(coder, old[SEEN], checkpoint.get("versions_seen") or {}, ops)
     versions = _advance_versions(coder, old[VERSIONS], given_versions, (VERSIONS,), ops)
     return ops, {VALUES: values, VERSIONS: versions, SEEN: seen}, fresh
@@ -317,12 +319,12 @@ def _with_own_lists(values: Mapping[str, Plain]) -> dict[str, Plain]:
 def _advance_list(
     coder: Coder,
     made: list[Plain],
-    source: Source,
+    source: ValueSource,
     items: list[Any],
     found: tuple[int, list[int]],
     path: Path,
     ops: list[Op],
-) -> Source:
+) -> ValueSource:
     """Make the stored list what the items are, of which so much was found unchanged."""
     front, doubtful = found
     for index in doubtful:

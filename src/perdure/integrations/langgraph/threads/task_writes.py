@@ -10,7 +10,7 @@ from typing import Any
 
 from langgraph.checkpoint.base import WRITES_IDX_MAP
 
-from perdure.adapters import ForeignLogs, Wait, bell
+from perdure.adapters import ForeignLogs, LoopWait, bell
 from perdure.core.arguments.names import check_text
 from perdure.integrations.langgraph.threads.queued_writes import PATIENCE_S, TOGETHER_MAX, Request
 from perdure.integrations.langgraph.threads.thread import Thread
@@ -108,7 +108,7 @@ async def settle_in_loop(logs: ForeignLogs, thread: Thread, request: Request) ->
 
 
 async def _pause(request: Request, seconds: float) -> None:
-    wait = Wait(bell())
+    wait = LoopWait(bell())
     request.wake = wait.done
     if request.done:  # looked at behind that: who settles it does these in the other order
         return

@@ -17,7 +17,7 @@ from perdure.adapters import ForeignLogs, Held, KeyUsedError, moved
 from perdure.core.values.plain_values import Plain, same
 from perdure.errors import Conflict, NotFound, SchemaError
 from perdure.integrations.langgraph.threads import state_changes, thread_commits, thread_refusals
-from perdure.integrations.langgraph.threads.coroutine_queue import Turns
+from perdure.integrations.langgraph.threads.coroutine_queue import CoroutineTurns
 from perdure.integrations.langgraph.threads.finding import find_any, find_at_end, latest, open_at
 from perdure.integrations.langgraph.threads.log_view import Tip, View, parent_of, writes_of
 from perdure.integrations.langgraph.threads.origins import views_of
@@ -25,8 +25,8 @@ from perdure.integrations.langgraph.threads.queued_writes import Queue, Request
 from perdure.integrations.langgraph.threads.recent_commits import NEAR
 from perdure.integrations.langgraph.threads.record import USUAL_V, malformed, pack, record_of
 from perdure.integrations.langgraph.threads.removed import is_removed, removals_of, was_deleted
-from perdure.integrations.langgraph.threads.requested_checkpoints import Asked
-from perdure.integrations.langgraph.threads.requests import Found, Line, Place, Put, Told
+from perdure.integrations.langgraph.threads.requested_checkpoints import Requested
+from perdure.integrations.langgraph.threads.requests import Extra, Found, Put, Slot, ThreadLine
 from perdure.integrations.langgraph.threads.state_changes import Sources
 from perdure.integrations.langgraph.threads.write_records import Write
 from perdure.integrations.langgraph.values import thread_names
@@ -45,15 +45,15 @@ class Thread:
     """Take `lock` for every use but `settle`: writes that wait share the next commit."""
 
     def __init__(
-        self, logs: ForeignLogs, name: str, asked: Asked, begins: Callable[[], None]
+        self, logs: ForeignLogs, name: str, asked: Requested, begins: Callable[[], None]
     ) -> None:
         self.name = name
         self.lock = ReentrantLock()
         self._logs = logs
         self._views: list[View] = []
         self._end = 0
-        self._lines: OrderedDict[str, Line] = OrderedDict()
-        self.queue, self.turns = Queue(), Turns()
+        self._lines: OrderedDict[str, ThreadLine] = OrderedDict()
+        self.queue, self.turns = Queue(), CoroutineTurns()
         self._asked = asked
         self._begins = begins
 
@@ -105,22 +105,22 @@ class Thread:
         self._views, self._end = [], 0
         self._lines.clear()
 
-    def _line(self, view: View, tip: Tip) -> Line:
+    def _line(self, view: View, tip: Tip) -> ThreadLine:
         """The state at a line's end, from memory if that is still the one."""
         line = self._lines.get(tip.branch)
         if line is None or line.held.seq != tip.head or line.held.since is None:
-            line = Line(view.at(tip.head), {})
+            line = ThreadLine(view.at(tip.head), {})
         self._keep(tip.branch, line)
         return line
 
-    def _past(self, view: View, seq: int) -> Line:
+    def _past(self, view: View, seq: int) -> ThreadLine:
         """The state at a commit behind which others came. Who reads it may go on from it next."""
         name = f"@{seq}"
-        line = self._lines.get(name) or Line(view.at(seq), {})
+        line = self._lines.get(name) or ThreadLine(view.at(seq), {})
         self._keep(name, line)
         return line
 
-    def _keep(self, branch: str, line: Line) -> None:
+    def _keep(self, branch: str, line: ThreadLine) -> None:
         self._lines[branch] = line
         self._lines.move_to_end(branch)
         while len(self._lines) > LINES_KEPT:
@@ -175,7 +175,7 @@ class Thread:
             return None
         return line.held.state
 
-    def told(self, found: Found, namespace: str) -> tuple[Told, list[Write]]:
+    def told(self, found: Found, namespace: str) -> tuple[Extra, list[Write]]:
         """Returns the data of a checkpoint, not to be changed; and all writes for it, in order."""
         own, tip = self._views[0], found.tip
         if tip is not None and found.view is own and len(self._views) == 1:
@@ -195,7 +195,7 @@ class Thread:
                 if commit.trimmed
                 else malformed(commit)
             )
-        told = Told(record["rest"], record["metadata"], parent_of(found.view, record))
+        told = Extra(record["rest"], record["metadata"], parent_of(found.view, record))
         return told, self.writes_of(found, namespace)
 
     def writes_of(self, found: Found, namespace: str, reach: int = NEAR) -> list[Write]:
@@ -262,21 +262,21 @@ class Thread:
         self._views = [View(log)]
         self._step_to(held.seq)
         self._views[0].begin(Tip("main", held.seq, held.seq, put.id, 0, True))
-        self._keep("main", Line(held, sources))
+        self._keep("main", ThreadLine(held, sources))
         return True
 
     def _create_empty(self) -> None:
         with suppress(Conflict):  # somebody else did
             self._logs.create(self.name, state_changes.nothing(), Cause("create", "thread"))
 
-    def _place(self, views: list[View], put: Put, on_race: OnRace) -> Place:
+    def _place(self, views: list[View], put: Put, on_race: OnRace) -> Slot:
         """Returns the place for a checkpoint: behind its parent, or on a line of its own."""
         own = views[0]
         tips = own.tips(put.namespace)
         late = thread_commits.late(tips, put.id)
         tip = open_at(tips, put.parent)
         if tip is not None:
-            return Place(tip.branch, False, self._line(own, tip), late=late, parent=tip.at)
+            return Slot(tip.branch, False, self._line(own, tip), late=late, parent=tip.at)
         branch = thread_names.branch_of(put.namespace, own.lines(put.namespace) + 1)
         first = tips[0] if tips and tips[0].open and not tips[0].at and tips[0].head else None
         parent = None
@@ -291,12 +291,12 @@ class Thread:
             if parent is not None and any(one.at for one in tips):
                 self._check_race(put, on_race)
             if first is not None:
-                return Place(first.branch, False, None, first.head, late)
-            return Place(branch, True, None, 1, late)
+                return Slot(first.branch, False, None, first.head, late)
+            return Slot(branch, True, None, 1, late)
         if not any(one.at == parent.seq for one in tips):  # it ends a line that has more no more
             self._check_race(put, on_race)
         line = self._past(own, parent.seq)
-        return Place(branch, True, line, late=late, parent=parent.seq)
+        return Slot(branch, True, line, late=late, parent=parent.seq)
 
     def _check_race(self, put: Put, on_race: OnRace) -> None:
         """The parent has a child. Beside it on purpose, or in ignorance of it?"""
@@ -317,9 +317,7 @@ class Thread:
         past = view.past()
         if not tip.pure or (past.moved and view.commit(tip.at).branch != tip.branch):
             return False
-        place = Place(
-            tip.branch, False, line, late=thread_commits.late(tips, put.id), parent=tip.at
-        )
+        place = Slot(tip.branch, False, line, late=thread_commits.late(tips, put.id), parent=tip.at)
         mine = self.queue.take(put.namespace, put.parent)
         if not mine:  # somebody else was faster
             return False
@@ -343,7 +341,7 @@ class Thread:
             request.settle(None)
         return True
 
-    def _commit_at(self, coder: Coder, put: Put, view: View, place: Place, number: int = 1) -> None:
+    def _commit_at(self, coder: Coder, put: Put, view: View, place: Slot, number: int = 1) -> None:
         try:
             (delta, state, cause, records), sources = thread_commits.of_checkpoint(
                 coder, put, place, number, view.past()
@@ -357,15 +355,15 @@ class Thread:
         self._saved(view, put, place, number, held, sources)
 
     def _saved(
-        self, view: View, put: Put, place: Place, number: int, held: Held, sources: Sources
+        self, view: View, put: Put, place: Slot, number: int, held: Held, sources: Sources
     ) -> None:
         self._committed(view, held.seq)
         view.put_tip(put.namespace, Tip(place.branch, held.seq, held.seq, put.id, place.late, True))
         told = None
         if number == 1:
             view.note_written(put.namespace, put.id, 0)
-            told = Told({"v": USUAL_V, **put.rest}, put.metadata, put.parent)
-        self._keep(place.branch, Line(held, sources, told))
+            told = Extra({"v": USUAL_V, **put.rest}, put.metadata, put.parent)
+        self._keep(place.branch, ThreadLine(held, sources, told))
 
     def _committed(self, view: View, seq: int) -> None:
         """Note the log's end; where others committed in between, what we know of them is old."""
@@ -392,11 +390,11 @@ class Thread:
         tip = next((one for one in tips if one.at == known and one.open), None)
         late = max((one.late for one in tips), default=0) + 1
         if tip is not None:
-            place = Place(tip.branch, False, self._line(view, tip), late=late, parent=parent or 0)
+            place = Slot(tip.branch, False, self._line(view, tip), late=late, parent=parent or 0)
         else:
             branch = thread_names.branch_of(put.namespace, view.lines(put.namespace) + 1)
-            line = Line(view.at(known), {})
-            place = Place(branch, True, line, late=late, parent=parent or 0)
+            line = ThreadLine(view.at(known), {})
+            place = Slot(branch, True, line, late=late, parent=parent or 0)
         try:
             self._commit_at(coder, put, view, place, number)
         except Conflict:

@@ -12,7 +12,7 @@ from perdure.integrations.langgraph.threads.counted_commits import Past
 from perdure.integrations.langgraph.threads.log_view import Tip
 from perdure.integrations.langgraph.threads.queued_writes import Request
 from perdure.integrations.langgraph.threads.record import pack
-from perdure.integrations.langgraph.threads.requests import Place, Put
+from perdure.integrations.langgraph.threads.requests import Put, Slot
 from perdure.integrations.langgraph.threads.state_changes import Sources
 from perdure.integrations.langgraph.threads.write_records import WRITES
 from perdure.integrations.langgraph.values import thread_names
@@ -26,7 +26,7 @@ Step = tuple[Sequence[Op], Plain, Cause, list[dict[str, Any]]]
 
 
 def of_checkpoint(
-    coder: Coder, put: Put, place: Place, number: int, past: Past
+    coder: Coder, put: Put, place: Slot, number: int, past: Past
 ) -> tuple[Step, Sources]:
     """A checkpoint that is put for the n-th time, and the objects that its state came from. The
     line that it makes longer is used up by this.
