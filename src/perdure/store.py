@@ -342,7 +342,7 @@ class Store:
 
         Raises:
             Conflict: the run was started with other arguments (use another key), or another run
-                has the branch and nobody is running it.
+                has the branch, and no executor runs it.
             NeedsAttention: a person must settle something; the message says what and how.
             Exception: whatever the function raised, now or before.
         """

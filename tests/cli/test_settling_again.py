@@ -52,7 +52,7 @@ def test_a_result_that_was_mistyped_is_settled_again(operator: Operator) -> None
     with pytest.raises(PowerLoss):  # it goes past the call with that
         pay(operator, lost="mail")
     code, said = operator.refused("settle", "alice smith", "wire#1", "--not-done")
-    assert (code, "the run went on with that" in said) == (4, True)
+    assert (code, "the run has continued with that" in said) == (4, True)
     assert operator.json("effects", "alice smith")[0]["result"] == "by hand"
     operator.see("settle", "alice smith", "mail#1", "--not-done")
     assert pay(operator) == "sentreceipt"
@@ -72,8 +72,8 @@ def test_a_run_that_nobody_executes_says_what_to_do(operator: Operator) -> None:
     operator.see("settle", "ticket-43", "refund#1", "--not-done")
     for words in (["runs"], ["run", "show", "ticket-43"], ["show", "ticket-43"]):
         shown = operator.see(*words)
-        assert "nobody executes it: run its program again, or perdure cancel" in shown
-    assert "nobody executes it" in operator.see("ls")
+        assert "no executor has it: run its program again, or perdure cancel" in shown
+    assert "no executor has it" in operator.see("ls")
 
 
 def test_a_repeated_call_is_told_once(operator: Operator) -> None:

@@ -206,7 +206,7 @@ def test_a_plain_run_that_it_leaves_has_failed(tmp_path: Path) -> None:
         with pytest.raises(SystemExit):
             store.run(main, "x")
         for _ in range(2):
-            with pytest.raises(perdure.RunFailed, match="nobody had cancelled"):
+            with pytest.raises(perdure.RunFailed, match="was not cancelled"):
                 store.run(main, "x")
         assert calls == [1, 2]
         assert store.handle("x/main/main").status == "failed"
@@ -257,7 +257,7 @@ def test_a_function_that_cancelled_itself_has_failed(tmp_path: Path) -> None:
     async def go() -> None:
         async with perdure.open_async(tmp_path / "store.db") as store:
             for _ in range(2):
-                with pytest.raises(perdure.RunFailed, match="nobody had cancelled"):
+                with pytest.raises(perdure.RunFailed, match="was not cancelled"):
                     await store.run(itself, "a")
             handle = await store.handle("a/itself/main")
             assert await handle.status() == "failed"

@@ -167,9 +167,13 @@ for name, function, summary in COMMANDS:
 
 run_app = typer.Typer(no_args_is_help=True, help="One run: show it, or go on from a step of it.")
 RUN_COMMANDS: tuple[tuple[str, Callable[..., Any], str], ...] = (
-    ("show", timeline.show, "Its timeline, where it is, what it waits for, and its result."),
+    (
+        "show",
+        timeline.show,
+        "Its timeline, its place in the code, what it waits for, and its result.",
+    ),
     ("why", runs.why, "Why is it not moving?"),
-    ("answer", steering.answer, "Answer what it asks."),
+    ("answer", steering.answer, "Answer its question."),
     ("signal", steering.signal, "Send it a signal."),
     ("cancel", steering.cancel, "End it."),
     ("resume", steering.resume, "Let it be tried again."),

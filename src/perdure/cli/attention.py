@@ -20,7 +20,7 @@ from perdure.types import Branch, EffectInfo, Explanation, RunInfo, WayOut
 BLOCKS_MAX = 10
 """Runs that are told of at length in one answer."""
 
-ALONE = {"running": "its executor is gone", "pending": "nobody executes it"}
+ALONE = {"running": "its executor is gone", "pending": "no executor has it"}
 ON_RESUME = {
     "retry": "run it again: the call is repeated, with the same idempotency key",
     "probe": "run it again: its probe finds out whether it took effect",
@@ -169,7 +169,7 @@ def _print_way_out(console: Screen, session: Session, run: RunInfo) -> bool:
     if doubts or run.status == "needs_attention":
         console.print(text("  or end the run: ", (cancel, "bold")))
     else:
-        console.print(text("  nobody executes it: run its program again, or ", (cancel, "bold")))
+        console.print(text("  no executor has it: run its program again, or ", (cancel, "bold")))
     return True
 
 

@@ -38,7 +38,7 @@ SourceArgument = Annotated[
     str, typer.Argument(metavar="SRC", help="The store to copy: a path or URL.")
 ]
 TargetArgument = Annotated[
-    str, typer.Argument(metavar="DST", help="The target; it is made if it is not there.")
+    str, typer.Argument(metavar="DST", help="The target; it is created if it does not exist.")
 ]
 
 IncompleteOption = Annotated[

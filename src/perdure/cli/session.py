@@ -87,7 +87,8 @@ WHERE_HELP = (
 ShrinkOption = Annotated[
     bool,
     typer.Option(
-        "--shrink", help="Return the room to the system. Nobody else can write meanwhile."
+        "--shrink",
+        help="Return the space to the system. No other process can write in the meantime.",
     ),
 ]
 CancelRunOption = Annotated[

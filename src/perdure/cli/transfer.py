@@ -211,7 +211,7 @@ def import_(
     ctx: typer.Context,
     file: Annotated[str, typer.Argument(metavar="FILE", help="An export; - is stdin.")],
     create: Annotated[
-        bool, typer.Option("--create", help="Make the store if it is not there.")
+        bool, typer.Option("--create", help="Create the store if it does not exist.")
     ] = False,
     store: StoreOption = None,
     as_json: JsonOption = False,

@@ -383,7 +383,7 @@ def _keep_bases(backend: Backend, reader: LogReader, said: Trim, word: int) -> b
         found, wanted = state_hash(folded.state), said.bases[folded.seq]
         if found != wanted:
             raise Corrupt(
-                f"its state hashes to {found}, but is to be kept as {wanted}",
+                f"its state hashes to {found}, but must be kept as {wanted}",
                 target=reader.target(folded.seq),
                 hint=chain.HINT,
             )

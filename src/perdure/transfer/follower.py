@@ -88,7 +88,7 @@ def unfit(found: Iterable[Aside]) -> IncompleteError:
     return IncompleteError(
         first.problem + (f"; nor does all of {names}" if names else ""),
         target=f"agent {first.agent[:SHOWN_MAX]!r}",
-        hint="nothing was moved; repair it, or go on with as much of it as can be taken: "
+        hint="nothing was moved; repair it, or continue with as much of it as can be taken: "
         "take_incomplete=True (--take-incomplete)",
         found=all_of_them,
     )
@@ -242,14 +242,16 @@ class Follower:
             if before is not None and before.kind == "follows" and same_store(before.url, source):
                 alone = shell.perdure("promote", target, source_is_lost=True)
                 hint = f"they follow each other, and have the same commits: `{alone}`"
-        raise Conflict(f"is no primary: it follows {why.url}", target=f"store {source}", hint=hint)
+        raise Conflict(
+            f"is not a primary: it follows {why.url}", target=f"store {source}", hint=hint
+        )
 
     def _refuse_promoted(self) -> None:
         found = tuple(compare(self.source, self.target))
         if found:
             raise diverged(found, self.target.url)
         raise Conflict(
-            "was promoted: it is a store of its own, and takes commits from nobody",
+            "was promoted: it is a store of its own, and accepts no commits from others",
             target=f"store {self.target.url}",
             hint="it has all that the source has; replicate from it, into the source "
             "(`--resync`) or into a new store",
@@ -414,7 +416,7 @@ class Follower:
 def standing_words(why: Why) -> str:
     match why.kind:
         case "follows":
-            return f"follows {why.url}, and nobody else"
+            return f"follows {why.url}, and no other"
         case "moved":
             return f"was moved to {why.url}"
         case "promoted":

@@ -32,7 +32,7 @@ class MemberNode(LeafNode):
         for one in (self.prepare(plain), plain):
             if any(type(one) is type(other) and one == other for other in self._allowed):
                 return one
-        raise SchemaError(f"{plain!r:.100} is none of its values", target=format_path(at, root))
+        raise SchemaError(f"{plain!r:.100} is not one of its values", target=format_path(at, root))
 
     def takes(self, kind: type) -> bool:
         return any(type(one) is kind for one in self.literals or ())

@@ -163,7 +163,7 @@ class _Back:
                 f"retention removed the history before commit {trim.before}, a part of its turn "
                 "with it",
                 target=f"run {self._info.id}",
-                hint="run the function anew, under another key",
+                hint="run the function again under another key",
             )
 
     def _find(self) -> int:
@@ -181,7 +181,7 @@ class _Back:
                 f"branch {self._info.branch!r} was moved to before its turn began, as where "
                 "another run was set back",
                 target=f"run {self._info.id}",
-                hint="run the function anew, under another key",
+                hint="run the function again under another key",
             )
         shown = ", ".join(map(visible, list(places)[:20])) + (" …" if len(places) > 20 else "")
         raise NotFound(

@@ -71,7 +71,7 @@ def check_open(run: str, journal: Journal, call: str, *, ended: bool) -> None:
     later = (commit.typed for commit in journal.commits if commit.seq > entry.seq)
     if any(one.run == run and one.place for typed in later for one in typed):
         raise Conflict(
-            "is settled, and the run went on with that",
+            "is settled, and the run has continued with that",
             target=target,
             hint="the run has continued on its basis: cancel the run if that must not stand",
         )

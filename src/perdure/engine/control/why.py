@@ -200,7 +200,7 @@ class _Look:
             return WayOut("run its program again: it takes the same call of store.run to go on")
         if self._workers:
             return WayOut(
-                "its worker goes on with it by itself; if it does not, look at the worker's log"
+                "its worker resumes it by itself; if it does not, look at the worker's log"
             )
         queue = {} if run.queue == "default" else {"queue": run.queue}
         words = "run its program again, or start a worker that serves it"
@@ -221,7 +221,7 @@ class _Look:
         if asked is not None:
             why += "; it was asked to end, and leaves its function at its next step"
         row = next((row for row in self._executors if row.id == holder), None)
-        hangs = "nothing, while it works; if it hangs, end its process, and another goes on with it"
+        hangs = "nothing, while it works; if it hangs, end its process, and another one resumes it"
         if row is not None and row.expires < self._backend.now():
             hangs = "its heartbeat is overdue: its process may be stopped, or its machine cut off"
         show = by("see its record", "run show", self._run.id)
@@ -449,11 +449,11 @@ class _Look:
     def _finished(self) -> Explanation:
         run = self._run
         show = by("see its record", "run show", run.id)
-        again = WayOut("nothing more happens to it; the same command anew needs another key")
+        again = WayOut("nothing more happens to it; to run the same again, use another key")
         if run.status == "done":
             return self._made("finished", "it is done", run.changed_at, [again, show])
         words = "failed" if run.status == "failed" else "was cancelled"
-        words = f"it {words}: {run.problem or 'nobody said why'}"
+        words = f"it {words}: {run.problem or 'no reason was given'}"
         return self._made("finished", words, run.changed_at, [again, show])
 
 

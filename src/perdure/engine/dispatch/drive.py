@@ -141,7 +141,7 @@ class Drive:
                 raise BranchTaken(
                     f"run {visible(run.id)} has the branch: it is not finished ({run.status})"
                     + (f", and waits for {visible(run.waits)}" if run.status == "waiting" else "")
-                    + ("" if run.status == "waiting" else ", and nobody is running it"),
+                    + ("" if run.status == "waiting" else ", and no executor has it"),
                     target=f"agent {self.working.name!r}",
                     hint=run.problem or "run it again to finish it, or cancel it",
                     run=run,

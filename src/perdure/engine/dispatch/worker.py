@@ -274,7 +274,7 @@ class Worker:
         if what == "begun":
             self._picker.note_begun(job.pick)
             row = job.pick.row
-            words = "nobody had it" if row is not None and row.status == "running" else ""
+            words = "it had no executor" if row is not None and row.status == "running" else ""
             self._say(WorkerEvent("resumed" if row else "started", job.pick.run, words))
         else:
             self._jobs.pop(job.pick.run, None)

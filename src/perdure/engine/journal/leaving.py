@@ -191,7 +191,7 @@ def cancelled_itself(error: BaseException, run: str) -> RunFailed:
     """The end of a run whose function is left by a `CancelledError` though nobody cancelled it: it
     would be so each time. To its caller that error would say that he is cancelled."""
     failed = RunFailed(
-        f"CancelledError left its function, and nobody had cancelled that: {words(error)}",
+        f"CancelledError left its function, which was not cancelled: {words(error)}",
         target=f"run {run}",
         hint="catch it there: something that it awaited was cancelled",
     )

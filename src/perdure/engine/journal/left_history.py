@@ -280,5 +280,5 @@ def cut_off(info: RunInfo) -> Corrupt:
         f"the history of its turn, from commit {info.turn_at} on, is not on branch {info.branch!r} "
         "any more",
         target=f"run {info.id}",
-        hint="that was moved beneath it: cancel the run, and start it anew, under another key",
+        hint="that was moved beneath it: cancel the run, and start it again under another key",
     )

@@ -348,6 +348,6 @@ def only(selected: Selected, what: str, default: Any) -> Any:
         return selected.value
     if default is MISSING:
         raise TimedOut(
-            f"waited for {visible(what)} in vain", hint="pass default= to go on without it"
+            f"waited for {visible(what)} in vain", hint="pass default= to continue without it"
         )
     return default

@@ -74,7 +74,7 @@ def metadata_to_store(
         raise Unstorable(
             "it changed while it was read",
             target="metadata",
-            hint="hand over a copy that nobody else changes",
+            hint="pass a copy that no other code changes",
         ) from error
     configurable = config.get("configurable") or {}
     for key, value in (config.get("metadata") or {}).items():

@@ -113,7 +113,7 @@ class PostgresBackend:
                 raise StoreUnavailable(
                     "its tables are no longer there",
                     target=f"store {self.url}",
-                    hint="somebody dropped the schema, or this is another database",
+                    hint="the schema was dropped, or this is another database",
                 )
             if self._witness.meet(connection):
                 self._clock.forget()

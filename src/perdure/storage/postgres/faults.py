@@ -89,8 +89,8 @@ def translate(error: BaseException, address: Address) -> PerdureError:
         return AwayError(
             f"the server did not answer within {address.deadline_s:g} s",
             target=target,
-            hint="see what it waits for (pg_stat_activity): a lock, a full disk, or a synchronous "
-            "standby that is gone; ?deadline=SECONDS in the URL waits longer",
+            hint="look up what it waits for (pg_stat_activity): a lock, a full disk, or a "
+            "synchronous standby that is gone; ?deadline=SECONDS in the URL waits longer",
         )
     if isinstance(error, InDoubtError):
         return StoreUnavailable(
@@ -117,7 +117,7 @@ def translate(error: BaseException, address: Address) -> PerdureError:
         return UnsupportedFormat(
             f"its tables are not those of this perdure ({words})",
             target=target,
-            hint="somebody dropped or changed them; restore the schema from a copy",
+            hint="they were dropped or changed; restore the schema from a copy",
         )
     known = state if state in _UNAVAILABLE else state[:2]
     problem, hint = _UNAVAILABLE.get(known, ("the database refused", "see its log"))

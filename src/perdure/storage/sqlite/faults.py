@@ -221,7 +221,7 @@ _UNAVAILABLE: dict[type, tuple[str, str]] = {
 
 _SHM = {
     apsw.SQLITE_IOERR_SHMSIZE: (  # it does not say which
-        "there is no room for its -shm, 32 kB that all who open it share: the disk is full, or a "
+        "there is no space for its -shm, 32 kB that all who open it share: the disk is full, or a "
         "limit is reached",
         "free some space, or raise the limit (`ulimit -f`, quotas); nothing was changed",
     ),

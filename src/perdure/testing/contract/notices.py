@@ -86,7 +86,7 @@ class NoticesContract(Contract):
         assert in_child(lambda: other.notify("from a child")) == 0
         assert heard.next() == "from a child"
         one.close()
-        other.notify("nobody is there")
+        other.notify("no listener is there")
         other.close()
 
     def test_who_tells_may_be_left_out(self, backend: Backend) -> None:

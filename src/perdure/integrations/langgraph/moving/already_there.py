@@ -23,7 +23,7 @@ OTHER = (
     "thread there first"
 )
 WENT_ON = (
-    "both applications went on with it: import into another store, or delete the thread there first"
+    "both applications continued it: import into another store, or delete the thread there first"
 )
 
 

@@ -110,7 +110,7 @@ class Reader(jsonplus.JsonPlusSerializer):
         """Builds a value as LangGraph does, but requires that it becomes what it says it is."""
         if code in _NAMELESS:
             made = self._quietly(code, data)
-            return Unread("an array is not read: numpy is not there") if made is None else made
+            return Unread("an array is not read: numpy is not installed") if made is None else made
         try:
             module, name, *_ = ormsgpack.unpackb(data, ext_hook=ormsgpack.Ext, option=_OPTION)
             data = self._renamed(data)

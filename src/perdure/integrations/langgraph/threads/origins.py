@@ -26,7 +26,7 @@ def views_of(logs: ForeignLogs, own: View) -> list[View]:
             raise NotFound(
                 "the thread that it was copied from is not in this store",
                 target=f"thread {own.log.info.name!r}",
-                hint=f"bring thread {copied['agent']!r} along from where it was, or copy it anew",
+                hint=f"bring thread {copied['agent']!r} along from where it was, or copy it again",
             )
         found.append(View(origin, copied["seq"], copied["removed"]))
     return found

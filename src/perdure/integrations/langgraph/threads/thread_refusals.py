@@ -16,7 +16,7 @@ def refuse_late(name: str, checkpoint_id: str) -> None:
     raise NotFound(
         f"the thread was deleted, a late write for checkpoint {checkpoint_id} cannot bring it back",
         target=f"thread {name!r}",
-        hint="begin anew: call the graph with this thread_id and no checkpoint_id",
+        hint="start again: call the graph with this thread_id and no checkpoint_id",
     )
 
 
@@ -48,7 +48,7 @@ def refuse_gone(name: str, own: View, namespace: str, checkpoint_id: str) -> Non
             f"checkpoint {checkpoint_id} is gone: commit {own.past().moved} moved the thread back "
             "to before it",
             target=f"thread {name!r}",
-            hint="call the graph anew: it goes on from where the thread is now",
+            hint="call the graph again: it continues from where the thread is now",
         )
 
 

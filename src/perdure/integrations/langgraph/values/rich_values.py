@@ -173,7 +173,7 @@ class Coder:
             raise Unstorable(
                 "it changed while it was read",
                 target=format_path(at, root),
-                hint="hand over a copy that nobody else changes",
+                hint="pass a copy that no other code changes",
             ) from error
         return {TAG: "dict", "items": pairs}
 
