@@ -23,7 +23,7 @@ RESTING_WEIGHT_MIN = 8 * 1024
 
 
 class SnapshotPolicy(Struct, frozen=True):
-    """When to store a whole state, so that reading need not replay. Any one reason suffices.
+    """The conditions for storing a whole state, so that reading need not replay. Any one suffices.
 
     Snapshots are a cache: every policy, also none, gives the same states.
 

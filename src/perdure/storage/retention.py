@@ -71,7 +71,7 @@ class Trim(Struct, frozen=True):
         return seq >= self.before or seq == 1 or seq in self.bases
 
     def record(self) -> Trimmed:
-        """As `trim_of` reads it."""
+        """Returns the record that `trim_of` reads."""
         return Trimmed(
             seen=self.seen,
             previous=self.previous,

@@ -403,7 +403,7 @@ class DraftSession:
         return found
 
     def apply_ephemeral(self, typed: Any, given: list[tuple[Path, Any]] | None = None) -> None:
-        """Put them into the live typed object, once the rest is committed and applied to it.
+        """Puts them into the live typed object, after the rest is committed and applied to it.
 
         Args:
             given: those that there were, of a draft that is rolled back since.

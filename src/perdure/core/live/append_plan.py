@@ -46,7 +46,7 @@ class TypedPlan(Struct):
             raise error
 
     def apply(self) -> Any:
-        """Bring the live object in step; returns the root, a new one only where it was replaced."""
+        """Brings the live object in step; returns the root, a new one only if it was replaced."""
         for shadow in self.shadows:
             shadow.apply()
         return self.root

@@ -39,8 +39,8 @@ def as_good(given: Any, made: Any, depth: int = 0) -> bool:
 
 
 def renew(target: Any, made: Any, kept: frozenset[str]) -> None:
-    """Give an instance what its class's own code made as the same instance was made anew. What is
-    as good stays: a lock may be held.
+    """Gives an instance the private values that its class's own code made when the same instance
+    was made anew. Equally good values stay: a lock may be held.
 
     Args:
         kept: attributes that live in memory only, and stay as well.

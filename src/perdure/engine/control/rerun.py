@@ -44,7 +44,7 @@ CHOICES: tuple[Again, ...] = ("ask", "reuse", "live")
 def fork_run(
     context: Context, info: RunInfo, step: str, effects: Again, branch: str, key: str | None
 ) -> RunInfo:
-    """Make a branch where a step begins, and on it a run that goes on from there; see
+    """Makes a branch where a step begins, and on it a run that continues from there; see
     `RunHandle.fork`."""
     branch, step = check_label(branch), check_words(step, "a step's place")
     key = None if key is None else check_name(key, "a run's key")
@@ -97,7 +97,7 @@ def _short(key: str) -> str:
 
 
 def retry_run(context: Context, info: RunInfo, step: str, effects: Again) -> None:
-    """Set a run, and its branch's state, back to where a step begins; see `RunHandle.retry`."""
+    """Sets a run, and its branch's state, back to where a step begins; see `RunHandle.retry`."""
     step = check_words(step, "a step's place")
     reader = _reader(context, info)
     working = _working(context, reader, info.branch)

@@ -301,8 +301,8 @@ class RunHandle(Generic[R]):
         return ""
 
     def cancel(self, why: str = "") -> None:
-        """End a run; its tool calls stay in the ledger. An executor that has it leaves its function
-        at the next step, or at once where it waits; otherwise it is ended here.
+        """Ends a run; its tool calls stay in the ledger. An executor leaves its function at the
+        next step, or at once while it waits; if no executor has it, it is ended here.
 
         Raises:
             Conflict: it is finished.
@@ -357,7 +357,7 @@ class RunHandle(Generic[R]):
         return RunHandle(self._context, self._wakeups, row.id, self._build)
 
     def retry(self, step: str, *, effects: Again = "ask") -> None:
-        """Set this run, which has ended or needs attention, back to where a step began, and its
+        """Sets this run, which has ended or needs attention, back to where a step began, and its
         branch's state with it; it goes on from there. See `fork`; both stay in the log.
 
         Raises:
@@ -370,7 +370,7 @@ class RunHandle(Generic[R]):
         self._wakeups.tell(self._id)
 
     def resume(self) -> None:
-        """Let a run that needs attention be tried again, now that what stopped it is put right.
+        """Lets a run that needs attention be tried again, now that what stopped it is put right.
 
         Raises:
             Conflict: it does not need attention.
@@ -386,7 +386,7 @@ class RunHandle(Generic[R]):
         self._wakeups.tell(self._id)
 
     def _record(self, cause: Cause, noting: Noting) -> Commit:
-        """Commit a record along with the run's new row; nothing can come in between."""
+        """Commits a record along with the run's new row; no other commit can come in between."""
         reader = self._reader()
         while True:
             branch = self.info.branch

@@ -49,7 +49,8 @@ class RunReport(Struct, frozen=True):
 def report(
     backend: Backend, info: RunInfo, questions: Sequence[Question], leaked: Leaked
 ) -> RunReport:
-    """Read it all; while the run is executed, one thing may be a moment older than another."""
+    """Returns the report; while the run is executed, one part may be a moment older than
+    another."""
     reader = reader_of(backend, info)
     recorded = Recorded()
     with suppress(Corrupt, UnsupportedFormat):  # `why` says what cannot be read

@@ -82,7 +82,7 @@ class AsyncDrive(Drive):
     async def _call(
         self, execution: Execution[Any], tasks: RunTasks
     ) -> tuple[Any, BaseException | None]:
-        """Call the function in a task of its own, and see all of its tasks end."""
+        """Calls the function in a task of its own, and waits until all of its tasks have ended."""
         loop = asyncio.get_running_loop()
         number_tasks(loop)
         execution.root.home = threading.get_ident()

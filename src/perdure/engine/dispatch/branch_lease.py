@@ -143,7 +143,7 @@ class BranchLease:
             self._liveness.released(self._claim)
 
     def release(self) -> None:
-        """Give the lease back, however it ended; it is not taken any more."""
+        """Gives the lease back, however the run ended; it is not taken again."""
         self._over = True
         if self._claim is not None:
             self._liveness.release(self._claim)

@@ -166,7 +166,7 @@ class Drive:
     # -- executing ---------------------------------------------------------------------------
 
     def run(self) -> End:
-        """Take the lease, replay, go on, and record how it ended.
+        """Takes the lease, replays, continues the run, and records how it ended.
 
         Raises:
             HeldError, Fenced, FinishedMeanwhileError: another executor has, or had, the run.
@@ -319,7 +319,7 @@ class Drive:
         return given
 
     def release(self) -> None:
-        """Give the lease back, however it ended."""
+        """Gives the lease back, however the run ended."""
         self._hold.release()
 
     # -- how it ended ------------------------------------------------------------------------

@@ -153,7 +153,7 @@ class Heartbeat:
                 self._context.backend.heartbeat(self._executor, ttl_ms, self._serves)
 
     def take(self, claim: Claim, look: Look) -> int:
-        """Take the lease; from a dead owner if need be, and from this process where it leaked:
+        """Takes the lease; from a dead owner if need be, and from this process where it leaked:
         where it was left in the middle of taking it, nobody here knows of it.
 
         Args:
@@ -218,7 +218,7 @@ class Heartbeat:
         return False
 
     def release(self, claim: Claim) -> None:
-        """Give a lease back, now or as soon as the store takes it: while this process lives nobody
+        """Gives a lease back, now or as soon as the store takes it: while this process lives nobody
         else could have the branch. Also one of which it is not known whether it was taken."""
         if claim.released or claim.pid != process_id.pid:
             return
@@ -241,7 +241,7 @@ class Heartbeat:
         self.unclaim(claim)
 
     def settle(self) -> None:
-        """Give back what could not be given back before."""
+        """Gives back the leases that could not be given back before."""
         with self._owed_lock:
             for _ in range(len(self._owed)):
                 claim = self._owed[0]
@@ -271,7 +271,8 @@ class Heartbeat:
             backend.lease(no, claim.branch, None, release=ref.held)
 
     def stop(self) -> None:
-        """End; a standby may take over at once. Interrupted, it may be called again."""
+        """Ends the heartbeat; a standby may take over at once. If interrupted, it may be called
+        again."""
         with self._lock:
             if self._executor != self._context.executor:
                 return

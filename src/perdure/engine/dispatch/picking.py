@@ -330,8 +330,8 @@ class Picker:
         stop(self._context, self._runner.wakeups, run, str(problem))
 
     def take_up_known(self) -> list[str]:
-        """Let those runs go on that needed attention because nobody served their function, which
-        this worker does. Writes."""
+        """Lets those runs continue that needed attention because no executor served their function,
+        as this worker does. Writes."""
         taken: list[str] = []
         for row in self._context.backend.runs(RunQuery(status=("needs_attention",))):
             known = row.function in self._functions and row.queue in self._queues

@@ -96,7 +96,8 @@ class Runner:
     # -- one run, to its end -----------------------------------------------------------------
 
     def run(self, command: Command) -> Any:
-        """Start the run, resume it, or stand by while a living executor has it; see `Store.run`."""
+        """Starts the run, resumes it, or stands by while a living executor has it; see
+        `Store.run`."""
         self._refuse_waiting_for_itself(command)
         first = self.drive(command)
         plan = self._until_finished(command, first)
@@ -264,7 +265,7 @@ class Runner:
                 self._going.discard(drive.execution)
 
     def stop_all(self, reason: PerdureError) -> int:
-        """Ask all runs that are executed here to leave their functions at the next boundary.
+        """Asks all runs that are executed here to leave their functions at the next boundary.
 
         Returns:
             How many there are.
@@ -277,7 +278,7 @@ class Runner:
     # -- without executing -------------------------------------------------------------------
 
     def start(self, order: Order) -> str:
-        """Ask for a run, durably; a worker picks it up. Asked for again, nothing happens.
+        """Requests a run, durably; a worker picks it up. A repeated request has no effect.
 
         Returns:
             Its id.
@@ -300,7 +301,8 @@ class Runner:
 
 
 def _step(plan: _Plan, outcome: Any, error: BaseException | None) -> tuple[Any, bool]:
-    """Send a plan what came of the last thing; the next one, or its result and True."""
+    """Sends a plan the outcome of the last thing; returns the next one, or the plan's result and
+    True."""
     try:
         if error is not None:
             return plan.throw(error), False

@@ -283,7 +283,7 @@ class Worker:
     # -- picking up --------------------------------------------------------------------------------
 
     def _look(self) -> float:
-        """Begin what can be begun; how long there is nothing to do then."""
+        """Begins the runs that can be begun; returns the seconds until there is more to do."""
         backend = self._context.backend
         self._runner.liveness.start()
         self._runner.liveness.settle()
@@ -436,7 +436,7 @@ class Worker:
         before: RunInfo | None = None,
         error: BaseException | None = None,
     ) -> bool:
-        """Say what the run came to; False if it came to nothing.
+        """Reports the outcome of the run; returns False if it has none.
 
         Args:
             before: its row as it was picked up.

@@ -36,7 +36,7 @@ class WorkerJob(Struct, eq=False):
 
 
 def give_way(jobs: Iterable[WorkerJob], due: Iterable[Pick]) -> None:
-    """Let as many runs be unloaded that wait for moments as others are due: a short time is waited
+    """Lets as many runs be unloaded that wait for moments as others are due: a short time is waited
     for in place, and one that waits for one after the other would keep that for ever."""
     waiting = [
         execution

@@ -186,7 +186,7 @@ class AsyncPerformer(Handing):
         self.note_cancelled(calling.place, arrive.kind, calling.since, cancelled, arrive, wait)
 
     async def in_thread(self, function: Callable[..., R], *args: Any, **kwargs: Any) -> R:
-        """Call a synchronous function on a thread, in this context."""
+        """Calls a synchronous function on a thread, in this context."""
         if self._threads is None:
             self._threads = Threads(THREADS_MAX)
         with self._in_threads:
@@ -339,7 +339,7 @@ class AsyncPerformer(Handing):
                 raise
 
     async def invoke(self, effect: Invoke, calling: Calling) -> Any:
-        """Call the function, in this task, or on a thread."""
+        """Calls the function, in this task, or on a thread."""
         limits = effect.limits
         if limits is not NO_LIMITS and limits.timed and effect.attempt is not None:
             return await self._invoke_timed(effect, calling)

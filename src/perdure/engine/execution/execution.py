@@ -434,7 +434,7 @@ class Execution(Generic[T]):
             self.check_process()  # raises
 
     def check_process(self) -> None:
-        """Raise PerdureError in a forked child."""
+        """Raises PerdureError in a forked child."""
         # I4: a forked child has its parent's epoch, and could write under it.
         if process_id.pid != self._pid:
             problem, hint = "used from another process than its function's", "pass values instead"

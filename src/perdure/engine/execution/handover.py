@@ -339,7 +339,7 @@ class Handing:
         *,
         several: bool = False,
     ) -> None:
-        """Record that the function does not see the outcome that is recorded already.
+        """Records that the function does not see the outcome that is recorded already.
 
         Args:
             several: that is recorded, too, and it was cancelled once more since.

@@ -13,7 +13,8 @@ async def take_cancellation() -> None:
 
 
 async def tick() -> asyncio.CancelledError | None:
-    """Let the event loop go round once; how this task was cancelled meanwhile, if it was."""
+    """Lets the event loop go round once; returns the cancellation of this task in the meantime, if
+    any."""
     try:
         await asyncio.sleep(0)
     except asyncio.CancelledError as cancelled:

@@ -64,7 +64,7 @@ class _Deadline(float):
 
 
 def _take_timeouts_in_hand() -> None:
-    """Let each `asyncio.Timeout` that a run's function enters set a timer. One whose time is over
+    """Lets each `asyncio.Timeout` that a run's function enters set a timer. One whose time is over
     by then would go off by `call_soon`, of which nobody hears: whether it is over depends on how
     busy the machine is."""
     plain = asyncio.Timeout.reschedule

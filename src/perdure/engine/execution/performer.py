@@ -188,7 +188,7 @@ class Performer:
     # -- calling the user's functions ----------------------------------------------------------
 
     def invoke(self, effect: Invoke) -> Any:
-        """Call the function, in this thread, or where its time is limited in one of its own."""
+        """Calls the function, in this thread, or in one of its own if its time is limited."""
         frame = frame_of(self._execution, effect)
         limits = effect.limits
         if limits is not NO_LIMITS and limits.timed and effect.attempt is not None:
@@ -328,8 +328,8 @@ def suspended(execution: Execution[Any]) -> Suspended:
 
 
 def _comes(event: Flag, given_up: Scope | None) -> bool:
-    """Wait for it for as long as it takes to see that nothing moves; or until its task, if its call
-    is given up with that, is cancelled: all that is to come first may wait for its end."""
+    """Waits for the event as long as it takes to prove that nothing moves; or until its task is
+    cancelled, if the call is given up with it: what comes first may wait for the call's end."""
     if given_up is None:
         return event.wait(release_order.PROVEN_S)
     until = time.monotonic() + release_order.PROVEN_S

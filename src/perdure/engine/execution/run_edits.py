@@ -66,7 +66,7 @@ class Edits:
             )
 
     def acquire(self) -> None:
-        """Wait for the edit of another thread to end.
+        """Waits for the edit of another thread to end.
 
         Raises:
             Conflict: it is open on this very thread, in another task of an event loop; or for too

@@ -147,8 +147,8 @@ class RunTasks:
         task.add_done_callback(self._ended, context=self._nowhere)
 
     def find_made(self, one: Coroutine[Any, Any, Any] | None = None) -> bool:
-        """Note tasks whose maker was interrupted behind the making, all or the one that runs this;
-        whether there were any."""
+        """Notes tasks whose maker was interrupted right after making them, all or the one that runs
+        this; returns True if there were any."""
         todo = [one] if one is not None else [*self.making]
         made = {task.get_coro(): task for task in asyncio.all_tasks()} if todo else {}
         found = [(coroutine, made[coroutine]) for coroutine in todo if coroutine in made]

@@ -300,8 +300,8 @@ class Timers:
         return passed
 
     def _look(self) -> None:
-        """Let the first go off if nothing that is recorded comes without it. And pass over what
-        is not set any more: where nothing goes on, nobody will."""
+        """Lets the first timer go off if nothing recorded happens without it. Passes over timers
+        that are not set any more: if nothing moves, they never will be."""
         self._looking = False
         self._late = [timed for timed in self._late if timed.is_left and not timed.offered]
         execution, moves = self._execution, self._execution.turns.moves

@@ -59,8 +59,8 @@ class RunWriter:
             self._waiting.add(riders)
 
     def post(self, item: Item, instead: Item | None = None) -> None:
-        """Commit it soon; nobody waits for that. If it fails, so does the run. It takes the place
-        of `instead`, where that is not under way yet. Raises what comes from outside."""
+        """Commits it soon; no caller waits for that. If it fails, so does the run. It replaces
+        `instead`, if that is not under way yet. Raises exceptions from outside."""
         try:
             with self._lock:
                 if self._closed:  # by a call that was left to itself, and has outlived its run
@@ -97,7 +97,7 @@ class RunWriter:
                 self._go_on_without(None)
 
     def adds(self, record: Fired, key: str, one: object) -> bool:
-        """Add to one of a record's lists, if that record is the last that waits for a commit."""
+        """Adds to one of a record's lists, if that record is the last that waits for a commit."""
         with self._lock:
             waiting = self._waiting.records
             if not waiting or waiting[-1] is not record:
@@ -135,7 +135,7 @@ class RunWriter:
     # -- from threads ------------------------------------------------------------------------
 
     def write(self, item: Item) -> None:
-        """Commit it with all that waits; on the calling thread where no other commit is under way.
+        """Commits it with all that waits; on the calling thread where no other commit is under way.
 
         Raises:
             SchemaError: an edit breaks the schema; nothing else of the commit is lost.
@@ -185,7 +185,7 @@ class RunWriter:
                 news.clear()
 
     def _fly(self, flight: Flight) -> None:
-        """Bring a commit home on this thread."""
+        """Completes a commit on this thread."""
         submit = self._working.context.submit
         while True:
             try:
@@ -413,7 +413,8 @@ class RunWriter:
         return self._flight
 
     def _finish(self, flight: Flight) -> None:
-        """Take in the store's answer, once, on whichever thread comes first; go on to the next."""
+        """Takes in the store's answer, once, on whichever thread comes first; continues with the
+        next commit."""
         with self._lock:
             done = self._take_in(flight, _getframe())
         if not done:

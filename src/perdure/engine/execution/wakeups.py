@@ -68,7 +68,7 @@ class Wakeups:
             watch.rung(run)
 
     def ring_all(self) -> None:
-        """Let everybody in this process look: the clock was moved."""
+        """Lets all waiters in this process look: the clock was moved."""
         with self._lock:
             watches = [watch for watches in self._watches.values() for watch in watches]
         for watch in watches:

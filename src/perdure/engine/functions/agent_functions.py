@@ -28,7 +28,7 @@ _versions: dict[tuple[str, str], Callable[..., Any]] = {}
 
 
 def note_spec(function: Callable[..., Any], spec: AgentSpec[Any]) -> None:
-    """Make a function an agent function."""
+    """Makes a function an agent function."""
     setattr(function, MARK, spec)
     if spec.version:
         _versions[spec.name, spec.version] = function

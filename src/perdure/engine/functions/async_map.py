@@ -35,7 +35,7 @@ class AsyncMap:
         self._function = function
 
     async def over(self, items: Sequence[Any], limit: int) -> list[Any]:
-        """Call it for these, up to `limit` at a time."""
+        """Calls the function for these items, up to `limit` at a time."""
         execution, performer, gate = self._execution, self._performer, Gate(limit)
         execution.check()
         scope = execution.scope().child("map")

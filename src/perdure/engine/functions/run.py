@@ -1,4 +1,4 @@
-"""`Run[T]`: what a synchronous agent function sees of its run."""
+"""`Run[T]`: the interface of a run to its synchronous agent function."""
 
 from __future__ import annotations
 
@@ -212,7 +212,7 @@ class Run(Generic[T]):
         return only(self._wait("ask", waits), f"an answer to {question!r}", default)
 
     def select(self, **waits: Awaitable | Child[Any]) -> Selected:
-        """Wait for the first of several things, each under a name of your choice.
+        """Waits for the first of several events, each under a name of your choice.
 
         ``run.select(yes=Signal("approve"), late=Timer(3600))`` gives a `Selected`, with the name
         of the one that came and its value. What comes later stays where it is, for another wait.
@@ -234,7 +234,7 @@ class Run(Generic[T]):
         *args: P.args,
         **kwargs: P.kwargs,
     ) -> Child[R]:
-        """Start a run of another agent, for a worker to pick up; it is cancelled with this one.
+        """Starts a run of another agent, for a worker to pick up; it is cancelled with this one.
 
         Returns:
             A handle on it; `result` waits for it.
@@ -308,7 +308,7 @@ class RunThreads:
         """Those that have not ended, in their order. One operation each, which needs no lock."""
 
     def submit(self, function: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> Future[R]:
-        """Call a function on one of the threads, as a task of the run.
+        """Calls a function on one of the threads, as a task of the run.
 
         Raises:
             RuntimeError: the block is over.
@@ -387,7 +387,7 @@ class RunThreads:
                             one.cancel()
 
     def _close(self) -> None:
-        """Wait for them, and end the threads."""
+        """Waits for the calls, and ends the threads."""
         self._closing = True
         try:
             self._wait()

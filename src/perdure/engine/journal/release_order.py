@@ -182,8 +182,8 @@ class ReleaseOrder:
                 waiter.wake()
 
     def watch(self, scope: str, wake: Callable[[], None]) -> Waiter:
-        """Call this, on any thread, when a scope has come to all that it had recorded; see
-        `came_to_all`."""
+        """Returns a waiter whose `wake` is called, on any thread, when a scope has reached all that
+        it had recorded; see `came_to_all`."""
         waiter = Waiter(wake)
         with self._lock:
             self.watching.setdefault(scope, []).append(waiter)

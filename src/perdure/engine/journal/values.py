@@ -265,7 +265,7 @@ class Binding:
         return arguments
 
     def _look(self) -> set[str]:
-        """Take the signature in; which parameters are left out."""
+        """Reads the signature; returns the parameters that are left out."""
         with suppress(ValueError):  # builtins without a signature
             self._signature = inspect.signature(self._function)
             parameters = list(self._signature.parameters.values())[self._skip :]

@@ -57,12 +57,13 @@ class Seeing:
         return self._home in (0, get_ident())
 
     def catch_up(self, seq: int = SEQ_END) -> None:
-        """Bring what the run builds on to where it was when this was recorded, or to the head."""
+        """Brings the state that the run builds on to where it was when this was recorded, or to the
+        head."""
         if self.behind:
             self._go_on(seq, seen=self._viewed is None)
 
     def show(self, seq: int) -> None:
-        """Bring it there, and what the function sees along with it."""
+        """Brings it there, together with the state that the function sees."""
         viewed = self._viewed
         if self.ahead and viewed is not None:
             with self._lock:

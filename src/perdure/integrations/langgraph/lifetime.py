@@ -62,7 +62,7 @@ class Lifetime:
         await self.aclose()
 
     def close(self) -> None:
-        """Close the store, if `from_url` opened it. Idempotent."""
+        """Closes the store, if `from_url` opened it. Idempotent."""
         if self._owns:
             self.store.close()
 

@@ -89,7 +89,7 @@ class PerdureRunStates:
         await self._source.close()
 
     async def save(self, conversation_id: str, state: AnyState) -> None:
-        """Keep a run, in the place of one that was kept before; durable on return.
+        """Saves a run, in place of the one saved before; durable on return.
 
         Raises:
             ValueError: an id that cannot name an agent.

@@ -99,12 +99,12 @@ class StoreSource:
         return self.given is None and self._opened is None
 
     def check_open(self) -> None:
-        """Raise StoreUnavailable after `close`."""
+        """Raises StoreUnavailable after `close`."""
         if self._closed:
             raise self._is_closed()
 
     async def close(self) -> None:
-        """Let go of the store; the last user of one that was opened here closes it."""
+        """Releases the store; the last user of one that was opened here closes it."""
         await in_own_thread(self._close)
 
     def open(self) -> Store:

@@ -66,7 +66,7 @@ class Database:
         self.connection.close()
 
     def begin(self) -> None:
-        """End the snapshot that there is, and take a new one.
+        """Ends the current snapshot, and takes a new one.
 
         It locks out only who would drop or alter the tables. Row-level security is off, so that
         rows which this user may not see are an error, and no thread comes over in parts.

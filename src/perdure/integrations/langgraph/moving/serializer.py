@@ -63,7 +63,7 @@ class Reader(jsonplus.JsonPlusSerializer):
         """True if an `Unread` was given out since this was last set to False."""
 
     def forget(self) -> None:
-        """Give out no object again that was given out."""
+        """Forgets the objects that were returned: none is returned again."""
         self._kept.clear()
         self._kept_bytes = 0
 

@@ -121,7 +121,7 @@ class PerdureStore(BaseStore):
         prefix: str = PREFIX,
         clock: Callable[[], datetime] = utc_now,
     ) -> Opening:
-        """Open a store of its own: ``with PerdureStore.from_url("agents.db") as store:``, or
+        """Opens a store of its own: ``with PerdureStore.from_url("agents.db") as store:``, or
         ``async with``; it is closed at the end of the block.
 
         Args:

@@ -48,7 +48,7 @@ class PutItem(Struct, frozen=True):
 
 
 class Remove(Struct, frozen=True):
-    """Take an item away; with `expired_at`, only if it has expired by then."""
+    """Removes an item; with `expired_at`, only if it has expired by then."""
 
     namespace: Namespace
     key: str
@@ -56,7 +56,7 @@ class Remove(Struct, frozen=True):
 
 
 class Refresh(Struct, frozen=True):
-    """Let an item live for its ttl from `now` on, if that version of it is still there."""
+    """Lets an item live for its ttl from `now` on, if that version of it is still there."""
 
     namespace: Namespace
     key: str
@@ -97,7 +97,7 @@ class Shard:
     # -- reading ---------------------------------------------------------------------------
 
     def look(self, info: AgentInfo | None) -> None:
-        """Bring the index up to what the store has just said of the agent."""
+        """Brings the index up to the length of the log that the store has just reported."""
         if info is not None and (info.incarnation, info.seq) > self._seen:
             with self._lock:
                 self._catch_up(info)
@@ -272,7 +272,7 @@ class Shard:
             write.done = True
 
     def _edit(self, agent: Agent[State], writes: Sequence[_Write]) -> list[int]:
-        """Commit; returns how many changes of each write changed anything."""
+        """Commits; returns, for each write, the number of changes that changed anything."""
         changes = [change for write in writes for change in write.changes]
         with agent.edit(_words(changes)) as draft:
             base = agent.seq

@@ -34,7 +34,8 @@ class Sweeper:
         return self._servants.any_lives
 
     def stop(self, timeout: float | None) -> bool:
-        """End it, and wait for a sweep that is under way; False if that takes longer."""
+        """Ends the sweeper, and waits for a sweep that is under way; returns False if that takes
+        longer."""
         self._stop.set()
         self._servants.join(timeout)
         return not self.alive

@@ -121,7 +121,7 @@ class _Staying:
         self.moments = [_Moment(view.then(one)) for one in sorted(moments) if one > 0]
 
     def _look_at(self, commit: Commit) -> Iterator[int]:
-        """Note a commit; the moments that it makes others of."""
+        """Notes a commit, and the moments that it changes."""
         self._parents[commit.seq] = commit.parents
         key = thread_names.read_key(commit.cause.key)
         if key is not None:

@@ -212,7 +212,7 @@ class Teller:
         return [told[id(entry)] for entry in page]
 
     def _find_early(self, page: list[Listed]) -> None:
-        """Look for the writes that came before their checkpoints in one go; and, of each thread,
+        """Looks for the writes that came before their checkpoints in one go; and, of each thread,
         for the logs that have something of the page at all."""
         places: dict[int, tuple[Window, list[str]]] = {}
         asked: dict[int, tuple[ThreadSnapshot, set[str]]] = {}

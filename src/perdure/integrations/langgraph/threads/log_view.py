@@ -86,7 +86,7 @@ class View:
         return View(self.log, moment, view.removed_at(moment))
 
     def step_to(self, end: int) -> None:
-        """Note the log's end, as it was just seen."""
+        """Notes the log's end, as it was just seen."""
         self.end, self._in_step = end, True
 
     def forget(self) -> None:
@@ -188,11 +188,11 @@ class View:
         return len(self._heads_of(namespace))
 
     def begin(self, tip: Tip) -> None:
-        """Note the first line of a log that this process has just begun."""
+        """Notes the first line of a log that this process has just begun."""
         self._tips[""], self._heads[""], self._past = [tip], {tip.branch: tip.head}, NEVER
 
     def put_tip(self, namespace: str, tip: Tip) -> None:
-        """Note what this process committed itself."""
+        """Notes a commit of this process."""
         tips = self.tips(namespace)
         heads = self._heads.get(namespace)
         if heads is not None:  # as mostly; an exception may have come where all is forgotten
@@ -214,7 +214,7 @@ class View:
         return known
 
     def read_short(self, end: int) -> None:
-        """Begin with a log that ends there; see `Window.read_short`."""
+        """Begins with a log that ends there; see `Window.read_short`."""
         self.step_to(end)
         self.recent().read_short()
 
@@ -394,7 +394,7 @@ class View:
         return self.writes(namespace, checkpoint_id)[1] if known is None else known
 
     def note_written(self, namespace: str, checkpoint_id: str, count: int) -> None:
-        """Note what this process wrote itself. If it is wrong, the next key will be taken."""
+        """Notes writes of this process. If the number is wrong, the next key will be taken."""
         if len(self._counts) >= WRITTEN_MAX:
             self._counts.clear()
         self._counts[namespace, checkpoint_id] = count

@@ -184,7 +184,8 @@ class Queue:
         return self._looked not in (0, _caller())
 
     def withdraw(self, request: Request) -> bool:
-        """Take writes back; False: nobody can any more, as they are in a commit, or refused."""
+        """Takes writes back; returns False if that is impossible, because they are in a commit, or
+        refused."""
         with self._mutex:
             return self._spaces[request.namespace].withdraw(request)
 

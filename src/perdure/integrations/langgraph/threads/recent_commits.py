@@ -70,7 +70,7 @@ class Window:
         self.past = NEVER
 
     def follow(self, end: int) -> bool:
-        """Read on up to the log's end; False: it says what makes a new look necessary."""
+        """Reads on up to the log's end; returns False if something makes a new look necessary."""
         if self._torn:
             return False
         if self.end == end:
@@ -93,7 +93,7 @@ class Window:
         return self.end == end
 
     def read_short(self) -> None:
-        """Read a log of so few commits as a whole: who looks at its end will fold them, too."""
+        """Reads a short log as a whole: a look at its end will fold all commits, too."""
         if self.end <= FOLDED_MAX:
             self._reach(1)
 

@@ -27,7 +27,7 @@ from perdure.system.backoff import chances
 
 
 def keep_latest(thread: Thread) -> None:
-    """Remove all checkpoints of a thread but the latest of each namespace, in one commit."""
+    """Removes all checkpoints of a thread but the latest of each namespace, in one commit."""
     with thread.lock:
         for look in _looks(thread):
             views = look.views
@@ -50,7 +50,7 @@ def _all_but(view: View, seen: int, latest: dict[str, Found | None]) -> dict[str
 
 
 def remove_runs(coder: Coder, thread: Thread, run_ids: Collection[str]) -> None:
-    """Remove a thread's checkpoints that some runs put. Reads the whole log."""
+    """Removes a thread's checkpoints that some runs put. Reads the whole log."""
     with thread.lock:
         for look in _looks(thread):
             removals = removals_of(look.views)

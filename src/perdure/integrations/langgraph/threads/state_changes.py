@@ -325,7 +325,7 @@ def _advance_list(
     path: Path,
     ops: list[Op],
 ) -> ValueSource:
-    """Make the stored list what the items are, of which so much was found unchanged."""
+    """Makes the stored list equal to the items, of which this much was found unchanged."""
     front, doubtful = found
     for index in doubtful:
         plain = coder.encode(items[index], (*path[1:], index))

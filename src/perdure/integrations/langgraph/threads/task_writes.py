@@ -65,7 +65,7 @@ def _precedes(task_id: str) -> bool:
 
 
 def settle(thread: Thread, request: Request) -> None:
-    """Return when writes are durable.
+    """Returns when writes are durable.
 
     Raises:
         What refused them.

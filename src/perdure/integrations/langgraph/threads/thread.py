@@ -366,7 +366,8 @@ class Thread:
         self._keep(place.branch, ThreadLine(held, sources, told))
 
     def _committed(self, view: View, seq: int) -> None:
-        """Note the log's end; where others committed in between, what we know of them is old."""
+        """Notes the log's end; if others committed in between, what is known of them is
+        outdated."""
         if seq != self._end + 1:
             view.forget()
         self._step_to(seq)

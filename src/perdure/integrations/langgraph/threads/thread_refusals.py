@@ -63,7 +63,7 @@ def removed(name: str, checkpoint_id: str) -> NotFound:
 
 
 def refuse_race(name: str, put: Put) -> None:
-    """Raise Conflict for a second child of its parent that is not meant to be one."""
+    """Raises Conflict for a second child of its parent that is not meant to be one."""
     if put.metadata.get("source") in FORKING:
         return
     raise Conflict(

@@ -42,7 +42,7 @@ class Lacking:
         self._spaces: defaultdict[str, set[str]] = defaultdict(set)
 
     def look(self, namespace: str, state: Plain) -> None:
-        """Note those of a checkpoint.
+        """Notes the channels of a checkpoint.
 
         Raises:
             Conflict: it has the value of a channel of deltas.
@@ -62,7 +62,7 @@ class Lacking:
                 self._spaces[name].add(namespace)
 
     def refuse_for(self, log: ForeignLog, until: int | None) -> None:
-        """Look for writes to them, and values of them, in a log up to a commit.
+        """Looks for writes to them, and values of them, in a log up to a commit.
 
         Raises:
             Conflict: there are some.

@@ -419,7 +419,8 @@ class Built:
         return made
 
     def keep_list(self, plain: Plain, made: list[Any]) -> None:
-        """Keep a list of objects and scalars, of which one that it grows to begins alike."""
+        """Keeps a list of objects and scalars, so that a list that begins with the same is not
+        built again."""
         self._lists[id(plain)] = plain, list(made)
 
     def front_of(self, plain: Plain) -> list[Any]:
