@@ -14,12 +14,12 @@ from perdure.cli import plain
 from perdure.cli.attention import print_ways_out
 from perdure.cli.overview import Unreadable, heads_of, tell_of
 from perdure.cli.session import (
-    NUMBER_MAX,
     AgentArgument,
     BranchOption,
     JsonOption,
     Session,
     StoreOption,
+    number_option,
     opened,
 )
 from perdure.cli.story import Changes, byline, headline, provenance, record_lines
@@ -35,16 +35,7 @@ CHUNK = 200
 def log(
     ctx: typer.Context,
     agent: AgentArgument,
-    number: Annotated[
-        int | None,
-        typer.Option(
-            "-n",
-            "--number",
-            min=0,
-            max=NUMBER_MAX,
-            help=f"Number of commits; 0: all. Default: {LIMIT} for people, all with --json.",
-        ),
-    ] = None,
+    number: Annotated[int | None, number_option("commits", LIMIT)] = None,
     oldest_first: Annotated[
         bool, typer.Option("--oldest-first", help="From the beginning; -n counts from there.")
     ] = False,
@@ -70,7 +61,7 @@ def log(
         damage: list[Unreadable] = []
         read = handle.log(newest_first=not oldest_first, all_branches=every, damaged_too=True)
         found = _noting(read, handle, damage)
-        limit = number if number is not None else (0 if session.json else LIMIT)
+        limit = session.shown_of(number, LIMIT)
         chosen = islice(found, limit) if limit else found
         if session.json:
             plain.put_all(plain.commit_json(commit) for commit in chosen)

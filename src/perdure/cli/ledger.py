@@ -21,12 +21,12 @@ from perdure.cli.failures import UsageError
 from perdure.cli.naming import find_run, login, value_of
 from perdure.cli.overview import Unreadable, tell_of
 from perdure.cli.session import (
-    NUMBER_MAX,
     AgentArgument,
     JsonOption,
     Session,
     StoreOption,
     at_the_head,
+    number_option,
     opened,
 )
 from perdure.cli.terminal import Screen, stdout_console, table, text
@@ -82,17 +82,7 @@ def effect_json(effect: EffectInfo, executor: str | None) -> dict[str, Any]:
 def effects(
     ctx: typer.Context,
     agent: AgentArgument,
-    number: Annotated[
-        int | None,
-        typer.Option(
-            "-n",
-            "--number",
-            min=0,
-            max=NUMBER_MAX,
-            help=f"Number of the newest calls; 0: all. Default: {LIMIT} for people, all with "
-            "--json.",
-        ),
-    ] = None,
+    number: Annotated[int | None, number_option("the newest calls", LIMIT)] = None,
     whole: WholeOption = False,
     store: StoreOption = None,
     as_json: JsonOption = False,
@@ -110,7 +100,7 @@ def effects(
             executor = executor_of(session, run) if run.status in UNFINISHED else None
             effects = effects_noting(session, run.id, damage)
             found += [(effect, executor) for effect in effects]
-        limit = number if number is not None else (0 if session.json else LIMIT)
+        limit = session.shown_of(number, LIMIT)
         chosen = found[-limit:] if limit else found
         if session.json:
             plain.put_all(effect_json(*pair) for pair in chosen)

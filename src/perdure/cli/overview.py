@@ -26,7 +26,14 @@ from perdure.cli.attention import (
 )
 from perdure.cli.failures import report
 from perdure.cli.progress import bar
-from perdure.cli.session import NUMBER_MAX, AgentArgument, JsonOption, Session, StoreOption, opened
+from perdure.cli.session import (
+    AgentArgument,
+    JsonOption,
+    Session,
+    StoreOption,
+    number_option,
+    opened,
+)
 from perdure.cli.story import byline, cause_words, headline, unread
 from perdure.cli.terminal import Screen, flush, stdout_console, table, text
 from perdure.cli.words import STATUS_STYLES, ago, count, moment, size
@@ -44,16 +51,7 @@ def ls(
     prefix: Annotated[
         str, typer.Argument(metavar="PREFIX", help="The beginning of the names.")
     ] = "",
-    number: Annotated[
-        int | None,
-        typer.Option(
-            "-n",
-            "--number",
-            min=0,
-            max=NUMBER_MAX,
-            help=f"Number of agents; 0: all. Default: {LIMIT} for people, all with --json.",
-        ),
-    ] = None,
+    number: Annotated[int | None, number_option("agents", LIMIT)] = None,
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -66,7 +64,7 @@ def ls(
         for run in session.store.runs(status=(*UNFINISHED, "failed")):  # by name: not begun
             undone.setdefault(run.agent_no or run.agent, []).append(run)
         infos = session.all_agents(prefix)
-        limit = number if number is not None else (0 if session.json else LIMIT)
+        limit = session.shown_of(number, LIMIT)
         chosen = islice(infos, limit) if limit else infos
         damage: list[Unreadable] = []
         if session.json:

@@ -30,7 +30,7 @@ from perdure.cli.naming import (
     begun,
     find_run,
 )
-from perdure.cli.session import NUMBER_MAX, JsonOption, Session, StoreOption, opened
+from perdure.cli.session import JsonOption, Session, StoreOption, number_option, opened
 from perdure.cli.terminal import Screen, stdout_console, table, text
 from perdure.cli.timeline import why_json
 from perdure.cli.words import ago, moment
@@ -54,18 +54,7 @@ def runs(
     queue: QueueOption = None,
     older: OlderOption = None,
     newer: NewerOption = None,
-    number: Annotated[
-        int | None,
-        typer.Option(
-            "-n",
-            "--number",
-            "--limit",
-            min=0,
-            max=NUMBER_MAX,
-            help=f"Number of the newest runs; 0: all. Default: {LIMIT} for people, all with "
-            "--json.",
-        ),
-    ] = None,
+    number: Annotated[int | None, number_option("the newest runs", LIMIT, "--limit")] = None,
     newest_first: Annotated[
         bool, typer.Option("--newest-first", "-r", help="Show the newest runs first.")
     ] = False,
@@ -82,7 +71,7 @@ def runs(
         agent or of_agent, wanted, function, queue, older, newer, unfinished=unfinished
     )
     with opened(ctx) as session:
-        limit = number if number is not None else (0 if session.json else LIMIT)
+        limit = session.shown_of(number, LIMIT)
         found = chosen_by.find(session, limit=limit + 1 if limit else 0)
         chosen = found[-limit:] if limit else found
         if newest_first:

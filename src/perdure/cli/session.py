@@ -80,6 +80,14 @@ AgentArgument = Annotated[str, typer.Argument(metavar="AGENT", help="The agent's
 BranchOption = Annotated[
     str, typer.Option("--branch", "-b", metavar="NAME", help="The branch to work on.")
 ]
+
+
+def number_option(what: str, limit: int, *more: str) -> Any:
+    """Returns the option for the number of items to show; see `Session.shown_of`."""
+    said = f"Number of {what}; 0: all. Default: {limit} for people, all with --json."
+    return typer.Option("-n", "--number", *more, min=0, max=NUMBER_MAX, help=said)
+
+
 WHERE_HELP = (
     "a commit's seq, the name of a checkpoint or branch, or a moment with its zone "
     "(2026-08-12T14:03:22+02:00, …Z)"
@@ -108,6 +116,10 @@ class Session:
         self.say = settings.say
         named = settings.store if settings.shown else None
         self._shown = ["--store", without_password(named)] if named else []
+
+    def shown_of(self, number: int | None, limit: int) -> int:
+        """Returns the number of items to show, given that of `number_option`; 0: all."""
+        return number if number is not None else (0 if self.json else limit)
 
     def command(self, name: str, *given: str, **options: str | bool) -> str:
         """Returns a perdure command for a person to paste: on the store of this command."""
