@@ -32,7 +32,7 @@ those of integrations have theirs, too."""
 
 INTERNAL = {
     *("AgentAt.read", "AsyncAgent.drive", "AsyncAgent.look", "Child.end", "Child.ended"),
-    *("Follower.catch_up", "Follower.check_complete", "Follower.complete"),
+    *("Follower.catch_up", "Follower.check_complete", "Follower.complete", "Follower.read_again"),
     *("RecordedModel.close", "RecordedModel.get_response", "RecordedModel.stream_response"),
     *("Child.waiting", "Clock.advance_to", "Clock.store_on", "Commit.typed", "Options.order"),
     *("Options.runner", "Pending.close", "Pending.send", "Pending.throw", "Question.key"),

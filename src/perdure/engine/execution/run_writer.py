@@ -49,7 +49,6 @@ class RunWriter:
         self._flight: Flight | None = None
         self._waiting = PutOff()
         self._closed = False
-        self._new_wait: Callable[[Callable[[], None]], LoopWait] | None = None
         self._torn: BaseException | None = None
         """Nobody knows whether a commit happened that had records which others stand on."""
 
@@ -234,12 +233,7 @@ class RunWriter:
             raise item.error
 
     def _wait_for(self, item: Item) -> LoopWait:
-        if self._new_wait is None:
-            from perdure.state.event_loop.loop_waits import (
-                new_wait,  # asyncio: who is here has it anyway
-            )
-
-            self._new_wait = new_wait  # an import that finds it takes longer than all of a wait
+        from perdure.state.event_loop.loop_waits import new_wait  # asyncio: who is here has it
 
         def look() -> None:  # while that takes long: it may be lost, or that it is settled
             if item.settled:
@@ -247,7 +241,7 @@ class RunWriter:
             else:
                 self._go_on_without(item)
 
-        wait = self._new_wait(look)
+        wait = new_wait(look)
         return wait
 
     def _queue_up(self, item: Item) -> None:

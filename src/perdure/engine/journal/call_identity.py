@@ -13,7 +13,6 @@ import inspect
 import weakref
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from contextlib import suppress
-from hashlib import sha256
 from types import MethodType, ModuleType
 from typing import Any, get_origin
 
@@ -32,7 +31,6 @@ from perdure.core.schema.value_digest import (
     is_none_yet,
     shorten,
 )
-from perdure.core.values import codec
 from perdure.core.values.plain_values import take
 from perdure.errors import NeedsAttention, PerdureError, Unstorable
 from perdure.missing import MISSING
@@ -70,13 +68,7 @@ def digests(arguments: Mapping[str, Any], unknown: list[Any] | None = None) -> d
     Args:
         unknown: gets the objects in them that say nothing of themselves.
     """
-    found: dict[str, str] = {}
-    for name, value in arguments.items():  # of each live call: what is plain has no call more
-        if type(value) in AS_IT_IS:
-            found[name] = sha256(codec.canonical(value)).hexdigest()[:_DIGEST_CHARS]
-        else:
-            found[name] = digest(value, unknown)
-    return found
+    return {name: digest(value, unknown) for name, value in arguments.items()}
 
 
 def declared(key: Any, unknown: list[Any]) -> dict[str, str]:

@@ -17,7 +17,6 @@ from perdure.core.arguments.names import shown
 from perdure.core.values.plain_values import DEPTH_MAX
 from perdure.errors import Unstorable
 from perdure.system import logs
-from perdure.system.cached import kept_of_one, kept_of_two
 
 SECRETS = (
     "api_key",
@@ -123,7 +122,6 @@ def _looks_secret(key: str, value: Any) -> bool:
     return isinstance(value, str) and (len(value) > VALUE_MAX or _LOOKS.match(value) is not None)
 
 
-@kept_of_one(1024)
 def _opens(key: str) -> bool:
     return _sounds_secret(key, _OPENS) or "auth" in key.lower().replace("author", "")
 
@@ -159,9 +157,7 @@ _SELDOM = (
 )
 
 
-@kept_of_two(1024)
 def _sounds_secret(key: str, secrets: tuple[str, ...]) -> bool:
-    """Returns True if a name sounds like a secret. Remembered for a few keys, which every
-    checkpoint has again."""
+    """Returns True if a name sounds like a secret."""
     name = key.lower().replace("-", "_")
     return any(secret in name for secret in secrets)

@@ -5,7 +5,7 @@ back, and where the store is far away a round trip. So while one look is under w
 commits do at the committer, and the next look is for all of them.
 
 A local store mostly needs no thread: whose connection wrote last, and is free at this moment, has
-the answer in memory. Two changes of threads take five times as long as asking it.
+the answer in memory. An edit takes 0.79 of the CPU that it takes with two changes of threads.
 """
 
 from __future__ import annotations

@@ -11,7 +11,6 @@ from __future__ import annotations
 import ctypes
 import errno
 import os
-import struct
 from collections.abc import Callable
 from contextlib import suppress
 from functools import cache
@@ -46,9 +45,6 @@ class _Statx(ctypes.Structure):
     )
 
 
-_identity_and_size = struct.Struct("=32xQQ88xII").unpack_from
-"""Of a `_Statx`, in one go: inode, size, device."""
-
 _AT_FDCWD = -100
 _LINKS, _INODE_AND_SIZE = 0x4, 0x100 | 0x200
 _MOUNT_ROOT = 0x2000
@@ -67,18 +63,12 @@ def look_with_times(path: bytes) -> Look:
 
 def _look_without_times() -> Callable[[bytes], Look]:
     statx = _find_statx()
-    idle: list[Any] = []  # taken and put back by single operations: nobody shares
 
     def look(path: bytes) -> Look:
-        try:
-            room = idle.pop()
-        except IndexError:
-            room = ctypes.create_string_buffer(ctypes.sizeof(_Statx))  # passed as it is: a pointer
-        if statx(_AT_FDCWD, path, 0, _INODE_AND_SIZE, room):
+        found = _Statx()
+        if statx(_AT_FDCWD, path, 0, _INODE_AND_SIZE, ctypes.byref(found)):
             raise _failed(path)
-        inode, size, major, minor = _identity_and_size(room)
-        idle.append(room)
-        return (major, minor, inode), size
+        return (found.major, found.minor, found.inode), found.size
 
     return look
 

@@ -15,7 +15,7 @@ from perdure.core.arguments.checks import iterable
 from perdure.core.arguments.names import check_name, shown
 from perdure.model import MAIN
 from perdure.system import stack_room
-from perdure.system.cached import kept_of_one, kept_of_two
+from perdure.system.cached import kept_of_one
 
 if TYPE_CHECKING:
     from langchain_core.runnables import RunnableConfig
@@ -72,7 +72,6 @@ def key_of(kind: str, place: str, number: int) -> str:
     return f"{kind}{number if number > 1 else ''}:{place}"
 
 
-@kept_of_two(PLACES_KEPT)
 def place_of(namespace: str, checkpoint_id: str) -> str:
     """Returns the part that all keys of one checkpoint have in common."""
     space = quote(namespace, safe="|/") if namespace else ""
