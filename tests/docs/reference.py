@@ -32,22 +32,11 @@ those of integrations have theirs, too."""
 
 INTERNAL = {
     *("AgentAt.read", "AsyncAgent.drive", "AsyncAgent.look", "Child.end", "Child.ended"),
-    *("Follower.catch_up", "Follower.check_complete", "Follower.complete", "Follower.read_again"),
-    *("RecordedModel.close", "RecordedModel.get_response", "RecordedModel.stream_response"),
-    *("Child.waiting", "Clock.advance_to", "Clock.store_on", "Commit.typed", "Options.order"),
+    *("Child.waiting", "Clock.advance_to", "Clock.store_on", "Commit.typed", "Follower.catch_up"),
+    *("Follower.check_complete", "Follower.complete", "Follower.read_again", "Options.order"),
     *("Options.runner", "Pending.close", "Pending.send", "Pending.throw", "Question.key"),
-    *("Run.executor._scope", "Retry.pause_s", "Retry.worth_it", "RunHandle.typed"),
+    *("Run.executor._scope", "RunHandle.typed", "Store.runner"),
     *(f"RunSession.{name}" for name in ("add_items", "clear_session", "get_items", "pop_item")),
-    *("Schema.build_stored", "Schema.check_invariants", "Schema.check_touched", "Schema.drift"),
-    *("Schema.merge_unknown", "Schema.node_at", "Schema.plan", "Schema.registry", "Schema.root"),
-    *(
-        "Schema.build",
-        "Schema.migrate",
-        "Schema.of",
-        "Schema.take",
-        "SnapshotPolicy.due",
-        "Store.runner",
-    ),
 }
 """What is public for other rooms of the library, or for a framework that calls it by itself."""
 
@@ -300,9 +289,13 @@ def class_entry(name: str, thing: type, called: bool) -> Entry:
     return entry
 
 
+WHOLE = {"BackendContract", "RecordedModel", "Retry", "Schema", "SnapshotPolicy"}
+"""Classes that users make, or derive from, and of which they call nothing."""
+
+
 def members(thing: type) -> list[str]:
-    """Public ones, those of its bases within the library first; none of a class of tests."""
-    if thing.__name__ == "BackendContract" or issubclass(thing, BaseException):
+    """Public ones, those of its bases within the library first."""
+    if thing.__name__ in WHOLE or issubclass(thing, BaseException):
         return []
     found: dict[str, None] = {}
     for base in reversed(thing.__mro__):
