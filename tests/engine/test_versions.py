@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -270,3 +270,66 @@ def test_an_old_turn_ends_under_its_version(store: Store) -> None:
         store.handle("a/sell/main").signal("paid", number)
         ends.append(go(store, new, "a", "book"))
     assert ends == [None, ["old", "x"]]
+
+
+def put_back(
+    store: Store, *, edits_anew: bool
+) -> tuple[Callable[..., Any], Callable[..., Any], perdure.Schema[Any]]:
+    """A run that waits under version 1 of its schema; returns the function of then, that of a
+    program that is deployed now, and the schema of now."""
+    first = perdure.Schema(dict, id="sale", version=1)
+    second = perdure.Schema(
+        dict, id="sale", version=2, migrations={1: lambda old: {"things": old["items"]}}
+    )
+
+    @perdure.agent(first, name="sell")
+    def old(run: perdure.Run[dict], item: str) -> Any:
+        with run.edit("put in") as draft:
+            draft["items"].append(item)
+        price(item)
+        run.wait_for("paid")
+        return "by the old code"
+
+    @perdure.agent(second, name="sell")
+    def new(run: perdure.Run[dict], item: str) -> Any:
+        with run.edit("put in") as draft:
+            draft["things"].append(item)
+        price(item if edits_anew else "another")
+        run.wait_for("paid")
+        fee(4)
+        if edits_anew:
+            with run.edit("put in more") as draft:
+                draft["things"].append("fee")
+        return "by the new code"
+
+    store.agent("a", first, initial={"items": []}).save({"items": []})
+    go(store, old, "a", "book")
+    store.handle("a/sell/main").signal("paid")
+    return old, new, second
+
+
+def test_a_bad_deploy_with_a_new_major_version_can_be_taken_back(store: Store) -> None:
+    """The wake of a run by the new code committed the migration, before it was known whether that
+    code goes on with the run. It did not, and the old code, put back, could not read the agent."""
+    old, bad, second = put_back(store, edits_anew=False)
+    with pytest.raises(NeedsAttention):
+        go(store, bad, "a", "book")
+    assert store.agent("a", second).state == {"things": ["book"]}
+    store.handle("a/sell/main").resume()
+    assert go(store, old, "a", "book") == "by the old code"
+
+
+def test_the_first_new_call_commits_the_migration(store: Store) -> None:
+    _, new, second = put_back(store, edits_anew=True)
+    assert go(store, new, "a", "book") == "by the new code"
+    log = list(store.agent("a", second).log())
+    kinds = [(commit.cause.kind, commit.schema_version[0]) for commit in log]
+    assert kinds[-5:] == [
+        ("run-resumed", 1),
+        ("migrate", 2),
+        ("step", 2),
+        ("edit", 2),
+        ("run-finished", 2),
+    ]
+    assert store.agent("a", second).state == {"things": ["book", "fee"]}
+    store.agent("a", second).checkpoint("sold")

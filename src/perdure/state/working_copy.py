@@ -101,12 +101,10 @@ class WorkingCopy(Generic[T]):
 
     @property
     def in_memory(self) -> bool:
-        """True if `typed` can be had without reading or building anything."""
         return self._live.value is not MISSING and self._plain is not MISSING
 
     @property
-    def known(self) -> bool:
-        """The last known answer of `exists`."""
+    def known(self) -> bool:  # the last known answer of `exists`
         return self._reader is not None
 
     @property
@@ -317,7 +315,6 @@ class WorkingCopy(Generic[T]):
         return Recording(self.schema, copy(self.plain), typed=self.typed)
 
     def restore(self, recording: Recording) -> None:
-        """Undoes in memory what an abandoned draft did."""
         if recording.torn:
             self.forget()
         elif self._open is recording:
@@ -335,16 +332,18 @@ class WorkingCopy(Generic[T]):
         """The flow of `commit_delta`. `whole`: the state before need not fit, only the result."""
         if self.editing:
             self.refuse_inside_edit()
-        if not delta and self.in_memory and self._seq and not self.migration_due:
-            # The state stays, as with most of a run's: its steps take 0.95 of the long way.
-            return self._submitting([], cause, riders)
+        waits = self._older and cause.kind.startswith("run-")
+        if not delta and self.in_memory and self._seq and (waits or not self.migration_due):
+            # The state stays, as with most of a run's: its steps take 0.95 of the long way. Before
+            # a run does more than wake, the program before this one may be put back: a migration
+            # waits.
+            return self._submitting([], cause, riders, under=self._stored if waits else None)
         if not delta and not self.in_memory:
             return self._committing_nothing(cause, riders)
         return self._committing_ops(delta, cause, riders, whole)
 
     def _committing_nothing(self, cause: Cause, riders: Riders) -> Flow[Committed]:
-        """Commits no change, unmarked: an edit opened meanwhile would drop what this moves."""
-        self._mend()
+        self._mend()  # and no mark: an edit opened meanwhile would drop what this moves
         yield lambda: self.typed
         return (yield from self.committing_delta([], cause, riders))
 
@@ -435,16 +434,17 @@ class WorkingCopy(Generic[T]):
     def _submitting(
         self, delta: Sequence[Op], cause: Cause, riders: Riders, *, snapshot: bool = True,
         along: Proposal | None = None, root: Plain = MISSING, plan: TypedPlan | None = None,
+        under: tuple[str, tuple[int, int]] | None = None,
     ) -> Flow[Committed]:  # two lines, for the limit of the file  # fmt: skip
-        """Makes one commit. `root`, `plan`: the plain state after it and the live object's change,
-        if any."""
+        """Makes one commit. `root`, `plan`: the plain state after it and the live object's change;
+        `under`: the older schema that the state stays stored under; each if any."""
         if root is not MISSING:
             self._plain = root
             if self._seq == 0 or self.migration_due:
                 yield from self._committing_base()
         first = self._seq == 0
         payload = chain.pack_payload(delta, riders.records)
-        schema, reader = self.schema_to_write, self._reader
+        schema, reader = under or self.schema_to_write, self._reader
         incarnation: int = reader.incarnation if reader else (yield lambda: self.incarnation)
         place = self.name, incarnation, self.branch, () if first else (self._seq,)
         by = self.context.executor, self.epoch or 0
@@ -456,7 +456,7 @@ class WorkingCopy(Generic[T]):
         self._since.note(delta, len(payload.data))
         stored: Callable[[int], None] | None = None
         state = self._plain if self._open is None else root
-        if snapshot and state is not MISSING and self._since.due(self.context, cause):
+        if snapshot and not under and state is not MISSING and self._since.due(self.context, cause):
             proposal.snapshot, stored = yield partial(
                 self._since.write, state, self.name, incarnation, self._seq
             )
@@ -469,7 +469,7 @@ class WorkingCopy(Generic[T]):
             self._since.begin_ageing(committed.at_micros)
         if along is not None:
             self._since.note((), len(along.draft.payload.data))
-        self._stored, self._older, self.migration_due = schema, False, False
+        self._stored, self._older, self.migration_due = schema, bool(under), bool(under)
         if root is MISSING:
             self._seq = proposal.end.seq  # the state stays
         else:
