@@ -130,7 +130,7 @@ def follow(
         try:
             step = follower.step()
             if not (step.commits or step.messages):  # a source that was closed never has more
-                follower.read_again()
+                follower._read_again()
         except StoreUnavailable as error:
             if not error.retry:
                 raise

@@ -282,7 +282,7 @@ class Follower:
                 overtaken += 1
                 if overtaken == TRIES:
                     raise
-                self.read_again()
+                self._read_again()
             except (DivergedError, ClosedError, NotFound):
                 raise
             except Exception:
@@ -292,7 +292,7 @@ class Follower:
                 if self.shipper.isolating:
                     raise
                 self.shipper.isolating = True
-                self.read_again()
+                self._read_again()
 
     def _step(self, limit: int) -> Step:
         before = self.aside
@@ -345,7 +345,7 @@ class Follower:
             cursor = part.cursor
         return messages, cursor
 
-    def read_again(self) -> None:
+    def _read_again(self) -> None:
         """Reads the standing again: another process ships, too, or has ended this.
 
         Raises:
