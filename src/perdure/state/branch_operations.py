@@ -40,6 +40,7 @@ def saving(working: WorkingCopy[T], state: T, cause: Cause) -> Flow[Commit | Non
         declared = (checkpoints.state_hash(new),)
         if (used := used_key(working, cause, declared)) is not None:
             return used, [], Riders()
+        working.normalise()
         new = working.schema.merge_unknown(working.plain, new)
         delta = diff(working.plain, new)
         working.drop_drift()  # a value handed over whole may be the live one, changed

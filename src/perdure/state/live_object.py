@@ -20,12 +20,14 @@ class Live(Generic[T]):
 
     Attributes:
         value: the object, or MISSING where it has to be built.
+        is_new: True if its plain state may be in another form than its types store it.
     """
 
     def __init__(self, schema: Schema[T], agent: str) -> None:
         self._schema = schema
         self._agent = agent
         self.value: Any = MISSING
+        self.is_new = False
         self._left: Any = MISSING
         """The one before it, whose Ephemeral fields the next one takes over."""
 
@@ -39,8 +41,15 @@ class Live(Generic[T]):
             schema = self._schema
             built = schema.build_stored(plain, self._agent, seq) if seq else schema.build(plain)
             carry_over(self._schema.root, self._left, built)
-            self.value, self._left = built, MISSING
+            self.value, self._left, self.is_new = built, MISSING, True
         return self.value  # type: ignore[no-any-return]
+
+    def normal(self, plain: Plain) -> Plain:
+        """Returns the plain state of which the object was built, in the form in which its types
+        store it; `plain` itself if that was looked at before."""
+        if self.is_new:
+            plain, self.is_new = self._schema.normal(plain), False
+        return plain
 
     def attempt(self, plain: Plain, seq: int) -> None:
         """Builds the object, as `of` does, if it fits; otherwise there is still none."""

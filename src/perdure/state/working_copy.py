@@ -109,11 +109,7 @@ class WorkingCopy(Generic[T]):
 
     @property
     def reader(self) -> LogReader:
-        """The agent's log.
-
-        Raises:
-            NotFound: the agent has no commit yet.
-        """
+        """The agent's log. Raises NotFound if it has no commit yet."""
         reader = self._reader or self.reader_if_created()
         if reader is None:
             raise not_found.not_created(self.name)
@@ -183,11 +179,7 @@ class WorkingCopy(Generic[T]):
         return newer_commits(self.reader, self._seq, head, own) if self._stored == own else None
 
     def refuse_inside_edit(self) -> None:
-        """Refuses to move the head while a draft is open, which stands on it.
-
-        Raises:
-            Conflict: a block of `edit` is open.
-        """
+        """Raises Conflict while a block of `edit` is open: its draft stands on the head."""
         if self.editing and self.edit_lost is not None and self.edit_lost():
             self.forget()
             self.editing = False
@@ -306,9 +298,19 @@ class WorkingCopy(Generic[T]):
         if self._open is not None:
             self._mend()
         typed = self.typed  # built from the plain state as it is before the draft changes it
+        if self._live.is_new:
+            self.normalise()
         self._begin_change()
         self._open = recording = Recording(self.schema, self._plain, typed=typed)
         return recording
+
+    def normalise(self) -> None:
+        """Makes the plain state what its types show of it; the next write stores that. O(state)."""
+        self._live.attempt(self.plain, self._seq)
+        plain = self._live.normal(self._plain)
+        if plain is not self._plain:
+            self.migration_due = True  # first: what is not in the log must not go unnoticed
+            self._plain = plain
 
     def throwaway(self) -> Recording:
         """Returns a draft of which nothing will remain."""

@@ -13,7 +13,8 @@ from perdure.core.live.append_plan import holds
 from perdure.core.live.drift import REORDERED, compare
 from perdure.core.live.shadow import ObjectShadow, Shadow
 from perdure.core.types.kept_whole import check_shown
-from perdure.core.types.nodes import AnyNode, Node, Walker, isolate
+from perdure.core.types.nodes import Node, Walker, isolate
+from perdure.core.types.normal_form import in_normal_form
 from perdure.core.types.objects import ObjectNode, alike, is_default, reconcile
 from perdure.core.types.unions import UnionNode, Whole
 from perdure.core.values import ops as ops_module
@@ -50,33 +51,9 @@ class Ground:
 
     def value(self, node: Node, plain: Plain, path: Path) -> tuple[Any, Plain]:
         """Returns the typed value and its plain form: `plain` itself if that is in normal form."""
-        if isinstance(node, AnyNode):
-            value = isolate(plain)
-            self.own(value)
-            return value, plain
-        if node.stable(plain):
-            value = node.build_stable(plain, path, self.name)
-            self.own(value)
-            return value, plain
-        value = node.build(plain, path, self.name)
+        value, fixed = in_normal_form(node, plain, path, self.name)
         self.own(value)
-        taken = node.plain(value, path, Walker(root=self.name))
-        if alike(node, taken, plain):
-            return value, plain
-        fixed = reconcile(node, plain, taken)
-        if alike(node, fixed, plain):
-            return value, plain
-        again = node.plain(node.build(fixed, path, self.name), path, Walker(root=self.name))
-        if not alike(node, reconcile(node, fixed, again), fixed):
-            raise self.restless(path)
         return value, fixed
-
-    def restless(self, path: Path) -> Unstorable:
-        return Unstorable(
-            "validating it a second time changes it again",
-            target=self.text(path),
-            hint="make the validator, or hook of the class, leave its own result as it is",
-        )
 
     def own(self, value: Any) -> None:
         if type(value) not in SCALARS:  # small ints and such are the same object everywhere

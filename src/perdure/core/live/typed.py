@@ -15,6 +15,7 @@ from perdure.core.live.shadow import ListShadow, ObjectShadow, SetShadow, Shadow
 from perdure.core.types import late_fields
 from perdure.core.types.classes import PydanticFace
 from perdure.core.types.nodes import LeafNode, Node, Walker, isolate
+from perdure.core.types.normal_form import restless
 from perdure.core.types.objects import ObjectNode
 from perdure.core.types.unions import UnionNode
 from perdure.core.values import ops as ops_module
@@ -410,7 +411,7 @@ class Planner(Ground):
                 fixed.append(name)
         if fixed and face.is_made_anew:  # else what is there is what it was just made of
             if not self._reads_back(shadow):
-                raise self.restless(shadow.path)
+                raise restless(shadow.path, self.name)
         elif fixed:
             self._check_rests(shadow, clone, fixed)
 
@@ -433,4 +434,4 @@ class Planner(Ground):
             raise node.engine.explain(error, shadow.path, self.name) from error
         for name, one, other in zip(names, first, taken(), strict=True):
             if not same(one, other):
-                raise self.restless((*shadow.path, name))
+                raise restless((*shadow.path, name), self.name)

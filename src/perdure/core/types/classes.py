@@ -334,10 +334,11 @@ class PydanticFace(Face):
         self.frozen = bool(self.config.get("frozen")) or getattr(params, "frozen", False)
         self.keeps_extra = self.is_model and self.config.get("extra") == "allow"
         decorators = cls.__pydantic_decorators__
-        models = decorators.model_validators.values()
+        roots = decorators.root_validators.values()  # deprecated, and still in use
+        models = [*decorators.model_validators.values(), *roots]
         self.opaque_input = any(one.info.mode != "after" for one in models)
         validators = [*decorators.field_validators.values(), *decorators.validators.values()]
-        self.is_made_anew = self.opaque_input or looks_around(cls, validators)
+        self.is_made_anew = self.opaque_input or bool(roots) or looks_around(cls, validators)
         self.checks_whole = bool(models) or self.is_made_anew
         validated = {name for one in validators for name in one.info.fields}
         self._thawed: Any = None

@@ -1,0 +1,173 @@
+"""States that types read otherwise than they were stored: edits go on from what handles show."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Self
+
+import pytest
+from pydantic import BaseModel, model_validator
+
+import perdure
+import perdure.testing
+from perdure.store import Store
+
+
+@dataclass
+class Order:
+    price: float = 0.0
+    tags: set[str] = field(default_factory=set)
+    n: int = 0
+
+
+class OrderModel(BaseModel):
+    price: float = 0.0
+    tags: set[str] = set()
+    n: int = 0
+
+
+class Line(BaseModel):
+    qty: int = 1
+
+
+class Counted(BaseModel):
+    qty: int = 1
+    total: int = 0
+
+    @model_validator(mode="after")
+    def count(self) -> Self:
+        self.total = self.qty * 100
+        return self
+
+
+class Lines(BaseModel):
+    lines: list[Line] = []
+
+
+class CountedLines(BaseModel):
+    lines: list[Counted] = []
+
+
+def plus(draft: Any) -> None:
+    draft.price += 1.5
+
+
+def tag(draft: Any) -> None:
+    draft.tags.add("sold")
+
+
+def other(draft: Any) -> None:
+    draft.n = 1
+
+
+@pytest.mark.parametrize("kind", [Order, OrderModel])
+@pytest.mark.parametrize("change", [plus, tag, other, None])
+def test_what_a_migration_gives_is_stored_as_types_read_it(
+    kind: Any, change: Callable[[Any], None] | None, store: Store
+) -> None:
+    """A migration gave an int for a float, and a list for a set. All handles showed what the types
+    made of it, edits were made of what the migration gave: "changed outside edit", for good, on a
+    handle that nobody had touched; and a set that was a list, in the draft."""
+    first = perdure.Schema(dict, id="order", version=1)
+    second = perdure.Schema(
+        kind,
+        id="order",
+        version=2,
+        migrations={1: lambda old: {"price": old["cents"] // 100, "tags": old["tags"]}},
+    )
+    store.agent("a", first).save({"cents": 500, "tags": ["new"]})
+    wanted = kind(price=5.0, tags={"new"})
+    agent = store.agent("a", second)
+    assert agent.state == wanted and agent.drift() == []
+    if change is None:
+        agent.save(wanted)
+        tag(wanted)
+        agent.save(wanted)
+    else:
+        agent.update(change)
+        change(wanted)
+    for handle in (agent, store.agent("a", second)):
+        assert handle.state == wanted and handle.drift() == []
+    assert type(agent.at(agent.seq).plain["price"]) is float
+    assert [one.cause.kind for one in agent.log()].count("migrate") == 1
+    agent.checkpoint("named")
+    agent.undo()
+    agent.verify()
+    assert agent.drift() == []
+
+
+def test_a_state_that_began_without_types_is_edited_with_them(store: Store) -> None:
+    store.agent("a").save({"price": 5, "tags": ["a"]})
+    agent = store.agent("a", perdure.Schema(Order, id="dict"))
+    agent.update(tag)
+    agent.update(plus)
+    assert store.agent("a", perdure.Schema(Order, id="dict")).state == Order(6.5, {"a", "sold"})
+
+
+def test_items_of_before_a_field_that_a_hook_fills_in_are_appended_to(store: Store) -> None:
+    """An append looks at the item before it. That had no total in the log, and one in memory: each
+    append was refused in each process, and each run that made one failed."""
+    old = perdure.Schema(Lines, id="lines", version=1)
+    new = perdure.Schema(CountedLines, id="lines", version=(1, 1))
+    store.agent("a", old).save(Lines(lines=[Line(qty=2)]))
+
+    @perdure.agent(new)
+    def add(run: perdure.Run[CountedLines]) -> int:
+        with run.edit("more") as draft:
+            draft.lines.append(Counted(qty=4))
+        run.wait_for("go")
+        with run.edit("more") as draft:
+            draft.lines.append(Counted(qty=5))
+        return run.state.lines[0].total
+
+    agent = store.agent("a", new)
+    with agent.edit("more") as draft:
+        draft.lines.append(Counted(qty=3))
+    assert [line.total for line in store.agent("a", new).state.lines] == [200, 300]
+    store.handle(perdure.testing.run_until_waiting(store, add, "a").id).signal("go")
+    assert store.run(add, "a") == 200
+    assert agent.at("main").plain["lines"][0] == {"qty": 2, "total": 200}
+
+
+def test_what_changes_at_each_look_is_left_as_it_is(store: Store) -> None:
+    class Restless(BaseModel):
+        looks: int = 0
+        n: int = 0
+
+        @model_validator(mode="after")
+        def look(self) -> Self:
+            self.looks += 1
+            return self
+
+    store.agent("a", perdure.Schema(dict, id="r")).save({"looks": 5, "n": 0})
+    agent = store.agent("a", perdure.Schema(Restless, id="r"))
+    with pytest.raises(perdure.PerdureError), agent.edit("n") as draft:
+        draft.n = 1
+    assert agent.at(agent.seq).plain == {"looks": 5, "n": 0}
+
+
+def test_validators_of_the_root_are_hooks(store: Store) -> None:
+    """`root_validator` comes from the first pydantic, and was not known for a hook: what it filled
+    in was stored as it was given, and shown as it was filled in."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        from pydantic import root_validator
+
+        class Filled(BaseModel):
+            qty: int = 1
+            total: int = 0
+
+            @root_validator(pre=True)
+            def fill(cls, values: dict[str, Any]) -> dict[str, Any]:  # noqa: N805
+                return {**values, "total": values.get("qty", 1) * 100}
+
+    agent = store.agent("a", Filled)
+    with agent.edit("total") as draft:
+        draft.total = 7
+    assert agent.state == store.agent("a", Filled).state == Filled(qty=1)
+    odd = Filled(qty=2)
+    odd.total = 1
+    with pytest.raises(perdure.Unstorable, match="total"):
+        agent.save(odd)
