@@ -36,7 +36,7 @@ def in_normal_form(node: Node, plain: Plain, path: Path, root: str) -> tuple[Any
 def restless(path: Path, root: str) -> Unstorable:
     """Returns the error for a value that validation changes each time."""
     return Unstorable(
-        "validating it once more changes it once more",
+        "validating it a second time changes it again",
         target=format_path(path, root),
         hint="make the validator, or hook of the class, leave its own result as it is",
     )
