@@ -33,7 +33,7 @@ those of integrations have theirs, too."""
 INTERNAL = {
     *("AgentAt.read", "AsyncAgent.drive", "AsyncAgent.look", "Child.end", "Child.ended"),
     *("Child.waiting", "Clock.advance_to", "Clock.store_on", "Commit.typed", "Follower.catch_up"),
-    *("Follower.check_complete", "Follower.complete", "Follower.read_again", "Options.order"),
+    *("Follower.check_complete", "Follower.complete", "Options.order"),
     *("Options.runner", "Pending.close", "Pending.send", "Pending.throw", "Question.key"),
     *("Run.executor._scope", "RunHandle.typed", "Store.runner"),
     *(f"RunSession.{name}" for name in ("add_items", "clear_session", "get_items", "pop_item")),

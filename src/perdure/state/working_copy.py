@@ -336,9 +336,8 @@ class WorkingCopy(Generic[T]):
             self.refuse_inside_edit()
         waits = self._older and cause.kind.startswith("run-")
         if not delta and self.in_memory and self._seq and (waits or not self.migration_due):
-            # The state stays, as with most of a run's: its steps take 0.95 of the long way. Before
-            # a run does more than wake, the program before this one may be put back: a migration
-            # waits.
+            # The state stays, as with most of a run's: its steps take 0.95 of the long way. A
+            # migration waits while a run only wakes: the program before may be put back.
             return self._submitting([], cause, riders, under=self._stored if waits else None)
         if not delta and not self.in_memory:
             return self._committing_nothing(cause, riders)
