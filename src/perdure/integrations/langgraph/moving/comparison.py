@@ -117,8 +117,10 @@ def _parent(found: CheckpointTuple) -> Any:
 def _fields(value: Any) -> dict[str, Any] | None:
     """Returns the contents of an instance, for classes that are compared by their contents."""
     if isinstance(value, BaseModel):
-        more = {"@extra": value.__pydantic_extra__ or {}}
-        return {**value.__dict__, **more, "@private": value.__pydantic_private__ or {}}
+        # Sources hold no excluded fields and no private attributes: the class made them, twice.
+        passed = {name for name, field in type(value).model_fields.items() if field.exclude}
+        kept = {name: item for name, item in value.__dict__.items() if name not in passed}
+        return {**kept, "@extra": value.__pydantic_extra__ or {}}
     if dataclasses.is_dataclass(value):
         own = dataclasses.fields(value)
         return {one.name: getattr(value, one.name, _ABSENT) for one in own}

@@ -26,6 +26,7 @@ from langgraph.store.base import Item, SearchItem
 from pydantic import BaseModel
 
 from perdure.core.values.zones import MissingZone, named
+from perdure.integrations.langgraph.values import live_parts
 
 TAG = "@"
 DELTA_SNAPSHOT = "DeltaSnapshot"
@@ -34,7 +35,7 @@ DELTA_SNAPSHOT = "DeltaSnapshot"
 RESERVED = frozenset({"dict", "serde"})
 EMPTY: tuple[Any, ...] = (None, {}, [], "")
 MEMBER = "@member"
-BESIDE = ("@unset", "@private", "@more")
+BESIDE = ("@unset", "@private", "@more", live_parts.ANEW)
 """The keys that kinds store beside the fields of a class."""
 
 
@@ -44,6 +45,8 @@ class MisfitError(ValueError):
 
 class Kind:
     """One class: `fields` of an instance, and `build` from them. Values in fields may be rich."""
+
+    live = live_parts.LiveParts({}, {})
 
     def __init__(self, tag: str, cls: type) -> None:
         self.tag = tag
@@ -84,6 +87,7 @@ class ModelKind(Kind):
     def __init__(self, tag: str, cls: type[BaseModel], *, terse: bool = False) -> None:
         super().__init__(tag, cls)
         self.model = cls
+        self.live = live_parts.LiveParts(cls.model_fields, cls.__private_attributes__)
         self._terse = terse
         self._names = frozenset(cls.model_fields)
         self._keeps_extra = cls.model_config.get("extra") == "allow"
@@ -184,6 +188,14 @@ class ModelKind(Kind):
         return build
 
     def build(self, fields: dict[str, Any]) -> Any:
+        if anew := fields.pop(live_parts.ANEW, ()):
+            own = {name: item for name, item in fields.items() if name not in BESIDE}
+            made = self.build({**fields, "@private": {}})
+            try:
+                live_parts.make_anew(made, own, fields["@private"], anew)
+            except Exception as error:
+                raise MisfitError(f"its {anew[0]!r} cannot be made: {error}") from error
+            return made
         unset, private = fields.pop("@unset", ()), fields.pop("@private", None)
         extra: dict[str, Any] | None = {} if self._keeps_extra else None
         given = set(fields).difference(unset)  # as pydantic has it: with the extra ones
@@ -201,27 +213,18 @@ class ModelKind(Kind):
             if name not in fields:
                 own[name] = make()
         made = _new(self.model)
-        # By their slots: a `RootModel` hides some of them, and would have them among its fields.
         _set_dict(made, own)
         _set_extra(made, extra)
         _set_names(made, given)
         if private is None and self._private:
             made.model_post_init(None)
         else:
-            _set_private(made, private)
+            live_parts.set_private(made, private)
         return made
 
 
 _new: Callable[[type[Any]], Any] = object.__new__
-_set_dict, _set_names, _set_extra, _set_private = (
-    BaseModel.__dict__[name].__set__
-    for name in (
-        "__dict__",
-        "__pydantic_fields_set__",
-        "__pydantic_extra__",
-        "__pydantic_private__",
-    )
-)
+_set_dict, _set_names, _set_extra, _set_private = (slot.__set__ for slot in live_parts.SLOTS)
 _IMMUTABLE = frozenset({type(None), bool, int, float, str, bytes})
 
 

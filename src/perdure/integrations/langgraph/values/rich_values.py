@@ -38,6 +38,7 @@ from perdure.integrations.langgraph.values.kinds import (
     may_register,
     own_name,
 )
+from perdure.integrations.langgraph.values.live_parts import NoDataError
 from perdure.integrations.langgraph.values.plain_subclasses import NOT_PLAIN, plain_key, plain_of
 from perdure.integrations.langgraph.values.thread_names import plain_name
 from perdure.integrations.langgraph.values.unnamed import (
@@ -124,10 +125,19 @@ class Coder:
         return self._encode_known(known, value, at, root)
 
     def _encode_known(self, known: Kind, value: Any, at: Path, root: str) -> Plain:
-        fields = {
-            name: item if type(item) in _AS_IS else self.encode(item, (*at, name), root)
-            for name, item in known.fields(value).items()
-        }
+        taken = known.fields(value)
+        try:
+            fields = {
+                name: item if type(item) in _AS_IS else self.encode(item, (*at, name), root)
+                for name, item in taken.items()
+            }
+        except NoDataError as refusal:
+            fields = known.live.encode_others(
+                taken,
+                refusal,
+                lambda item, name: self.encode(item, (*at, name), root),
+                lambda plain: known.build(self._decode_items(plain, None)),
+            )
         if TAG in fields:
             raise Unstorable(
                 f"a field named {TAG!r}",
@@ -199,16 +209,11 @@ class Coder:
         assert self.exotic is not None
         try:
             kind, data = self.exotic.dumps_typed(value)
-            back = _loads(self.exotic, kind, bytes(data))
+            back = own_name(type(_loads(self.exotic, kind, bytes(data))))
+            if back != own_name(type(value)):
+                raise TypeError(f"it would come back as a {back}")
         except Exception as error:
-            raise Unstorable(
-                f"a {own_name(type(value))} cannot be stored: {error}",
-                target=format_path(at, root),
-                hint=way_in(type(value)),
-            ) from error
-        if type(back) is not type(value):
-            problem = f"a {own_name(type(value))} would come back as a {own_name(type(back))}"
-            raise Unstorable(problem, target=format_path(at, root), hint=way_in(type(value)))
+            raise refused(value, format_path(at, root), str(error)) from error
         return {TAG: "serde", "of": own_name(type(value)), "type": kind, "data": bytes(data)}
 
     def decode(self, plain: Plain, root: str = "state", built: Built | None = None) -> Any:
@@ -375,11 +380,13 @@ class Coder:
             ) from error
 
 
-def refused(value: Any, target: str) -> Unstorable:
+def refused(value: Any, target: str, why: str = "") -> Unstorable:
     """For a value that cannot be stored."""
     cls = type(value)
-    why = "its type is not registered" if may_register(cls) else "it is not data"
-    return Unstorable(f"a {own_name(cls)} cannot be stored: {why}", target=target, hint=way_in(cls))
+    error = Unstorable if may_register(cls) else NoDataError
+    why = why or ("it is not data" if error is NoDataError else "its type is not registered")
+    problem = f"a {own_name(cls)} cannot be stored: {why}"
+    return error(problem, target=target, hint=way_in(cls))
 
 
 def way_in(cls: type) -> str:
