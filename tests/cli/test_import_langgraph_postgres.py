@@ -104,7 +104,7 @@ def test_what_is_refused(original: Theirs, operator: Operator) -> None:
         (f"postgresql://me:{HUSH}@x:{HUSH}/db", 2, "cannot read this PostgreSQL URL"),
         (f"postgresql://me:{HUSH}@b@c/db", 2, "write them as %40"),
         (server.url("nowhere"), 9, "is not a database of LangGraph's PostgresSaver"),
-        (f"mysql://me:{HUSH}@c/db", 2, "mysql:// is no source"),
+        (f"mysql://me:{HUSH}@c/db", 2, "mysql:// is not a source"),
     ):
         found = operator.refused("import-langgraph", url)
         assert found[0] == code and words in " ".join(found[1].split()), found

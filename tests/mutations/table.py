@@ -36,11 +36,11 @@ MUTATIONS = (
     Mutation(
         "a tool's intent is written after the call",
         "src/perdure/engine/journal/replay.py",
-        """            yield Record(Riders((tries.intent(),), sync=True))
+        """            yield RecordEffect(Riders((tries.intent(),), sync=True))
             value = yield from _invoke(call, "tool", tries)
 """,
         """            value = yield from _invoke(call, "tool", tries)
-            yield Record(Riders((tries.intent(),), sync=True))
+            yield RecordEffect(Riders((tries.intent(),), sync=True))
 """,
         ("tests/engine/test_policies.py",),
     ),

@@ -46,6 +46,8 @@ class Place(NamedTuple):
             return later.start == self.end == self.start and later.inserts
         if inner and len(self.path) > depth and later.start is not None:
             index = self.path[depth]
+            if type(index) is not int:  # a dict is there by now, where there was a list or text
+                return True
             return later.start <= index and (later.stop is None or index < later.stop)
         if inner or later.path[: len(self.path)] != self.path:
             return inner

@@ -97,7 +97,6 @@ EXCUSED = {
     "Schema.check_touched": "of the library's own faces",
     "AsyncAgent.look": "of the library's own faces",
     "AsyncAgent.drive": "of the library's own faces",
-    "SnapshotPolicy.due": "of the library's own faces",
     "Retry.worth_it": "of the library's own faces",
     "Retry.pause_s": "of the library's own faces",
     "fencing_token": "no arguments",

@@ -334,7 +334,7 @@ class WorkingCopy(Generic[T]):
         """The flow of `commit_delta`. `whole`: the state before need not fit, only the result."""
         if self.editing:
             self.refuse_inside_edit()
-        waits = self._older and cause.kind.startswith("run-")
+        waits = self._older and cause.kind.startswith("run-") and cause.kind != "run-started"
         if not delta and self.in_memory and self._seq and (waits or not self.migration_due):
             # The state stays, as with most of a run's: its steps take 0.95 of the long way. A
             # migration waits while a run only wakes: the program before may be put back.

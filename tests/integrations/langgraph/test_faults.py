@@ -86,7 +86,7 @@ def test_ids_of_checkpoints_are_any_text(saver: PerdureSaver) -> None:
         found = get(saver, config("t", one))
         assert found.checkpoint["channel_values"] == {"n": one}
         assert found.pending_writes == [("task", "out", one)]
-    with pytest.raises(ValueError, match="checkpoint_id is no text"):
+    with pytest.raises(ValueError, match="checkpoint_id is not a valid text"):
         put(saver, {"n": 1}, id="\ud800")
     with pytest.raises(ValueError, match="no checkpoint_id"):
         saver.put_writes(config(), [("a", 1)], "task")

@@ -238,7 +238,7 @@ def test_who_goes_on_from_what_is_gone_is_told(place: Place) -> None:
     agent_of(saver).rollback(2)
     with pytest.raises(Conflict, match="is gone") as refused:
         put(running, {"n": "late"}, third, 4)
-    assert "anew" in refused.value.hint
+    assert "call the graph again" in refused.value.hint
     with pytest.raises(Conflict, match="is gone"):
         running.put_writes(third, [("n", "late")], "task")
     for reader in (saver, running, place.open()):
