@@ -48,7 +48,7 @@ from perdure.retention.kept_states import NeededStates, fold_each
 from perdure.retention.purging import COPIED, needed_by
 from perdure.state.checkpoints import state_hash
 from perdure.state.context import Context
-from perdure.state.threads import is_thread
+from perdure.state.threads import of_a_thread
 from perdure.storage.appending import Riders
 from perdure.storage.capabilities import Backend, RunQuery
 from perdure.storage.log.commits import check_follows
@@ -110,7 +110,7 @@ def trim(
     Raises:
         Conflict: a copy reads this log; or others kept building on what was to be removed.
     """
-    if also is None and is_thread(_first_known(reader).schema_id):
+    if also is None and of_a_thread(reader):
         raise Conflict(
             "is a thread, which has more than its branches' heads to keep",
             target=reader.target(),

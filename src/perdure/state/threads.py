@@ -53,7 +53,7 @@ def refuse_undo(reader: LogReader, branch: str, seq: int, path: Iterable[Commit]
     Args:
         seq: the commit that is to be undone; `path`: the commits before it, newest first.
     """
-    if not _of_a_thread(reader):
+    if not of_a_thread(reader):
         return
     before = next(
         (one.seq for one in path if one.delta or one.trimmed or one.cause.kind in MOVES), seq - 1
@@ -69,7 +69,7 @@ def refuse_undo(reader: LogReader, branch: str, seq: int, path: Iterable[Commit]
 
 def refuse_redo(reader: LogReader, branch: str, path: Iterable[Commit]) -> None:
     """Raises Conflict for a branch of a thread: nothing is ever undone there."""
-    if not _of_a_thread(reader):
+    if not of_a_thread(reader):
         return
     move = None
     for commit in path:
@@ -90,7 +90,7 @@ def refuse_redo(reader: LogReader, branch: str, path: Iterable[Commit]) -> None:
 
 def refuse_inner(reader: LogReader, branch: str) -> None:
     """Raises Conflict for a line of a subgraph: it goes back with all others."""
-    if not branch.startswith(INNER) or not _of_a_thread(reader):
+    if not branch.startswith(INNER) or not of_a_thread(reader):
         return
     back = shell.perdure("rollback", reader.name, "SEQ")
     raise Conflict(
@@ -105,7 +105,7 @@ def refuse_thinned(reader: LogReader, branch: str, seq: int) -> None:
     state of that commit may be left for another reason, but not the states of all other lines then,
     nor what they waited for."""
     said = reader.trim() if is_line(branch) else None
-    if said is None or not _of_a_thread(reader):
+    if said is None or not of_a_thread(reader):
         return
     # On a branch that is not a line, use the commit whose moment it stands for.
     path = reader.ancestors(seq, damaged="all")
@@ -124,7 +124,8 @@ def _is_named(commit: Commit) -> bool:
     return any(isinstance(record, Checkpoint) for record in commit.typed)
 
 
-def _of_a_thread(reader: LogReader) -> bool:
+def of_a_thread(reader: LogReader) -> bool:
+    """True if a log is that of a thread."""
     for commit in reader.commits(1, damaged_too=True):
         if commit.schema_id:
             return is_thread(commit.schema_id)

@@ -227,8 +227,7 @@ class Ground:
             fixed = True
             if isinstance(shadow.node, ObjectNode) and value is not MISSING:
                 field = shadow.node.fields.get(key)
-                face = shadow.node.face  # its own code may have filled in what is not stored
-                fixed = field is None or (field.default_is_fixed and not face.checks_whole)
+                fixed = field is None or field.default_is_fixed
                 if field is not None and value is not MISSING and id(value) not in self.built:
                     taken = node.plain(self.final(value), inverse.path, Walker(root=self.name))
                     if not fixed or is_default(shadow.node, key, taken):

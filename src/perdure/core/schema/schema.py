@@ -20,7 +20,7 @@ from perdure.core.schema.schema_arguments import (
 from perdure.core.types.annotations import Ephemeral, EphemeralMark
 from perdure.core.types.kept_whole import comes_back
 from perdure.core.types.nodes import AnyNode, Node, Walker, isolate
-from perdure.core.types.normal_form import in_normal_form
+from perdure.core.types.normal_form import normalised
 from perdure.core.types.objects import ObjectNode, changing, completed, in_stored_order
 from perdure.core.types.registry import Registry
 from perdure.core.types.typed_copies import Copies
@@ -260,7 +260,7 @@ class Schema(Generic[T]):
         if isinstance(self.root, AnyNode) or self.root.stable(plain):
             return plain
         try:
-            return in_normal_form(self.root, plain, (), "state")[1]
+            return normalised(self.root, plain, (), "state")[1]
         except PerdureError:
             return plain
 

@@ -20,6 +20,11 @@ def in_normal_form(node: Node, plain: Plain, path: Path, root: str) -> tuple[Any
         return isolate(plain), plain
     if node.stable(plain):
         return node.build_stable(plain, path, root), plain
+    return normalised(node, plain, path, root)
+
+
+def normalised(node: Node, plain: Plain, path: Path, root: str) -> tuple[Any, Plain]:
+    """As `in_normal_form`, for a value that is not known to be in it."""
     value = node.build(plain, path, root)
     taken = node.plain(value, path, Walker(root=root))
     if alike(node, taken, plain):
