@@ -66,7 +66,7 @@ def test_i6_an_exception_while_a_handle_moves_on_puts_no_commit_in_twice(
         agent.update(_grow)
         assert agent.state.items == ["item 1", "item 2", "item 3"]
         agent.verify()
-    assert "WorkingCopy.advance" in wheres
+    assert "BranchState.advance" in wheres
 
 
 class _Interrupted(MemoryBackend):

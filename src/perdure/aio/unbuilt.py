@@ -10,9 +10,9 @@ from perdure.aio.agent import AsyncAgent
 from perdure.aio.store import AsyncStore
 from perdure.core.values.plain_values import Plain
 from perdure.model import MAIN
+from perdure.state.branch_state import BranchState
 from perdure.state.event_loop.loop_waits import in_own_thread as in_own_thread
 from perdure.state.list_ends import end_of
-from perdure.state.working_copy import WorkingCopy
 from perdure.store import Store
 
 T = TypeVar("T")
@@ -81,7 +81,7 @@ async def peek(
         return found
 
 
-def _look(working: WorkingCopy[T], fn: Callable[[Plain], R], end: LastItems | None) -> R:
+def _look(working: BranchState[T], fn: Callable[[Plain], R], end: LastItems | None) -> R:
     items = end_of(working, end.key, end.items) if end is not None else None
     if end is not None and items is not None:
         return fn({end.key: items})

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from perdure.core.values.plain_values import Plain
-from perdure.state.working_copy import WorkingCopy
+from perdure.state.branch_state import BranchState
 from perdure.storage.log.list_end import EndReader
 
 
-def end_of(working: WorkingCopy[Any], key: str, count: int) -> list[Plain] | None:
+def end_of(working: BranchState[Any], key: str, count: int) -> list[Plain] | None:
     """Returns the last `count` items (all if there are fewer) of the list at `key` of the state
     that the log has now. Nothing of it stays in memory.
 

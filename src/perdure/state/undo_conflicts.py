@@ -7,11 +7,11 @@ from typing import Any
 from perdure.core.undo.undo_plan import Plan
 from perdure.errors import Conflict, NotFound, PerdureError
 from perdure.model import MAIN, Commit
-from perdure.state.working_copy import WorkingCopy
+from perdure.state.branch_state import BranchState
 from perdure.system import shell
 
 
-def hindrance(working: WorkingCopy[Any], kind: str, plan: Plan) -> PerdureError | None:
+def hindrance(working: BranchState[Any], kind: str, plan: Plan) -> PerdureError | None:
     """Returns the error for a plan that cannot be carried out; None if it can."""
     target = f"agent {working.name!r}, branch {working.branch!r}"
     latest = plan.seqs[-1]
@@ -38,7 +38,7 @@ def hindrance(working: WorkingCopy[Any], kind: str, plan: Plan) -> PerdureError 
     return None
 
 
-def _of_another_version(working: WorkingCopy[Any], elder: Commit) -> str:
+def _of_another_version(working: BranchState[Any], elder: Commit) -> str:
     name, (major, _) = working.schema_to_write
     return (
         f"is of version {elder.schema_version[0]} of the schema {name!r}, and the state is of "
@@ -46,7 +46,7 @@ def _of_another_version(working: WorkingCopy[Any], elder: Commit) -> str:
     )
 
 
-def _way_back(working: WorkingCopy[Any], elder: Commit) -> str:
+def _way_back(working: BranchState[Any], elder: Commit) -> str:
     """Returns the hint for going back to the state before that commit, which is migrated as a whole
     when it is read."""
     by_hand = "make the change by hand in an edit"

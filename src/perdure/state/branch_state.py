@@ -1,0 +1,277 @@
+"""One branch's state in memory: the plain state, the live typed object, and the head they are of.
+
+Nothing here writes. What is in memory is loaded when asked for, and moved on over the commits that
+the log has meanwhile; `WorkingCopy` commits changes of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Generic, TypeVar
+
+from perdure.core.draft.draft import Recording
+from perdure.core.live.drift import Drift
+from perdure.core.schema.schema import Schema
+from perdure.core.values.plain_values import Plain
+from perdure.missing import MISSING
+from perdure.model import MAIN, Commit
+from perdure.state import not_found, refused_calls
+from perdure.state.context import Context
+from perdure.state.incarnation import Incarnation
+from perdure.state.initial_state import initial_state
+from perdure.state.live_object import Live
+from perdure.state.others_commits import MOVES, advance_both, newer_commits
+from perdure.state.snapshot_age import SinceSnapshot
+from perdure.state.threads import is_thread
+from perdure.storage.log.reader import Folded, LogReader
+from perdure.storage.looks import Reads
+from perdure.system.locks import ReentrantLock
+
+T = TypeVar("T")
+
+
+class BranchState(Generic[T]):
+    """One branch of one agent in memory. Not for two threads at once: callers take its `lock`.
+
+    An exception may come between any two things that belong together: the plain state is missing
+    meanwhile, and who finds that reads the log anew.
+    """
+
+    def __init__(
+        self,
+        context: Context,
+        name: str,
+        schema: Schema[T],
+        branch: str,
+        initial: Any = MISSING,
+        incarnation: int | None = None,
+        reads: Reads | None = None,
+    ) -> None:
+        self.context, self.name = context, name
+        self._reads: Reads = reads or context.backend
+        self.schema, self._own = schema, (schema.id, schema.version)
+        self._is_thread = is_thread(schema.id)
+        self.branch = branch
+        self.lock = ReentrantLock()
+        self.editing = False
+        self.edit_lost: Callable[[], bool] | None = None
+        """Tells whether the block that is open was left without its end."""
+        self._open: object = None
+        """Whose changes the plain state holds, uncommitted: a draft's, or a commit's under way. Set
+        before the first one, and unset behind the last. An exception may come in between: who
+        finds it set where nothing is under way reads the log anew."""
+        self._initial = initial
+        self._incarnation = Incarnation(self._reads, name, incarnation)
+        self._reader: LogReader | None = None
+        self._plain: Plain = MISSING
+        self._live = Live(schema, name)
+        self._seq = 0
+        self._stored: tuple[str, tuple[int, int]] | None = None
+        self.schema_to_write = self._own
+        """The schema to write: a newer minor version in the log stays, with its fields."""
+        self._older = self.migration_due = False
+        """True if the next write must store a migration's result, or a default that changes."""
+        self._since = SinceSnapshot()
+
+    # -- what is there ---------------------------------------------------------------------
+
+    @property
+    def seq(self) -> int:
+        """Seq of the commit whose state this is; 0 for an agent that is not created yet."""
+        if self._plain is MISSING:
+            with self.lock:  # else it may be missing for the moment in which a commit lands
+                self.load()
+        return self._seq
+
+    @property
+    def plain(self) -> Plain:
+        self.load()
+        return self._plain
+
+    @property
+    def typed(self) -> T:
+        if self._plain is MISSING:
+            self._load_anew()
+        live = self._live
+        return live.value if live.value is not MISSING else live.of(self._plain, self._seq)
+
+    seen = typed  # what the function of a run sees; see `run_view`
+
+    @property
+    def in_memory(self) -> bool:
+        return self._live.value is not MISSING and self._plain is not MISSING
+
+    @property
+    def known(self) -> bool:  # the last known answer of `exists`
+        return self._reader is not None
+
+    @property
+    def reader(self) -> LogReader:
+        """The agent's log. Raises NotFound if it has no commit yet."""
+        reader = self._reader or self.reader_if_created()
+        if reader is None:
+            raise not_found.not_created(self.name)
+        return reader
+
+    def reader_if_created(self) -> LogReader | None:
+        if self._reader is None:
+            info = self._incarnation.find()
+            if info is not None:
+                self._reader = LogReader(self._reads, info)
+        return self._reader
+
+    def settle(self) -> None:
+        """Fixes the incarnation: the one that is there now, or the next one."""
+        info = self._incarnation.settle()
+        if info is not None:
+            self._reader = LogReader(self._reads, info)
+
+    @property
+    def incarnation(self) -> int:
+        """The incarnation that is there, or that a first commit would create."""
+        reader = self.reader_if_created()
+        return reader.incarnation if reader is not None else self._incarnation.to_create()
+
+    # -- keeping in step -------------------------------------------------------------------
+
+    def load(self) -> None:
+        self._mend()
+        if self._plain is MISSING:
+            self._load_anew()
+
+    def _mend(self) -> None:
+        """Drops what is in memory if a change of it was interrupted."""
+        if self._open is not None and not self.editing:
+            self.forget()
+
+    def refresh(self) -> None:
+        """Moves on to the branch's head as it is now."""
+        if self.editing:
+            self.refuse_inside_edit()
+        if self._open is not None:
+            self._mend()
+        if self._plain is MISSING or self._seq == 0:
+            self._load_anew()
+            return
+        ref = self._reads.ref((self._reader or self.reader).no, self.branch)
+        if ref is None or ref.deleted:
+            raise not_found.deleted(self.name, self.branch)
+        if ref.seq == self._seq:
+            return
+        newer = self._newer(ref.seq)
+        if newer is None:
+            self._load_anew()
+        for commit in newer or ():
+            self.advance(commit, in_place=True)
+
+    def follow(self) -> list[Commit] | None:
+        """Refreshes in place, at a cost that depends on what others have committed. Returns those
+        commits; None where everything may be different now."""
+        self.refuse_inside_edit()
+        self._mend()
+        ref = self.in_memory and self._seq and self._reads.ref(self.reader.no, self.branch)
+        newer = self._newer(ref.seq) if ref and not ref.deleted else None
+        if newer is None or any(commit.cause.kind in MOVES for commit in newer):
+            self.refresh()
+            return None
+        for commit in newer:
+            self.advance(commit, in_place=True)
+        return newer
+
+    def _newer(self, head: int) -> list[Commit] | None:
+        own = self._own
+        return newer_commits(self.reader, self._seq, head, own) if self._stored == own else None
+
+    def refuse_inside_edit(self) -> None:
+        """Raises Conflict while a block of `edit` is open: its draft stands on the head."""
+        if self.editing and self.edit_lost is not None and self.edit_lost():
+            self.forget()
+            self.editing = False
+        if self.editing:
+            raise refused_calls.inside_edit(self.name)
+
+    def drift(self) -> list[Drift]:
+        """Returns where the live object is not what is committed; an open draft does not count."""
+        draft = self._open
+        plain = draft.before() if isinstance(draft, Recording) and self.editing else self.plain
+        return self.schema.drift(self.typed, plain)
+
+    def drop_drift(self) -> None:
+        """Forgets changes made to the live typed object outside `edit`. Costs O(state)."""
+        self._live.drop_drift(self._plain)
+
+    def reopen_if_created_meanwhile(self) -> None:
+        """Looks again, after a conflict on creating the agent, who is there."""
+        with self.lock:
+            if self._seq == 0 and not self.editing:
+                self.forget()
+
+    def forget(self) -> None:
+        """Drops what is in memory; the next look rehydrates it from the log."""
+        self._plain = MISSING
+        self._live.drop()
+        self._open = None
+
+    def _load_anew(self) -> None:
+        reader = self.reader_if_created()
+        if reader is None:
+            if self.branch != MAIN:
+                raise not_found.no_first_branch(self.name, self.branch)
+            self._start_from_initial()
+            return
+        ref = reader.ref(self.branch)
+        if ref.kind != "branch":
+            raise not_found.no_branch(self.name, self.branch)
+        self._adopt(reader.fold(ref.seq))
+
+    def _start_from_initial(self) -> None:
+        plain = initial_state(self.schema, self._initial, self.name)
+        self._plain = MISSING
+        self._live.forget()
+        self._live.of(plain, 0)
+        self._seq = 0
+        self._plain = plain
+
+    def _adopt(self, folded: Folded) -> None:
+        if folded.schema_id != self.schema.id:
+            raise not_found.other_schema(self.name, folded.schema_id, self.schema)
+        plain = self.schema.complete(self.schema.migrate(folded.state, folded.schema_version))
+        self._plain = MISSING
+        self._stored = stored = (folded.schema_id, folded.schema_version)
+        (_, own), (_, version) = self._own, stored
+        self._older = version[0] < own[0]
+        self.migration_due = self._older or plain is not folded.state
+        self.schema_to_write = stored if own < version < (own[0] + 1,) else self._own
+        self._live.drop()
+        self._open = None
+        self._seq = folded.seq
+        self._since.begin(folded, migrated=self.migration_due)
+        self._plain = plain  # last: an exception before leaves none, which is read anew
+
+    def rewind(self, folded: Folded) -> None:
+        """Goes back, in memory only, to an earlier state: where a replay begins."""
+        self._adopt(folded)
+        self._live.forget()  # a replay begins with what a first run would have
+
+    def advance(self, commit: Commit, *, in_place: bool = False) -> None:
+        """Goes on, in memory only, over a commit of the branch that is in the log already.
+
+        Args:
+            in_place: change the live typed object, as committing here would have.
+        """
+        moved = commit.parent != self._seq or self.migration_due  # not on a state's path, all known
+        if self._older or (moved and commit.cause.kind in MOVES):
+            self._adopt(self.reader.fold(commit.seq))
+            return
+        # Until all is in step the plain state is not there: an exception leaves none to trust.
+        plain, self._plain = self._plain, MISSING
+        if not commit.delta:
+            pass  # only of a run's journal
+        elif in_place and self._live.value is not MISSING:
+            plain = advance_both(self.reader, plain, self._live, commit)
+        else:
+            plain = self.reader.apply(plain, commit)
+            self._live.drop()
+        self._since.note(commit.delta, commit.size)
+        self._seq = commit.seq
+        self._plain = plain
