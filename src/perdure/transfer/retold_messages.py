@@ -22,7 +22,7 @@ from perdure.core.values.plain_values import Plain
 from perdure.model import FINISHED, UNFINISHED, Commit, Message, RunInfo
 from perdure.state.runs.family_messages import (
     CHILD,
-    Having,
+    Families,
     agent_of,
     end_told,
     plain_begin_of,
@@ -58,7 +58,7 @@ class Ties:
         cancelled: runs that were cancelled at least once.
         origins: the origins of its own runs.
         said: results of calls as people settled them, which may be ids of runs.
-        having: its runs that share runs.
+        families: its runs, and those that they have in common.
     """
 
     def __init__(self) -> None:
@@ -66,11 +66,11 @@ class Ties:
         self.cancelled: set[str] = set()
         self.origins: dict[str, Origin] = {}
         self.said: set[str] = set()
-        self.having = Having()
+        self.families = Families()
         self._by_place: dict[tuple[str, str], list[str]] = {}
 
     def note(self, commit: Commit) -> None:
-        self.having.note(commit)
+        self.families.note(commit)
         for record in commit.typed:
             place, child = (record.run, record.place), record.child
             match record:
@@ -183,7 +183,7 @@ def _is_to_end(backend: Backend, rows: Mapping[str, RunInfo], ties: Ties, run: s
     if start is None or start.lives:
         return False
     starter = _row(backend, rows, start.by)
-    others = (_row(backend, rows, one) for one in ties.having.since[run])
+    others = (_row(backend, rows, one) for one in ties.families.having[run])
     going_on = any(one is not None and one.status in UNFINISHED for one in others)
     return starter is not None and starter.status == "cancelled" and not going_on
 

@@ -97,33 +97,38 @@ def end_told(run: RunInfo, parent: str) -> Message:
     return Message(parent, agent_of(parent), "signal", CHILD + run.id, key, end)
 
 
-class Having:
+class Families:
     """The runs that each run of a log has as its own, computed from the log's commits, which are
     fed in order.
 
     Attributes:
-        since: by run: those that started it, that took it over, or that were forked from one that
-            had it by then; each with the commit since which it has it.
+        own: by run: those that it started, that it took over, or that one from which it was forked
+            had by then; each with the commit since which it has it.
+        having: by run: those that have it as their own.
         bound: pairs of a run and the run that started it and that it ends with.
     """
 
     def __init__(self) -> None:
-        self.since: dict[str, dict[str, int]] = {}
+        self.own: dict[str, dict[str, int]] = {}
+        self.having: dict[str, set[str]] = {}
         self.bound: set[tuple[str, str]] = set()
 
     def note(self, commit: Commit) -> None:
         for record in commit.typed:
             run = record.run
             if record.child is not None:
-                child = record.child.run
-                self.since.setdefault(child, {}).setdefault(run, commit.seq)
+                self._add(run, record.child.run, commit.seq)
                 if not record.child.let_live:
-                    self.bound.add((child, run))
+                    self.bound.add((record.child.run, run))
             elif isinstance(record, Started) and record.again is not None:
-                again = record.again
-                for since in self.since.values():
-                    if any(since.get(one, commit.seq) <= again.at for one in again.runs):
-                        since.setdefault(run, commit.seq)
+                for one in record.again.runs:
+                    for child, since in [*self.own.get(one, {}).items()]:
+                        if since <= record.again.at:
+                            self._add(run, child, commit.seq)
+
+    def _add(self, run: str, child: str, seq: int) -> None:
+        self.own.setdefault(run, {}).setdefault(child, seq)
+        self.having.setdefault(child, set()).add(run)
 
 
 def to_children(
@@ -136,17 +141,19 @@ def to_children(
     Args:
         ended: runs that end in the same commit.
     """
-    having = Having()
+    families = Families()
     # A fork has its origin's turn, and may have what was started in it before the fork began.
     for commit in reader.commits(min(run.started, run.turn_at), damaged_too=True):
-        having.note(commit)
-    own = [child for child, since in having.since.items() if run.id in since]
+        families.note(commit)
+    own = families.own.get(run.id, {})
     others = backend.runs(RunQuery(agent=run.agent, unfinished=True)) if own else []
     going_on = {one.id for one in others if one.id != run.id and one.id not in ended}
     told = []
     for child in own:
         starter = starter_of(backend, child)
-        if (child, starter) not in having.bound or not going_on.isdisjoint(having.since[child]):
+        if (child, starter) not in families.bound or not going_on.isdisjoint(
+            families.having[child]
+        ):
             continue
         rows = [run] if starter == run.id else backend.runs(RunQuery(run_id=starter))
         if rows and rows[0].status == "cancelled":
