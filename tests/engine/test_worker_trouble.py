@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
 import time
 from pathlib import Path
@@ -434,3 +435,40 @@ def test_a_worker_on_a_follower_waits_until_it_is_promoted(
             assert store.handle(run).result(BOUND_S) == "went"
         events.wait_for("available")
     assert "Traceback" not in caplog.text
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+def test_an_exception_where_a_run_is_about_to_begin_ends_the_worker(
+    place: Place, monkeypatch: pytest.MonkeyPatch, is_async: bool
+) -> None:
+    """A time limit came between the note that a worker is at a run and the start of its thread: the
+    worker waited for ever for word of a run that nobody executed."""
+
+    def interrupted(*given: Any) -> None:
+        if is_async:
+            given[-1].close()
+        raise KeyboardInterrupt
+
+    async def later(run: perdure.AsyncRun[dict]) -> int:
+        return 1
+
+    def at_once(run: perdure.Run[dict]) -> int:
+        return 1
+
+    function: Any = perdure.agent(dict)(later if is_async else at_once)
+    store = place.open()
+    handle = store.start(function, "r")
+    ended = threading.Thread(target=_work_until_interrupted, args=(store, function), daemon=True)
+    with monkeypatch.context() as patch:
+        patch.setattr("perdure.engine.dispatch.loop_thread.OwnLoop.start", interrupted)
+        patch.setattr(worker, "begin", interrupted)
+        ended.start()
+        ended.join(BOUND_S)
+    assert not ended.is_alive()
+    with working(store, function):
+        assert handle.result(BOUND_S) == 1
+
+
+def _work_until_interrupted(store: Store, function: Any) -> None:
+    with contextlib.suppress(KeyboardInterrupt):
+        perdure.Worker(store, [function]).run()

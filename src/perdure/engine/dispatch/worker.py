@@ -24,7 +24,7 @@ from perdure.engine.dispatch.drive_end import BranchTaken, FinishedMeanwhileErro
 from perdure.engine.dispatch.pending_orders import LOOKING_MAX
 from perdure.engine.dispatch.picking import NeedsCallerError, Pick, Picker
 from perdure.engine.dispatch.runner import Runner
-from perdure.engine.dispatch.worker_jobs import WorkerJob, give_way
+from perdure.engine.dispatch.worker_jobs import WorkerJob, ask_to_leave, give_way
 from perdure.engine.execution.wakeups import POLL_S
 from perdure.engine.functions.agent_functions import AgentSpec, by_name, spec_of
 from perdure.engine.functions.decorators import MARK
@@ -203,8 +203,7 @@ class Worker:
             self._say(WorkerEvent("draining", words=f"{len(self._jobs)} running"))
         self._stopping = True
         while self._jobs:
-            for job in self._jobs.values():
-                job.ask_to_leave()
+            ask_to_leave(self._jobs)
             self._wait(DEATH_S)
         if self._loop is not None:
             self._loop.stop()
@@ -329,9 +328,8 @@ class Worker:
         try:
             if spec_of(pick.function).is_async:
                 if self._loop is None:
-                    from perdure.engine.dispatch.loop_thread import (
-                        OwnLoop,  # asyncio: for who needs it
-                    )
+                    # asyncio: for who needs it
+                    from perdure.engine.dispatch.loop_thread import OwnLoop
 
                     self._loop = OwnLoop("perdure-worker-loop")
                 self._loop.start(self._execute_async(job))
@@ -343,6 +341,8 @@ class Worker:
             self._news.put(("over", job))
 
     def _execute(self, job: WorkerJob) -> None:
+        if not job.take():
+            return
         try:
             drive = self._prepare(job)
             job.end = self._runner.execute(drive) if drive is not None else "gone"
@@ -351,6 +351,8 @@ class Worker:
         self._news.put(("over", job))
 
     async def _execute_async(self, job: WorkerJob) -> None:
+        if not job.take():
+            return
         try:
             drive: Any = await self._context.in_thread(self._prepare, job)
             job.end = await self._runner.execute_async(drive) if drive is not None else "gone"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from perdure.engine.dispatch.drive import Drive
 from perdure.engine.dispatch.picking import Pick
@@ -18,21 +18,36 @@ class WorkerJob(Struct, eq=False):
 
     pick: Pick
     since: float
+    untaken: list[None] = field(default_factory=lambda: [None])
     drive: Drive | None = None
     begun: bool = False
     end: Any = None
     error: BaseException | None = None
+
+    def take(self) -> bool:
+        """Returns True for the first who takes it: the thread or task that executes it; or the
+        worker, where an exception came before one was started."""
+        try:
+            self.untaken.pop()
+        except IndexError:
+            return False
+        return True
 
     @property
     def execution(self) -> Execution[Any] | None:
         """The run's execution; None if its function is not called yet."""
         return self.drive.execution if self.drive is not None else None
 
-    def ask_to_leave(self) -> None:
-        """Asks the run to leave: the worker is ending."""
-        execution = self.execution
-        if execution is not None and execution.asked_to_stop is None:
-            execution.stop(Drained("this worker is ending", target=f"run {self.pick.run}"))
+
+def ask_to_leave(jobs: dict[str, WorkerJob]) -> None:
+    """Asks the runs to leave: the worker is ending. Drops those that nobody executes, nor will:
+    there would be no word of their end."""
+    for run, job in [*jobs.items()]:
+        execution = job.execution
+        if job.take():
+            del jobs[run]
+        elif execution is not None and execution.asked_to_stop is None:
+            execution.stop(Drained("this worker is ending", target=f"run {run}"))
 
 
 def give_way(jobs: Iterable[WorkerJob], due: Iterable[Pick]) -> None:
