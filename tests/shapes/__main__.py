@@ -1,7 +1,8 @@
 """Put shapes of values into stores by each way, and look at what came back: ``make shapes``.
 
-Args: --shapes N in all, --store memory|sqlite|postgres|all, --seed S (of the first). What was taken
-is compared at once, in another store of this process and, but for memory, in another process.
+Args: --shapes N in all, --programs N in all, --store memory|sqlite|postgres|all, --seed S (of the
+first). What was taken is compared at once, in another store of this process and, but for memory, in
+another process. Then programs of edits go over states of such shapes.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 import perdure
+from tests.shapes.programs import run_seed
 from tests.shapes.ways import LossError, look, put
 
 CHUNK = 200
@@ -28,6 +30,7 @@ Taken = Mapping[str, Mapping[str, bool]]
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.shapes", description=__doc__)
     parser.add_argument("--shapes", type=int, default=50_000)
+    parser.add_argument("--programs", type=int, default=10_000)
     parser.add_argument("--store", default="all", choices=[*SHARES, "all"])
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--look", nargs=2, help="a store, and a file of what it took")
@@ -45,7 +48,25 @@ def main() -> int:
             counts += in_one_store(kind, range(start, min(start + CHUNK, first + count)))
         first += count
         print(f"{kind}: {count} shapes, {time.process_time() - began:.0f} s of CPU: {dict(counts)}")
+        seeds = range(options.seed, options.seed + round(options.programs * SHARES[kind] / whole))
+        began, changes = time.process_time(), programs(kind, seeds)
+        took_s = time.process_time() - began
+        print(f"{kind}: {len(seeds)} programs, {took_s:.0f} s of CPU: {changes} changes")
     return 0
+
+
+def programs(kind: str, seeds: Iterable[int]) -> int:
+    """Runs the programs of these seeds in one store. Returns the number of steps that changed
+    something.
+
+    Raises:
+        LossError, AssertionError, PerdureError: one showed what it should not.
+    """
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        perdure.open(_url(kind, folder), durability="os") as store,
+    ):
+        return sum(run_seed(store, seed) for seed in seeds)
 
 
 def in_one_store(kind: str, seeds: Iterable[int]) -> Counter[str]:

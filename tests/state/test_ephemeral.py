@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NotRequired
 
 import pytest
 from pydantic import BaseModel
+from typing_extensions import TypedDict
 
 import perdure
 from perdure import Ephemeral
@@ -186,3 +187,23 @@ def test_what_a_runs_edit_sets_is_set_on_replay_too(store, is_async, more):
     handle.signal("go")
     with working(store, function):
         assert handle.result(BOUND_S) == f"True True {more}"
+
+
+class Inner(TypedDict):
+    part: Part
+
+
+class Outer(TypedDict):
+    inner: NotRequired[Inner]
+    k: int
+
+
+def test_a_key_with_one_inside_may_go(store):
+    """Where a rollback took out an optional key with an Ephemeral field inside, each later read,
+    refresh and edit on that handle was a bare AttributeError."""
+    agent = store.agent("t", Outer, initial={"k": 1})
+    agent.checkpoint("begin")
+    with agent.edit("added") as draft:
+        draft["inner"] = {"part": Part(1)}
+    agent.rollback("begin")
+    assert agent.state == {"k": 1}

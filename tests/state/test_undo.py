@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import NotRequired
+
 import pytest
+from typing_extensions import TypedDict
 
 import perdure
 from perdure.core.values import ops
@@ -428,3 +432,45 @@ def test_a_difference_in_nothing_but_the_order(store):
         ("state.x", "added"),
     ]
     assert (found[0].before, found[0].after) == (["a", "c"], ["c", "a"])
+
+
+class Ticket(TypedDict):
+    note: NotRequired[str]
+    status: str
+
+
+def test_an_optional_key_comes_back_before_a_required_one(store):
+    """``del draft["note"]`` could never be undone: to bring the key back in its order, the required
+    one behind it goes and comes again in the same commit, and that going alone was refused."""
+    agent = store.agent("t", Ticket, initial={"note": "hello", "status": "open"})
+    with agent.edit("removed") as draft:
+        del draft["note"]
+    agent.undo()
+    assert list(agent.state) == ["note", "status"]
+    assert agent.state == store.agent("t", Ticket).state
+    with pytest.raises(perdure.SchemaError, match="required key"), agent.edit("no") as draft:
+        del draft["status"]
+
+
+@dataclass
+class Call:
+    tool: str
+    args: dict[str, int]
+
+
+@dataclass
+class Note:
+    text: str
+    args: dict[str, int]
+
+
+def test_a_save_of_another_class_of_a_union_is_undone(store):
+    """Both classes had a dict of one name. The undo changes an item of it, and then takes the whole
+    dict out and puts it back, for the order of the fields: the item was forgotten in a comparison,
+    and the healthy agent was called changed outside of edits, by every handle, for good."""
+    agent = store.agent("t", dict[str, Call | Note], initial={"s": Call("a", {"x": 1})})
+    agent.save({"s": Note("b", {"x": 2})})
+    agent.undo()
+    assert agent.state == {"s": Call("a", {"x": 1})}
+    agent.redo()
+    assert agent.state == {"s": Note("b", {"x": 2})}

@@ -16,7 +16,7 @@ def carry_over(node: Node, old: Any, new: Any) -> None:
     It goes from object to object of the same class, through fields and keys of dicts, but not
     through lists: nothing says which item is which.
     """
-    if old is MISSING or type(old) in SCALARS:
+    if old is MISSING or new is MISSING or type(old) in SCALARS:
         return
     node = node.pick_typed(new)
     if isinstance(node, ObjectNode):

@@ -153,6 +153,9 @@ class Ground:
             for index, op in enumerate(self.ops[: self.count]):
                 inside = op.path[:-1] if isinstance(op, Set | Delete) else op.path
                 place = self.paths.final(inside, index)
+                while place is None and inside:  # it goes again: what it was in may stay
+                    inside = inside[:-1]
+                    place = self.paths.final(inside, index)
                 if place is not None:
                     for depth in range(len(place) + 1):
                         self._reached.setdefault(place[:depth], []).append(index)

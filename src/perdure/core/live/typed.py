@@ -231,7 +231,7 @@ class Planner(Ground):
             if field.default is not None:
                 value = shadow.node.default(key)
                 self.own(value)
-            elif field.required_key:
+            elif field.required_key and not self.goes_on(op.path, index):
                 raise SchemaError("a required field cannot be deleted", target=self.text(op.path))
         self.forget(shadow.get(key))
         shadow.put(key, value, index)

@@ -1,0 +1,210 @@
+"""Programs of saves, edits, undo, redo and rollbacks by chance, on states of a shape by chance.
+
+Each step is also made on plain Python values, which are what the agent must show then: through the
+handle that made the step, through one that reads the log anew, and after going back.
+"""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import random
+from typing import Any
+
+import msgspec
+
+import perdure
+from perdure.errors import PerdureError, Unstorable
+from perdure.store import Store
+from tests.shapes.alike import attributes
+from tests.shapes.leaves import Make
+from tests.shapes.ways import same
+from tests.shapes.wider import Wider
+
+KEYS = ("a", "b", "c")
+STEPS = ("save", "save", "edit", "edit", "edit", "undo", "undo", "redo", "rollback", "look")
+
+
+class Straight(Wider):
+    """Shapes whose values hold nothing but what their classes declare."""
+
+    def _bent(self, value: Any, names: list[str]) -> Any:
+        return value
+
+    def maker(self) -> tuple[Any, Make]:
+        return self._composed(0)
+
+
+class Program:
+    """One agent, and what it should be."""
+
+    def __init__(self, store: Store, seed: int, kind: Any, make: Make) -> None:
+        self.rng = random.Random(f"program {seed}")
+        self.seed, self.make, self.store = seed, make, store
+        self.schema = perdure.Schema(dict[str, kind], id="holder")
+        self.name = f"program-{seed}"
+        self.agent = store.agent(self.name, self.schema, initial=self._fresh())
+        self.agent.checkpoint("begin")
+        self.said: list[str] = []
+        self.at = {self.agent.seq: self._now()}
+        self.back: list[Any] = []  # what undo brings, the next one last
+        self.forth: list[Any] = []
+
+    def _fresh(self) -> dict[str, Any]:
+        keys = self.rng.sample(KEYS, self.rng.randrange(1, 4))
+        return {key: self.make(self.rng) for key in keys}
+
+    def _now(self) -> Any:
+        return copy.deepcopy(self.agent.state)
+
+    def run(self, steps: int) -> int:
+        """Makes that many steps. Returns the number that were made and not refused.
+
+        Raises:
+            LossError, AssertionError, PerdureError: with the steps so far as its notes.
+        """
+        try:
+            return sum(self._step(self.rng.choice(STEPS)) for _ in range(steps))
+        except Exception as error:
+            error.add_note(f"seed {self.seed}: {self.said}")
+            raise
+
+    def _step(self, step: str) -> bool:
+        self.said.append(step)
+        if self.rng.random() < 0.2:
+            self.agent = self.store.agent(self.name, self.schema)
+        before, seq = self._now(), self.agent.seq
+        expected = getattr(self, f"_{step}")(before)
+        if expected is None:  # refused
+            self.said[-1] += " no"
+            expected = before
+        same(expected, self.agent.state, step)
+        assert self.agent.drift() == [], self.agent.drift()
+        fresh = self.store.agent(self.name, self.schema)
+        same(expected, fresh.state, f"{step}, read anew")
+        assert fresh.drift() == []
+        self.at[self.agent.seq] = expected
+        return self.agent.seq != seq
+
+    def _changed(self, before: Any, seq: int) -> None:
+        if self.agent.seq != seq:
+            self.back.append(before)
+            self.forth.clear()
+
+    def _save(self, before: Any) -> Any:
+        seq, value = self.agent.seq, self._fresh()
+        for key in before.keys() & value.keys():
+            if self.rng.random() < 0.5:  # as who changes a copy of what is there
+                value[key] = graft(self.rng, copy.deepcopy(before[key]), value[key])
+        try:
+            self.agent.save(copy.deepcopy(value))
+        except (Unstorable, perdure.SchemaError):
+            return None
+        self._changed(before, seq)
+        return value
+
+    def _edit(self, before: Any) -> Any:
+        seq, value, choices = self.agent.seq, copy.deepcopy(before), self._fresh()
+        roll = self.rng.random()
+        try:
+            with self.agent.edit("edited") as draft:
+                for key, new in choices.items():
+                    if key not in value or roll < 0.2:
+                        draft[key] = copy.deepcopy(new)
+                        value[key] = new
+                    elif roll < 0.4:
+                        del draft[key], value[key]
+                    else:
+                        number = self.rng.random()
+                        draft[key] = graft(random.Random(number), draft[key], copy.deepcopy(new))
+                        value[key] = graft(random.Random(number), value[key], new)
+        except (Unstorable, perdure.SchemaError):
+            return None
+        self._changed(before, seq)
+        return value
+
+    def _undo(self, before: Any) -> Any:
+        if not self.back:
+            return None
+        self.agent.undo()
+        self.forth.append(before)
+        return self.back.pop()
+
+    def _redo(self, before: Any) -> Any:
+        if not self.forth:
+            return None
+        self.agent.redo()
+        self.back.append(before)
+        return self.forth.pop()
+
+    def _rollback(self, before: Any) -> Any:
+        seq = self.rng.choice([*self.at])
+        self.agent.rollback(seq)
+        self.back, self.forth = [], []
+        return self.at[seq]
+
+    def _look(self, before: Any) -> Any:
+        same(before, self.agent.at(self.agent.seq).state, "at")
+        return before
+
+
+def graft(rng: random.Random, old: Any, new: Any) -> Any:
+    """Returns a value with parts of two: the old one, changed in place where that can be done. It
+    does the same to a draft of the old one."""
+    if type(new) is dict and isinstance(old, dict):
+        for key in [*old]:
+            if key not in new and rng.random() < 0.5:
+                del old[key]
+        for key, item in new.items():
+            old[key] = graft(rng, old[key], item) if key in old else item
+        return old
+    if type(new) is list and isinstance(old, list):
+        if rng.random() < 0.3:
+            old.extend(new)
+        elif old and rng.random() < 0.5:
+            del old[rng.randrange(len(old))]
+        else:
+            for index, item in enumerate(new):
+                if index < len(old):
+                    old[index] = graft(rng, old[index], item)
+        return old
+    if type(new) is set and isinstance(old, set):
+        old.update(new)
+        return old
+    if _is_open(new) and isinstance(old, type(new)):
+        for name in _names(new):
+            if rng.random() < 0.5 and hasattr(old, name) and hasattr(new, name):
+                setattr(old, name, graft(rng, getattr(old, name), getattr(new, name)))
+        return old
+    return new
+
+
+def _is_open(value: Any) -> bool:
+    """True if it is an object whose fields can be assigned."""
+    cls = type(value)
+    if isinstance(value, msgspec.Struct):
+        return not cls.__struct_config__.frozen
+    if hasattr(cls, "__pydantic_fields__") and not dataclasses.is_dataclass(value):
+        return not cls.model_config.get("frozen")
+    parameters = getattr(cls, "__dataclass_params__", None)
+    return parameters is not None and not parameters.frozen
+
+
+def _names(value: Any) -> list[str]:
+    return sorted(name for name in attributes(value) if not name.startswith(("_", "+")))
+
+
+def run_seed(store: Store, seed: int, steps: int = 12) -> int:
+    """Runs the program of a seed. Returns the number of its steps that changed something; 0 where
+    its library refuses such a class, or Perdure its type or first value."""
+    import pydantic
+
+    try:
+        kind, make = Straight(seed).maker()
+    except (pydantic.PydanticUserError, pydantic.errors.PydanticSchemaGenerationError):
+        return 0
+    try:
+        program = Program(store, seed, kind, make)
+    except PerdureError:
+        return 0
+    return program.run(steps)
