@@ -16,7 +16,7 @@ import msgspec
 import perdure
 from perdure.errors import PerdureError, Unstorable
 from perdure.store import Store
-from tests.shapes.alike import attributes
+from tests.shapes.alike import attributes, difference
 from tests.shapes.leaves import Make
 from tests.shapes.ways import same
 from tests.shapes.wider import Wider
@@ -86,7 +86,8 @@ class Program:
         self.at[self.agent.seq] = expected
         return self.agent.seq != seq
 
-    def _changed(self, before: Any, seq: int) -> None:
+    def _changed(self, before: Any, after: Any, seq: int) -> None:
+        assert self.agent.seq != seq or difference(before, after) is None, "nothing was committed"
         if self.agent.seq != seq:
             self.back.append(before)
             self.forth.clear()
@@ -100,28 +101,34 @@ class Program:
             self.agent.save(copy.deepcopy(value))
         except (Unstorable, perdure.SchemaError):
             return None
-        self._changed(before, seq)
+        self._changed(before, value, seq)
         return value
 
     def _edit(self, before: Any) -> Any:
-        seq, value, choices = self.agent.seq, copy.deepcopy(before), self._fresh()
-        roll = self.rng.random()
+        seq, value = self.agent.seq, copy.deepcopy(before)
+        # Few values, so that a block may change things back.
+        pool = [before, before, self._fresh(), self._fresh()]
         try:
             with self.agent.edit("edited") as draft:
-                for key, new in choices.items():
-                    if key not in value or roll < 0.2:
-                        draft[key] = copy.deepcopy(new)
-                        value[key] = new
-                    elif roll < 0.4:
-                        del draft[key], value[key]
-                    else:
-                        number = self.rng.random()
-                        draft[key] = graft(random.Random(number), draft[key], copy.deepcopy(new))
-                        value[key] = graft(random.Random(number), value[key], new)
+                for _ in range(self.rng.randrange(1, 4)):
+                    self._edit_key(draft, value, self.rng.choice(pool))
         except (Unstorable, perdure.SchemaError):
             return None
-        self._changed(before, seq)
+        self._changed(before, value, seq)
         return value
+
+    def _edit_key(self, draft: Any, value: Any, source: Any) -> None:
+        key, roll = self.rng.choice(KEYS), self.rng.random()
+        if key not in source or roll < 0.2:
+            if key in value:
+                del draft[key], value[key]
+        elif key not in value or roll < 0.5:
+            draft[key], value[key] = copy.deepcopy(source[key]), copy.deepcopy(source[key])
+        else:
+            number = self.rng.random()
+            new, other = copy.deepcopy(source[key]), copy.deepcopy(source[key])
+            draft[key] = graft(random.Random(number), draft[key], new)
+            value[key] = graft(random.Random(number), value[key], other)
 
     def _undo(self, before: Any) -> Any:
         if not self.back:
