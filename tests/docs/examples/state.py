@@ -261,9 +261,12 @@ class Connected:
     client: perdure.Ephemeral[Any] = None  # lives in memory only
 
 
-connected = store.agent("connected", Connected, initial=Connected("c-1", client=object()))
-with connected.edit("named") as kept:
-    kept.name = "c-2"
+connected = store.agent("connected", Connected, initial=Connected("c-1"))
+with connected.edit("connected") as held:
+    held.client = object()  # commits nothing
+with connected.edit("named") as held:
+    held.name = "c-2"
+assert connected.state.client is not None
 assert store.agent("connected", Connected).state.client is None
 
 # %% SnapshotPolicy
