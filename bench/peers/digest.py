@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from bench.peers.contestants import LIMITS, ON_POSTGRES, PERDURE, compared_with
-from bench.peers.reasons import reason
+from bench.peers.contestants import LIMITS, PERDURE, compared_with
 from bench.peers.results import Field, Work
 from bench.peers.tables import machine
 from bench.report import digits, readable
@@ -24,53 +23,26 @@ COLUMNS = (
     "eventsourcing",
     LIMITS[1],
 )
-COLUMNS_ON_POSTGRES = (
-    ON_POSTGRES,
-    "PostgresSaver",
-    "PostgresSaver, DeltaChannel",
-    "DBOS, PostgreSQL",
-)
 HEADINGS = {
     "SqliteSaver": "LangGraph SqliteSaver",
     "SqliteSaver, DeltaChannel": "the same, DeltaChannel",
     "SQLiteSession": "OpenAI Agents SQLiteSession",
     LIMITS[1]: "*limit: a bare INSERT*",
-    "PostgresSaver": "LangGraph PostgresSaver",
-    "PostgresSaver, DeltaChannel": "the same, DeltaChannel",
 }
-GROWING = ("step", "written", "files", "resume")
-BESIDE = (
-    "syncs",
+ROWS = (
     "steps",
     "tools",
-    "concurrent",
-    "tokens",
+    "step at 1000",
+    "step at 10000",
+    "files at 10000",
+    "resume at 10000",
     "kill",
     "signals",
     "recent",
-    "past",
-    "fork",
-    "delete",
     "start",
     "memory",
-    "idle",
 )
-BRIEFLY = (
-    "steps",
-    "tools",
-    "concurrent",
-    "step",
-    "files",
-    "resume",
-    "kill",
-    "signals",
-    "recent",
-    "past",
-)
-"""What the table of those on PostgreSQL has of all this."""
-
-SHOWN = (1000, 10_000)
-"""Lengths of the conversation: one that all reach, and one that is long."""
+"""What the README shows: the things that people ask first."""
 
 PICTURE = """<picture>
   <source media="(prefers-color-scheme: dark)" srcset="docs/pictures/{name}-dark.svg">
@@ -102,22 +74,14 @@ def digest(found: Field) -> str:
         pictures,
         "",
         "Same payloads, same durability, taking turns on one machine: medians, and in brackets how "
-        "many times Perdure's. `make bench-peers` measures it anew, [all figures]"
-        "(docs/field.md) has all that were measured, with the spread. –: it has nothing of the "
-        "kind. Restate's memory is its server's as well.",
+        "many times Perdure's. `make bench-peers` measures it anew. [All figures](docs/field.md) "
+        "has the rest, with the spread, PostgreSQL, and why somebody is better where somebody is. "
+        "–: it has nothing of the kind. Restate's memory is its server's as well.",
         "",
-        *_table(found, COLUMNS, tuple(_works(found))),
+        *_table(found, COLUMNS, [found.works[key] for key in ROWS if key in found.works]),
         "",
     ]
-    if ON_POSTGRES in found.contestants:
-        brief = tuple(work for work in _works(found) if work.key.partition(" at ")[0] in BRIEFLY)
-        lines += [
-            "The same on one PostgreSQL server:",
-            "",
-            *_table(found, COLUMNS_ON_POSTGRES, brief),
-            "",
-        ]
-    return "\n".join([*lines, *_losses(found), machine(found)])
+    return "\n".join([*lines, machine(found)])
 
 
 def _table(found: Field, columns: Sequence[str], works: Sequence[Work]) -> Iterator[str]:
@@ -126,20 +90,6 @@ def _table(found: Field, columns: Sequence[str], works: Sequence[Work]) -> Itera
     yield "|" + " --- |" * (len(heads) + 1)
     for work in works:
         yield f"| {work.what} | {' | '.join(_cells(work, columns))} |"
-
-
-def _works(found: Field) -> Iterator[Work]:
-    lengths = sorted(
-        int(key.rpartition(" ")[2]) for key in found.works if key.startswith("step at")
-    )
-    shown = [length for length in lengths if length in SHOWN] or lengths[-1:]
-    for key in BESIDE:
-        if key in found.works:
-            yield found.works[key]
-        if key == "concurrent":
-            for what in GROWING:
-                for length in shown:
-                    yield found.works[f"{what} at {length}"]
 
 
 def _cells(work: Work, columns: Sequence[str]) -> Iterator[str]:
@@ -166,19 +116,3 @@ def _nothing(work: Work, name: str) -> str:
     if why.startswith(("failed", "not measured")):
         return "not measured"
     return "stopped before" if why.startswith("stopped") else "–"
-
-
-def _losses(found: Field) -> Iterator[str]:
-    """Why somebody but a limit is better, with the rows in which it is so."""
-    lost: dict[str, list[str]] = {}
-    for work in _works(found):
-        by_reason: dict[str, list[str]] = {}
-        for name in dict.fromkeys((*COLUMNS, *COLUMNS_ON_POSTGRES)):
-            if name not in LIMITS and (why := reason(work, name)):
-                by_reason.setdefault(why, []).append(name)
-        for why, names in by_reason.items():
-            lost.setdefault(why, []).append(f"{work.what} ({'; '.join(names)})")
-    if lost:
-        yield from ("Where we lose:", "")
-        yield from (f"- {why}: {'; '.join(rows)}." for why, rows in lost.items())
-        yield ""
