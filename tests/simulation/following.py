@@ -194,10 +194,10 @@ def _known(store: Store) -> list[tuple[Any, ...]]:
     return sorted(found)
 
 
-def works(store: Store, house: House) -> None:
+def works(store: Store, house: House, deeds: int = 30) -> None:
     """What was at the source goes on here, to its end."""
     house.store = store
-    house.go_on(30)
+    house.go_on(deeds)
     left = []
     for _ in range(300):
         house.serve("")

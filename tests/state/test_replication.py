@@ -560,14 +560,14 @@ def test_a_promotion_may_be_repeated(pair: Pair, monkeypatch: pytest.MonkeyPatch
     put(source, "a", n=1)
     follower_of(source, target).drain()
     backend = type(backend_of(target))
-    real = backend.ship
+    real = backend.stand
 
-    def fails(self: Any, shipment: Any) -> None:
-        if shipment.standing is not None and not shipment.standing.closed:
+    def fails(self: Any, standing: Any, no: int = 0, **more: Any) -> None:
+        if not standing.closed:
             raise perdure.StoreUnavailable("the network is down")
-        real(self, shipment)
+        real(self, standing, no, **more)
 
-    monkeypatch.setattr(backend, "ship", fails)
+    monkeypatch.setattr(backend, "stand", fails)
     with pytest.raises(perdure.StoreUnavailable):
         promote(pair.target)
     for store in (source, target):

@@ -12,6 +12,7 @@ from typing import Any, Generic, Literal, Protocol, TypeVar, cast
 
 from msgspec import Struct
 
+from perdure.missing import MISSING, Missing
 from perdure.model import AgentInfo, Lease, Message, MessageKind, RunInfo
 from perdure.storage.answers import ExecutorRow, Mail, Serves, Sizes, Standing
 from perdure.storage.appending import Append, Ref, Refused
@@ -277,7 +278,13 @@ class Shipping(Protocol):
         none."""
         ...
 
-    def stand(self, standing: Standing | None, no: int = 0) -> None:
+    def stand(
+        self,
+        standing: Standing | None,
+        no: int = 0,
+        *,
+        after: Standing | Missing | None = MISSING,
+    ) -> None:
         """Sets the standing of an agent, or, with 0, of the store, from now on; durable. None
         removes it, and, with 0, also that of all its agents.
 
@@ -288,7 +295,12 @@ class Shipping(Protocol):
         an open store stays open. Releasing and breaking leases, heartbeats and all reading still
         work. While nothing is closed, this costs a commit nothing.
 
+        Args:
+            after: the expected standing of the store itself; None: it has none. If it differs,
+                nothing is changed: another process decided otherwise. MISSING skips the check.
+
         Raises:
+            OvertakenError: the store's standing is neither `after` nor, with 0, the new one.
             StoreUnavailable: its outcome says whether it may have been set.
         """
         ...

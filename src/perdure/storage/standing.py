@@ -12,11 +12,14 @@ import msgspec
 from msgspec import Struct
 
 from perdure.errors import Conflict, StoreUnavailable
+from perdure.missing import MISSING, Missing
 from perdure.model import Message
 from perdure.storage.answers import Standing
 from perdure.storage.appending import Append, Outcome, Refused
 
-Kind = Literal["follows", "promoted", "moved", "moving-in", "restoring", "here", "unknown"]
+Kind = Literal[
+    "follows", "promoted", "moved", "moving-in", "moving-out", "restoring", "here", "unknown"
+]
 
 
 class Aside(Struct, frozen=True, omit_defaults=True):
@@ -44,8 +47,9 @@ class Why(Struct, frozen=True, omit_defaults=True):
     Attributes:
         kind: ``follows``: it is a copy of `url`, and takes commits only from there; ``promoted``:
             it was one, and is a store of its own since; ``moved``: it continues at `url`;
-            ``moving-in``: agents come from `url`; ``restoring``: it is being filled from `url`;
-            ``here``: the agent has arrived, though others have not.
+            ``moving-in``: agents come from `url`; ``moving-out``: its agents are on their way
+            there, and those that are not there yet are open; ``restoring``: it is being filled
+            from `url`; ``here``: the agent has arrived, though others have not.
         feed, mail: cursors of `url`, up to which everything is here.
         at: time of the latest commit that came, in microseconds since 1970.
         until: while restoring: the target moment.
@@ -64,7 +68,7 @@ class Why(Struct, frozen=True, omit_defaults=True):
 
     @property
     def closed(self) -> bool:
-        return self.kind not in ("promoted", "here")
+        return self.kind not in ("promoted", "moving-out", "here")
 
     def standing(self) -> Standing:
         return Standing(self.closed, msgspec.json.encode(self).decode())
@@ -126,6 +130,28 @@ def check_after(found: Standing | None, wanted: Standing | None, url: str) -> No
         )
 
 
+def check_stands(
+    found: Standing | None,
+    after: Standing | Missing | None,
+    standing: Standing | None,
+    no: int,
+    url: str,
+) -> None:
+    """Checks the store's standing that `Backend.stand` expects; one that was set before an answer
+    got lost is as good.
+
+    Raises:
+        OvertakenError: the standing differs.
+    """
+    if after is MISSING or found == after or (not no and found == standing):
+        return
+    raise OvertakenError(
+        "another process moves, promotes or restores it",
+        target=f"store {url}",
+        hint="nothing was changed; make the call again: it says how the store stands now",
+    )
+
+
 def not_linked(item: Append, outcome: Outcome) -> Exception:
     """Returns the error for a shipped commit that did not get in."""
     if not isinstance(outcome, Refused):
@@ -175,5 +201,5 @@ _WORDS = {
         "it can be written to once that is done; if it was interrupted, run it again",
     ),
 }
-for _kind in ("promoted", "here", "unknown"):
+for _kind in ("promoted", "moving-out", "here", "unknown"):
     _WORDS[_kind] = ("takes no writes", "a newer perdure closed it: look with that one")

@@ -183,10 +183,11 @@ class Follower:
                 target=f"store {self.target.url}",
                 hint=self._way_on(None),
             )
-        self.target.stand(self.why.standing())  # from here on nobody else writes
-        self._go_on(self.why.standing(), self.why)
+        mine = self.why.standing()
+        self.target.stand(mine, after=standing)  # from here on nobody else writes
+        self._go_on(mine, self.why)
         if found := tuple(compare(self.target, self.source)):
-            self.target.stand(standing)
+            self.target.stand(standing, after=mine)
             raise diverged(found, self.source.url)
         if self.why.kind == "follows":
             for one in misfits(self.source, living(self.source)):
@@ -354,12 +355,33 @@ class Follower:
         standing = self.target.standing()
         now = read_why(standing)
         if now is None or not self._goes_on(now):
-            raise Conflict(
-                "does not follow this source any more",
-                target=f"store {self.target.url}",
-                hint="it was promoted, or made to follow another one, meanwhile",
-            )
+            raise self._ended()
         self._go_on(standing, now)
+
+    def _ended(self) -> Conflict:
+        return Conflict(
+            "does not follow this source any more",
+            target=f"store {self.target.url}",
+            hint="it was opened, or made to follow another one, meanwhile",
+        )
+
+    def _set_standing(self, standing: Standing | None, no: int = 0) -> None:
+        """Sets the standing of the target, or of an agent there, if it still follows the source;
+        whoever ships into it as well may have come further meanwhile.
+
+        Raises:
+            Conflict: it does not: another process was through first, or decided otherwise.
+        """
+        for left in reversed(range(TRIES)):
+            now = self.target.standing()
+            why = read_why(now)
+            if why is None or not self._goes_on(why):
+                raise self._ended()
+            try:
+                return self.target.stand(standing, no, after=now)
+            except OvertakenError:
+                if not left:
+                    raise
 
     def drain(self) -> tuple[int, int]:
         """Ships until nothing is new; returns the numbers of commits and messages."""
@@ -419,6 +441,8 @@ def standing_words(why: Why) -> str:
             return f"follows {why.url}, and no other"
         case "moved":
             return f"was moved to {why.url}"
+        case "moving-out":
+            return f"is being moved to {why.url}"
         case "promoted":
             return "was promoted: it is a store of its own"
     return f"is not free: {why.kind} {why.url}".rstrip()

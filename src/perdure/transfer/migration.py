@@ -15,8 +15,9 @@ from msgspec.structs import replace
 
 from perdure.errors import Conflict
 from perdure.model import AgentInfo, Message
+from perdure.storage.answers import Standing
 from perdure.storage.capabilities import Backend, Shipment
-from perdure.storage.standing import Why, read_why
+from perdure.storage.standing import OvertakenError, Why, read_why
 from perdure.system.urls import same_store
 from perdure.transfer.follower import PART, DoneBeforeError, Follower, forward, unfit
 from perdure.transfer.given_tokens import (
@@ -26,7 +27,7 @@ from perdure.transfer.given_tokens import (
     living,
     raise_tokens,
 )
-from perdure.transfer.preconditions import check_able, misfits
+from perdure.transfer.preconditions import check_able, misfits, refuse_moving
 
 
 class Moved(Struct, frozen=True):
@@ -49,6 +50,7 @@ class Migration(Follower):
         super().__init__(source, target, kind="moving-in")
         self._arrived: set[str] = set()
         self._take_incomplete = take_incomplete
+        self._claim = Why("moving-out", target.url).standing()
 
     def begin(self, *, resync: bool = False) -> None:
         """Closes the target to everything except what comes from the source; or continues.
@@ -58,7 +60,8 @@ class Migration(Follower):
             Conflict: the target has agents of its own; the source was moved elsewhere, or is a
                 follower.
         """
-        there = read_why(self.source.standing())
+        standing = self.source.standing()
+        there = read_why(standing)
         if there is not None and there.closed:
             if there.kind != "moved" or not same_store(there.url, self.target.url):
                 raise Conflict(
@@ -72,12 +75,32 @@ class Migration(Follower):
                     target=f"store {self.source.url}",
                     hint=f"its agents go on at {self.target.url}",
                 )
-        super().begin()
+        refuse_moving(there, self.source.url, self.target.url)
+        self._begin_moving(standing, there)
         # Above everything that the source gave, and will have given before this is over.
         self.target.ship(Shipment(number_min=last_number(self.source) + NUMBERS_APART))
         for info in living(self.target):
             if self.target.standing(info.no) is not None:
                 self._arrived.add(info.name)
+
+    def _begin_moving(self, standing: Standing | None, there: Why | None) -> None:
+        """Says in both stores that the agents move from one to the other, so that nobody else moves
+        them, or promotes another copy of them (I4).
+
+        Args:
+            standing, there: the source's.
+        """
+        before = self.target.standing()
+        super().begin()
+        if standing is not None and there is not None and there.kind == "moved":
+            self._claim = standing  # to this target: that was interrupted at its end
+            return
+        try:
+            self.source.stand(self._claim, after=standing)
+        except OvertakenError:
+            if before is None:
+                self.target.stand(None, after=self.why.standing())
+            raise
 
     def _all_there(self) -> bool:
         """True if the target is the store that they went to, not a new one in its place."""
@@ -100,7 +123,8 @@ class Migration(Follower):
         brought what it had. Returns None if the target cannot take all of it; it stays at the
         source then."""
         began = time.monotonic()
-        self.source.stand(Why("moved", self.target.url).standing(), info.no)
+        closed = Why("moved", self.target.url).standing()
+        self.source.stand(closed, info.no, after=self._claim)
         rest = self.shipper.rest_of(info.name, info.incarnation)
         messages, mail = self._mail()
         self.why = replace(self.why, mail=mail)
@@ -113,11 +137,12 @@ class Migration(Follower):
         self.shipper.ship(rest, mine, self.why, epochs, of=info)
         there = self.target.agent(info.name, info.incarnation)
         if info.name in self.shipper.aside and not self._take_incomplete:
-            self.source.stand(None, info.no)  # it goes on there, until it can be moved
+            # It goes on there, until it can be moved.
+            self.source.stand(None, info.no, after=self._claim)
             return None
         if there is None or there.deleted:  # of an incomplete one
             return None
-        self.target.stand(Why("here", self.source.url).standing(), there.no)
+        self._set_standing(Why("here", self.source.url).standing(), there.no)
         self._arrived.add(info.name)
         return Moved(info.name, info.incarnation, time.monotonic() - began)
 
@@ -199,9 +224,11 @@ class Migration(Follower):
     def finish(self) -> None:
         """Closes the source, ships the rest (deleted agents, and requested runs of agents that do
         not exist yet), and opens the target."""
-        self.source.stand(Why("moved", self.target.url).standing())
+        closed = Why("moved", self.target.url).standing()
+        self.source.stand(closed, after=self._claim)
+        self._claim = closed
         self.complete()
         if not self._take_incomplete:
             self.check_complete("the source is closed, and the target does not open yet")
         raise_tokens(self.target, self.source)
-        self.target.stand(None)
+        self._set_standing(None)

@@ -30,7 +30,9 @@ from perdure.storage.capabilities import (
     Backend,
     RunQuery,
 )
-from perdure.storage.standing import Aside
+from perdure.storage.standing import Aside, Why
+from perdure.system import shell
+from perdure.system.urls import same_store
 from perdure.transfer.arriving_messages import all_mail
 
 NEEDED = (RUN_ROWS, INBOX, LEASES, SHIPPING, REMOVAL)
@@ -49,6 +51,22 @@ def check_able(target: Backend) -> None:
             f"cannot be moved to: its backend lacks {', '.join(lacks)}",
             target=f"store {target.url}",
             hint="nothing was moved; `perdure.testing` has the contract that a backend keeps",
+        )
+
+
+def refuse_moving(why: Why | None, source: str, target: str) -> None:
+    """Raises Conflict if agents of a source are on their way to another store than the target: some
+    may be there already, and another copy of them must not go on beside them (I4).
+
+    Args:
+        why: the source's standing.
+    """
+    if why is not None and why.kind == "moving-out" and not same_store(why.url, target):
+        raise Conflict(
+            f"its agents are being moved to {why.url}",
+            target=f"store {source}",
+            hint=f"`{shell.perdure('migrate', source, why.url)}` continues that, and finishes it; "
+            "if that store is lost, `perdure restore` fills a new one from here",
         )
 
 

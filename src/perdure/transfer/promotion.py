@@ -6,12 +6,19 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from perdure.errors import Conflict
-from perdure.storage.capabilities import Backend, Shipment
-from perdure.storage.standing import Aside, Why, read_why
+from perdure.storage.capabilities import Backend
+from perdure.storage.standing import Aside, OvertakenError, Why, read_why
 from perdure.system import shell
 from perdure.system.urls import same_store
-from perdure.transfer.follower import DoneBeforeError, Follower, incomplete, standing_words
+from perdure.transfer.follower import (
+    TRIES,
+    DoneBeforeError,
+    Follower,
+    incomplete,
+    standing_words,
+)
 from perdure.transfer.given_tokens import raise_tokens
+from perdure.transfer.preconditions import refuse_moving
 
 
 class Promoted(Struct, frozen=True):
@@ -83,13 +90,40 @@ def promote(target: Backend, source: Backend | None, *, take_incomplete: bool = 
     elif aside and not take_incomplete:
         raise incomplete(aside, "nothing was promoted")
     raise_tokens(target, source)
-    own = replace(why, kind="promoted", feed="", mail="", aside=(), untidy=())
-    target.ship(Shipment(standing=own.standing()))
+    why = _open(target, why)
     return Promoted(why.url, source is not None, commits, messages, why.at, aside)
 
 
+def _open(target: Backend, before: Why) -> Why:
+    """Opens the follower; returns how it stood. Somebody may still have shipped into it, but nobody
+    else may have decided what becomes of it.
+
+    Raises:
+        Conflict: somebody has.
+    """
+    for left in reversed(range(TRIES)):
+        now = target.standing()
+        why = read_why(now)
+        if why is None or why.kind != "follows" or not same_store(why.url, before.url):
+            words = standing_words(why) if why is not None else "follows nobody"
+            raise Conflict(
+                f"{words}, since a moment ago",
+                target=f"store {target.url}",
+                hint="another process was at it, too; nothing more was done",
+            )
+        own = replace(why, kind="promoted", feed="", mail="", aside=(), untidy=())
+        try:
+            target.stand(own.standing(), after=now)
+            return why
+        except OvertakenError:
+            if not left:
+                raise
+    raise AssertionError("unreachable")
+
+
 def _close_for_good(source: Backend, to: str) -> None:
-    before = read_why(source.standing())
+    standing = source.standing()
+    before = read_why(standing)
     if before is not None and before.closed and (before.kind, before.url) != ("moved", to):
         hint = (
             "a source that is not a primary cannot hand over; promote without it, as if it were "
@@ -101,4 +135,5 @@ def _close_for_good(source: Backend, to: str) -> None:
                 f"it continues as {before.url}: follow that one, `{follow}`, then promote this one"
             )
         raise Conflict(standing_words(before), target=f"store {source.url}", hint=hint)
-    source.stand(Why("moved", to).standing())
+    refuse_moving(before, source.url, to)
+    source.stand(Why("moved", to).standing(), after=standing)

@@ -86,7 +86,7 @@ def restore(
     came = (target.agent(info.name, info.incarnation) for info in logs)
     commits = sum(info.seq for info in came if info is not None and not info.purged)
     unread = sum(message.value is not MISSING for message in all_mail(target))
-    target.stand(None)
+    follower._set_standing(None)
     return commits, unread, (*left_out, *follower.aside)
 
 

@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from perdure.core.format import chain
 from perdure.errors import NotFound, StoreUnavailable
+from perdure.missing import MISSING, Missing
 from perdure.model import MAIN, AgentInfo, Lease, Message, MessageKind, RunInfo
 from perdure.storage.answers import ExecutorRow, Mail, Serves, Sizes, Standing, serves_text
 from perdure.storage.appending import Append, Appended, Outcome, Ref, Refused, StoredSnapshot
@@ -23,13 +24,13 @@ from perdure.storage.cursors import foreign_cursor, number_of
 from perdure.storage.listeners import LocalListeners
 from perdure.storage.memory.agent import AgentLog, bury, note, purge, refusal, sizes_of, trim
 from perdure.storage.memory.run_table import RunTable
+from perdure.storage.memory.standings import Standings
 from perdure.storage.memory.undoing import Undo
 from perdure.storage.port import Fed, Feed, StoredCommit
 from perdure.storage.shortcuts import LOOKS, AgentAndRun
 from perdure.storage.standing import (
     ClosedError,
     check_after,
-    closed_error,
     no_such_agent,
     not_linked,
 )
@@ -48,7 +49,7 @@ class MemoryBackend:
         self._agents: list[AgentLog] = []
         self._latest: dict[str, AgentLog] = {}
         self._arrivals: list[tuple[int, int]] = []
-        self._standings: dict[int, Standing] = {}
+        self._standings = Standings()
         self._id = os.urandom(8).hex()
         self._leaves: dict[int, bytes] = {}
         self._undo = Undo()
@@ -72,9 +73,7 @@ class MemoryBackend:
         return self._append_all(item)
 
     def _check_closed(self, no: int, target: str) -> None:
-        standing = self._standings.get(no) or self._standings.get(0)
-        if standing is not None and standing.closed:
-            raise closed_error(standing, target if no in self._standings else f"store {self.url}")
+        self._standings.check_open(no, target, self.url)
 
     def _append_all(self, item: Append) -> Outcome:
         """Writes a commit with those that follow it: all, or none."""
@@ -310,15 +309,12 @@ class MemoryBackend:
             self._check_open()
             return self._standings.get(no)
 
-    def stand(self, standing: Standing | None, no: int = 0) -> None:
+    def stand(
+        self, standing: Standing | None, no: int = 0, *, after: Standing | Missing | None = MISSING
+    ) -> None:
         with self._lock:
             self._check_open()
-            if standing is None and not no:
-                self._standings.clear()
-            elif standing is None:
-                self._standings.pop(no, None)
-            else:
-                self._standings[no] = standing
+            self._standings.put(standing, no, after, self.url)
 
     def ship(self, shipment: Shipment) -> None:
         with self._lock:

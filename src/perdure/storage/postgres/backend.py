@@ -18,6 +18,7 @@ import psycopg
 from psycopg.pq.abc import PGresult
 
 from perdure.errors import NotFound, StoreUnavailable
+from perdure.missing import MISSING, Missing
 from perdure.model import AgentInfo, Durability, Lease, Message, MessageKind, RunInfo
 from perdure.storage.answers import ExecutorRow, Mail, Serves, Sizes, Standing, serves_text
 from perdure.storage.appending import Append, Outcome, Ref, Refused, StoredSnapshot
@@ -37,7 +38,7 @@ from perdure.storage.postgres.notices import Notifier
 from perdure.storage.postgres.pool import ConnectionPool
 from perdure.storage.postgres.rows import from_text, ref_in, ref_of, text, to_ref
 from perdure.storage.postgres.runs import list_ready, list_runs
-from perdure.storage.postgres.shipping import ship
+from perdure.storage.postgres.shipping import ship, stand
 from perdure.storage.postgres.statements import statements
 from perdure.storage.postgres.wire import (
     BIGINT,
@@ -267,9 +268,10 @@ class PostgresBackend:
         rows = self._rows("find_standing", (no,))
         return Standing(*rows[0]) if rows else None
 
-    def stand(self, standing: Standing | None, no: int = 0) -> None:
-        values = (no, None, None) if standing is None else (no, standing.closed, standing.why)
-        self._writer.settled(lambda db: db.execute(self._sql["stand"], values))
+    def stand(
+        self, standing: Standing | None, no: int = 0, *, after: Standing | Missing | None = MISSING
+    ) -> None:
+        self._writer.settled(lambda db: stand(db, self._sql, standing, no, after, self.url))
 
     def ship(self, shipment: Shipment) -> None:
         now = self.now()

@@ -50,6 +50,11 @@ UPDATE {schema}.inbox SET consumed = true, value = NULL WHERE no = ANY(%s) AND N
 -- Who ships goes on from how the store stood: another one who does waits here.
 SELECT closed, why FROM {schema}.standings WHERE no = 0 FOR UPDATE;
 
+-- name: lock_standings
+-- Who changes how the store stands, because of how it stands: others who do wait here. A row that is
+-- not there cannot be locked.
+LOCK TABLE {schema}.standings IN ACCESS EXCLUSIVE MODE;
+
 -- name: raise_numbers
 SELECT {schema}.raise_numbers_1(%s);
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from perdure.core.values import codec
-from perdure.missing import MISSING
+from perdure.missing import MISSING, Missing
 from perdure.model import Message
 from perdure.storage.answers import Standing
 from perdure.storage.appending import Appended
@@ -14,7 +14,25 @@ from perdure.storage.postgres import purging
 from perdure.storage.postgres.append import outcome_of, values_of
 from perdure.storage.postgres.connection import Connection
 from perdure.storage.postgres.rows import text
-from perdure.storage.standing import check_after, not_linked, number_taken
+from perdure.storage.standing import check_after, check_stands, not_linked, number_taken
+
+
+def stand(
+    db: Connection,
+    sql: Mapping[str, str],
+    standing: Standing | None,
+    no: int,
+    after: Standing | Missing | None,
+    url: str,
+) -> None:
+    """See `Backend.stand`."""
+    with db.transaction():
+        if after is not MISSING:
+            db.execute(sql["lock_standings"])
+            found = db.execute(sql["find_standing"], (0,)).fetchone()
+            check_stands(Standing(*found) if found else None, after, standing, no, url)
+        values = (no, None, None) if standing is None else (no, standing.closed, standing.why)
+        db.execute(sql["stand"], values)
 
 
 def ship(db: Connection, sql: Mapping[str, str], shipment: Shipment, now: int, url: str) -> None:

@@ -13,6 +13,7 @@ from typing import Literal, TypeVar, TypeVarTuple
 import apsw
 
 from perdure.errors import Corrupt, NotFound
+from perdure.missing import MISSING, Missing
 from perdure.model import AgentInfo, Durability, Lease, Message, MessageKind, RunInfo
 from perdure.storage.answers import ExecutorRow, Mail, Serves, Sizes, Standing, serves_text
 from perdure.storage.appending import Append, Outcome, Ref, Refused, StoredSnapshot
@@ -264,9 +265,11 @@ class SqliteBackend:
         with self._reading() as db:
             return closing.find(db, no)
 
-    def stand(self, standing: Standing | None, no: int = 0) -> None:
+    def stand(
+        self, standing: Standing | None, no: int = 0, *, after: Standing | Missing | None = MISSING
+    ) -> None:
         with self._alone():
-            settled(self._writer, lambda db: closing.put(db, standing, no))
+            settled(self._writer, lambda db: closing.stand(db, standing, no, after))
 
     def ship(self, shipment: Shipment) -> None:
         with self._alone(), self._transaction() as db:

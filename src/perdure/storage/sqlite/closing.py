@@ -12,10 +12,11 @@ from contextlib import contextmanager
 
 import apsw
 
+from perdure.missing import Missing
 from perdure.storage.answers import Standing
 from perdure.storage.appending import Append
 from perdure.storage.sqlite.rows import do, run
-from perdure.storage.standing import ClosedError, closed_error
+from perdure.storage.standing import ClosedError, check_stands, closed_error
 
 SHIPPING = -1
 """The row that lets a transaction through; it is taken out before that ends."""
@@ -31,8 +32,16 @@ def find(db: apsw.Connection, no: int) -> Standing | None:
     return Standing(bool(rows[0][0]), rows[0][1]) if rows else None
 
 
-def put(db: apsw.Connection, standing: Standing | None, no: int) -> None:
+def stand(
+    db: apsw.Connection, standing: Standing | None, no: int, after: Standing | Missing | None
+) -> None:
     """See `Backend.stand`; in the open transaction."""
+    check_stands(find(db, 0), after, standing, no, f"sqlite:///{db.filename}")
+    put(db, standing, no)
+
+
+def put(db: apsw.Connection, standing: Standing | None, no: int) -> None:
+    """Sets a standing, whatever was before."""
     if standing is None:
         if not run(db, "has_standings"):
             return

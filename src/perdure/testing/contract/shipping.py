@@ -345,6 +345,26 @@ class ShippingContract(Contract):
         info = backend.agent("a")
         assert info is not None and info.seq == 1
 
+    def test_who_decides_by_how_a_store_stands_is_told_that_it_stands_otherwise(
+        self, backend: Backend, pen: Pen
+    ) -> None:
+        """Two processes that decide of a store at the same time do not both have their way."""
+        pen.write()
+        no = pen.number()
+        backend.stand(FOLLOWS, after=None)
+        backend.stand(FOLLOWS, after=None)  # its answer was lost
+        for standing, at in ((MOVED, 0), (None, 0), (MOVED, no), (None, no)):
+            for after in (None, MOVED):
+                with pytest.raises(OvertakenError):
+                    backend.stand(standing, at, after=after)
+        assert (backend.standing(), backend.standing(no)) == (FOLLOWS, None)
+        backend.stand(HERE, no, after=FOLLOWS)
+        backend.stand(MOVED, after=FOLLOWS)
+        assert (backend.standing(), backend.standing(no)) == (MOVED, HERE)
+        backend.stand(None, no, after=MOVED)
+        backend.stand(None, after=MOVED)
+        assert (backend.standing(), backend.standing(no)) == (None, None)
+
     def test_a_closed_backend_ships_nothing(self, place: Path) -> None:
         backend = self.open(place)
         backend.close()
