@@ -17,6 +17,7 @@ from perdure.storage.locate import _named_memories
 from perdure.storage.standing import read_why
 from perdure.transfer.follower import Follower
 from perdure.transfer.promotion import promote
+from perdure.transfer.restoring import restore
 from tests.postgres.server import kinds, shared
 from tests.state.copies import backend_of
 
@@ -161,3 +162,28 @@ def test_an_agent_that_arrived_long_ago_does_not_stay_open(stores: Stores) -> No
     follower_of(target, third)
     promote(backend_of(third), there)
     assert homes(source, target, third) == [1, 1, 1]
+
+
+def test_a_restore_that_retention_overtook_says_what_helps(stores: Stores) -> None:
+    """It had looked, and retention then removed a part of what it was to bring. What it said would
+    help was refused as well: a part of that agent was in the target by then."""
+    source, target = stores.new(), stores.new()
+    agent = source.agent("a")
+    for n in range(6):
+        agent.save({"n": n}, "put")
+    until = agent.commit(3).at_micros
+    here, begin = backend_of(source), Follower.begin
+
+    class Overtaken(Follower):
+        def begin(self, *, resync: bool = False) -> None:
+            agent.trim(6)
+            begin(self, resync=resync)
+
+    restoring = Overtaken(here, backend_of(target), kind="restoring", until=until)
+    with pytest.raises(Conflict, match="while it was restored") as refused:
+        restore(restoring)
+    assert "delete that, and restore into a new store" in refused.value.hint
+    again = Follower(here, backend_of(stores.new()), kind="restoring", until=until)
+    with pytest.raises(Conflict, match="retention removed what was before"):
+        restore(again)
+    assert restore(again, take_incomplete=True)[2][0].agent == "a"

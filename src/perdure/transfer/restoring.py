@@ -77,7 +77,15 @@ def restore(
     if not take_incomplete:
         follower.check_complete("the target does not open yet")
     for info in living(target):
-        _say_what_is_gone(source, target, info, until)
+        try:
+            _say_what_is_gone(source, target, info, until)
+        except Conflict as error:  # it was there before, or nothing would have been written
+            raise Conflict(
+                f"{error.problem}, while it was restored",
+                target=error.target,
+                hint=f"a part of it is in {target.url}, which does not open: delete that, and "
+                "restore into a new store",
+            ) from error
     taken = taken_by_then(source, target, until)
     while part := [*islice(taken, PAGE)]:
         target.ship(Shipment(messages=part))
