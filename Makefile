@@ -13,7 +13,7 @@ PIP_COMPILE = env -u PIP_FIND_LINKS -u PIP_EXTRA_INDEX_URL PIP_CONFIG_FILE=/dev/
 	--no-emit-index-url --no-emit-find-links --no-emit-trusted-host --strip-extras --allow-unsafe
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test chaos crash simulate soak errnos fuzz faults rubbish shapes graphs mutations check format compat compat-agents bench bench-peers bench-crash profile requirements clean
+.PHONY: help venv demo test chaos crash simulate soak errnos fuzz faults rubbish shapes graphs between mutations check format compat compat-agents bench bench-peers bench-crash profile requirements clean
 
 help: ## Show this help
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-13s %s\n", $$1, $$2}' Makefile
@@ -58,6 +58,9 @@ shapes: venv ## Put 50,000 shapes of classes and values into stores by each way,
 
 graphs: venv ## Run 5,300 programs of tasks that chance makes, kill them, and go over them again; ARGS="--programs N --seed S --kills K --only wide --store postgres"
 	@$(VENV) -m tests.graphs $(ARGS)
+
+between: venv ## Let another act between two calls of the store that one call makes, 2,000 times; ARGS="--programs N --seed S --store postgres --only migrate"
+	@$(VENV) -m tests.between $(ARGS)
 
 mutations: venv ## Break the code on purpose, a line at a time, and see that the tests notice; ARGS="--only word"
 	@$(VENV) -m tests.mutations $(ARGS)
