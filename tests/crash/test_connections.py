@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 import perdure
+from perdure.storage.sqlite import connection
 from perdure.storage.sqlite.backend import SqliteBackend
 from perdure.storage.sqlite.writer import Writer
 from perdure.testing.contract.backend import Pen
@@ -70,3 +71,24 @@ def test_one_that_failed_under_a_reader_is_not_taken(tmp_path: Path, opened: lis
     assert len(backend.read(1, 1, 9)) == 1
     assert len(opened) == 2
     backend.close()
+
+
+def test_who_does_not_get_the_lock_has_done_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another process had the file for longer than one waits, as `shrink` of a large one does.
+    "The commit may or may not have happened", each writer was told, which had not begun one."""
+    monkeypatch.setattr(connection, "BUSY_MS", 50)
+    path = tmp_path / "agents.db"
+    with perdure.open(path) as one, perdure.open(path, durability="os") as other:
+        one.agent("a").save({"n": 1}, "made")
+        agent = other.agent("a")
+        for _ in range(2):  # before its first unsynced commit a store writes a mark
+            writer: Any = one._context.backend._writer  # type: ignore[attr-defined]
+            writer.begin()
+            with pytest.raises(perdure.StoreUnavailable, match="locked by another") as refused:
+                agent.save({"n": -1}, "not made")
+            assert refused.value.outcome == "not_done"
+            writer.drop_transaction()
+            agent.update(lambda draft: draft.update(n=draft["n"] + 1))
+        assert agent.state == {"n": 3}

@@ -29,7 +29,7 @@ from perdure.storage.sqlite.faults import FAILED, MisplacedError, ReplacedError,
 from perdure.storage.sqlite.files import Files
 from perdure.storage.sqlite.housekeeper import Housekeeper
 from perdure.storage.sqlite.readers import Readers
-from perdure.storage.sqlite.rows import do
+from perdure.storage.sqlite.rows import begin, do
 from perdure.storage.sqlite.trees import Trees
 from perdure.storage.sqlite.upgrade import upgrade
 from perdure.storage.sqlite.wal import FRAME_SIZE, ROOM_BEHIND, make_room, sync_wal, write_wal_again
@@ -224,7 +224,7 @@ class Writer:
             self._mark_unsynced(connection)
         cursor = self._cursor  # one that is kept: making one costs as much as beginning
         try:
-            cursor.execute("BEGIN IMMEDIATE")
+            begin(cursor.execute, self._path)
             self._base.begin(connection)
             pages = housekeeper.wal_pages
             if durable and pages and files.wal_size < pages * FRAME_SIZE + ROOM_BEHIND:
@@ -334,7 +334,7 @@ class Writer:
         pages may get other content under the same numbers."""
         connection = self.ready()
         self._sync_each(connection, True)
-        connection.execute("BEGIN IMMEDIATE")
+        begin(connection.execute, self._path)
         self._base.begin(connection, always=renumbers)
         return connection
 
