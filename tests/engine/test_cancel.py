@@ -159,6 +159,39 @@ def test_one_that_waits_is_ended_at_once_and_by_nobodys_help(place: Place) -> No
     assert store.options(key="2").start(waiting, "a").status == "pending"
 
 
+def test_one_that_waits_is_ended_beside_others_who_write(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An edit came between the look at the branch and the commit of the end. That was taken for an
+    executor which would hear of it: without a worker, the run waited on."""
+
+    @perdure.agent(dict)
+    def waiting(run: perdure.Run[dict]) -> None:
+        run.wait_for("never")
+
+    go(place.open(), waiting)
+    place.close()
+    store = place.open()
+    run = store.handle("a/waiting/main")
+    edits = iter(range(2))
+    cancellation = type(run)._cancellation
+
+    def beside(self: Any, why: str) -> Any:
+        noting = cancellation(self, why)
+
+        def noted(info: Any) -> Any:
+            if (n := next(edits, None)) is not None:
+                store.agent("a").update(lambda draft: draft.update(n=n))
+            return noting(info)
+
+        return noted
+
+    monkeypatch.setattr(type(run), "_cancellation", beside)
+    run.cancel("no longer needed")
+    assert run.status == "cancelled"
+    assert store.agent("a").state == {"n": 1}
+
+
 def test_one_that_has_not_begun_does_not_begin(store: Store, stage: Stage) -> None:
     @perdure.agent(dict)
     def acting(run: perdure.Run[dict]) -> None:

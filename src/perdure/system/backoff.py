@@ -5,12 +5,6 @@ read first, and while it reads the winner wins again. A loser that tries again a
 long as the winner goes on: one of eight threads lost a hundred times in a row until the seven
 others had made all their commits. Therefore each loss is followed by a pause, random and longer
 each time, in which the others finish or pause themselves.
-
-Who won the race for a head goes on at once, from the commit that it just made; who lost has to read
-first, and while it reads the winner wins again. One that tries again at once may so lose as long
-as the winner goes on: one of eight threads lost a hundred times in a row until the seven others had
-made all their commits. Therefore each loss is followed by a pause, random and longer each time,
-in which the others get done or have pauses of their own.
 """
 
 from __future__ import annotations

@@ -50,7 +50,8 @@ from perdure.storage.appending import Refused, Riders
 from perdure.storage.capabilities import Sent
 from perdure.storage.log.proposals import HERE
 from perdure.storage.log.reader import SEQ_END, LogReader
-from perdure.storage.log.refusals import UnreadError
+from perdure.storage.log.refusals import HeldError
+from perdure.system.backoff import chances
 
 if TYPE_CHECKING:
     from perdure.engine.control.run_report import RunReport
@@ -386,9 +387,15 @@ class RunHandle(Generic[R]):
         self._wakeups.tell(self._id)
 
     def _record(self, cause: Cause, noting: Noting) -> Commit:
-        """Commits a record along with the run's new row; no other commit can come in between."""
+        """Commits a record along with the run's new row. If another commit comes in between, both
+        are made anew, as of that one.
+
+        Raises:
+            Conflict: an executor has the branch; or others keep committing to it.
+        """
         reader = self._reader()
-        while True:
+        lost: Conflict | None = None
+        for _ in chances():
             branch = self.info.branch
             head = reader.peek(reader.ref(branch).seq)  # a run's end needs no more
             record, row = noting(self.info)  # as of this head
@@ -398,11 +405,15 @@ class RunHandle(Generic[R]):
                 riders = self._with_cancelled(record, row, reader)
             try:
                 made = note(self._context, reader, branch, head, cause, riders)
-                break
-            except UnreadError:
+            except HeldError:
+                raise
+            except Conflict as error:
+                lost = error
                 continue
-        self._wakeups.tell(*(message.run for message in riders.sends))
-        return made.read()
+            self._wakeups.tell(*(message.run for message in riders.sends))
+            return made.read()
+        assert lost is not None
+        raise lost
 
     def _with_cancelled(self, record: RunCancelled, row: RunInfo, reader: LogReader) -> Riders:
         """Returns the commit's additions, so that the run's parents and children hear of its end in
