@@ -2,7 +2,7 @@
 
 Args: --programs N, --seed S of the first, --points P: moments of each that are tried, 0 for all;
 --store memory, sqlite or postgres: of the store that both act on; --only NAME: of the first deed;
---moment M: that one alone.
+--moment M: that one alone; --statements: also between two statements of one call of a backend.
 """
 
 from __future__ import annotations
@@ -25,6 +25,8 @@ def main() -> int:
     parser.add_argument("--points", type=int, default=POINTS)
     parser.add_argument("--only", default="")
     parser.add_argument("--moment", type=int, default=0)
+    parser.add_argument("--depth", type=int, default=4)
+    parser.add_argument("--statements", action="store_true")
     parser.add_argument("--store", choices=("memory", "sqlite", "postgres"), default="memory")
     options = parser.parse_args()
     logging.disable(logging.CRITICAL)
@@ -34,13 +36,18 @@ def main() -> int:
         try:
             with watched(f"seed {seed}"):
                 counts += try_program(
-                    seed, options.store, options.points, options.only, options.moment
+                    seed,
+                    options.store,
+                    options.points,
+                    options.only,
+                    options.moment,
+                    statements=options.statements,
                 )
         except KeyboardInterrupt:
             raise
         except BaseException:
             failed += 1
-            print(f"## seed {seed}\n{traceback.format_exc(limit=-4)[:6000]}")
+            print(f"## seed {seed}\n{traceback.format_exc(limit=-options.depth)[:9000]}")
             sys.stdout.flush()
     for pair, count in sorted(counts.items()):
         print(f"{pair:40} {count}")

@@ -1,7 +1,8 @@
-"""The moments at which another may act: before each call of a backend that one call makes.
+"""The moments at which another may act: before each call of a backend that one call makes, or
+before each statement that a backend has executed for it.
 
-Calls are counted on the thread that makes them, whichever backend object they go to; what a backend
-calls of itself is a part of its own call.
+They are counted on the thread that makes them, whichever store they are for; what a backend calls
+of itself is a part of its own call.
 """
 
 from __future__ import annotations
@@ -12,29 +13,51 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import psycopg
+
+from perdure.missing import MISSING
 from perdure.storage.memory.backend import MemoryBackend
 from perdure.storage.postgres.backend import PostgresBackend
-from perdure.storage.sqlite import connection
+from perdure.storage.postgres.connection import Connection
+from perdure.storage.sqlite import connection, guards
 from perdure.storage.sqlite.backend import SqliteBackend
 
 BUSY_MS = 200
-"""One waits so long for a file that the other has locked, which does not go on meanwhile."""
+"""One waits so long for what the other has locked, which does not go on meanwhile."""
 
 QUIET = {"close", "closed", "go_on", "heartbeat", "listen", "notify", "now", "renew", "stop"}
 """These change nothing that another can see, and show nothing that another can change."""
 
+CALLS: list[tuple[type, str]] = [
+    (kind, name)
+    for kind in (MemoryBackend, PostgresBackend, SqliteBackend)
+    for name, found in vars(kind).items()
+    if callable(found) and (name == "__init__" or not (name.startswith("_") or name in QUIET))
+]
+STATEMENTS: list[tuple[type, str]] = [
+    (guards.Connection, "execute"),
+    (psycopg.Cursor, "execute"),
+    (Connection, "call"),
+]
+
 
 class Moments:
     """Lets another act before one call by its number; 0 only counts them.
+
+    Args:
+        statements: counts statements, not calls.
 
     Attributes:
         names: the calls, in order.
         acted: True once the other has acted.
     """
 
-    def __init__(self, number: int = 0, act: Callable[[], object] = lambda: None) -> None:
+    def __init__(
+        self, number: int = 0, act: Callable[[], object] = lambda: None, *, statements: bool = False
+    ) -> None:
         self.names: list[str] = []
         self.acted = False
+        self._places = STATEMENTS if statements else CALLS
         self._number = number
         self._act = act
         self._thread = threading.get_ident()
@@ -43,29 +66,26 @@ class Moments:
     @contextmanager
     def counted(self) -> Iterator[None]:
         """Counts the calls of this block."""
-        before = [
-            (kind, name, kind.__dict__[name])
-            for kind in (MemoryBackend, PostgresBackend, SqliteBackend)
-            for name in kind.__dict__
-            if name == "__init__" or not (name.startswith("_") or name in QUIET)
-            if callable(kind.__dict__[name])
-        ]
-        for kind, name, method in before:
-            setattr(kind, name, self._counting(f"{kind.__name__}.{name}", method))
+        before = [(kind, name, vars(kind).get(name, MISSING)) for kind, name in self._places]
+        for kind, name in self._places:
+            setattr(kind, name, self._counting(f"{kind.__name__}.{name}", getattr(kind, name)))
         busy_ms, connection.BUSY_MS = connection.BUSY_MS, BUSY_MS
         try:
             yield
         finally:
             connection.BUSY_MS = busy_ms
             for kind, name, method in before:
-                setattr(kind, name, method)
+                if method is MISSING:
+                    delattr(kind, name)
+                else:
+                    setattr(kind, name, method)
 
     def _counting(self, name: str, method: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(method)
         def call(*args: Any, **more: Any) -> Any:
             if self._inside or threading.get_ident() != self._thread:
                 return method(*args, **more)
-            self.names.append(name)
+            self.names.append(f"{name} {args[1]:.60}" if self._places is STATEMENTS else name)
             self._inside = True
             try:
                 if len(self.names) == self._number:

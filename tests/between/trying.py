@@ -28,7 +28,7 @@ from perdure.transfer.migration import Migration
 from tests.between.acts import MOVES, OTHERS, SOME, Act, Acts, Facts
 from tests.between.moments import Moments
 from tests.between.picture import Picture, picture
-from tests.between.worlds import SIDES, Copies, World, backend_of
+from tests.between.worlds import SIDES, Copies, World, backend_of, impatient
 from tests.simulation.following import compare, works
 from tests.simulation.house import House, logs
 
@@ -67,6 +67,7 @@ class Pair(Struct, frozen=True):
     second: Act
     scene: str
     random: Random
+    statements: bool = False
 
     @property
     def name(self) -> str:
@@ -98,7 +99,7 @@ def _orders(pair: Pair) -> tuple[dict[str, Result], int]:
     """Returns what comes of each deed alone, of both in each order, and of none; and the number of
     the first one's calls."""
     found: dict[str, Result] = {}
-    moments = Moments()
+    moments = Moments(statements=pair.statements)
     for order in ("", "1", "2", "12", "21"):
         with pair.copies.copied() as world:
             taken = {}
@@ -150,7 +151,7 @@ def _try_moment(
     def second() -> None:
         done["2"] = _done(pair.second, world, "2")
 
-    moments = Moments(number, second)
+    moments = Moments(number, second, statements=pair.statements)
     with moments.counted():
         done["1"] = _done(pair.first, world, "1")
     if not moments.acted:
@@ -353,10 +354,20 @@ def _guest() -> Sequence[Any]:
 
 
 def try_program(
-    seed: int, store: str, points: int = POINTS, only: str = "", moment: int = 0
+    seed: int,
+    store: str,
+    points: int = POINTS,
+    only: str = "",
+    moment: int = 0,
+    *,
+    statements: bool = False,
 ) -> Counter[str]:
     """Makes stores and two deeds of a seed, and tries them. Returns the number of moments, by the
-    names of the deeds."""
+    names of the deeds.
+
+    Args:
+        statements: the second acts between two statements, not only between two calls.
+    """
     random = Random(f"pair {seed} {only}")
     scene = scene_of(seed)
     kinds = {side: random.choice((store, store, "memory", "sqlite")) for side in SIDES}
@@ -373,8 +384,10 @@ def try_program(
             if first.executes:  # who holds a branch keeps others waiting, who keep it
                 seconds = [one for one in seconds if one not in ("run", "serve", "close")]
             second = acts.choose(seconds)
-            pair = Pair(copies, first, second, f"{scene}, {kinds}", random)
-            tried = try_pair(pair, points, only=moment)
+            pair = Pair(copies, first, second, f"{scene}, {kinds}", random, statements)
+            waits = statements and "postgres" in kinds.values()
+            with impatient() if waits else ExitStack():
+                tried = try_pair(pair, points, only=moment)
             return Counter({f"{first.name.split()[0]}|{second.name.split()[0]}": tried})
         finally:
             copies.remove()

@@ -21,7 +21,8 @@ from perdure.storage.locate import _named_memories, locate
 from perdure.storage.memory.backend import MemoryBackend
 from perdure.storage.standing import read_why
 from perdure.transfer.given_tokens import living
-from tests.postgres.server import shared
+from tests.between.moments import BUSY_MS
+from tests.postgres.server import USER, shared
 
 SIDES = ("here", "there", "elsewhere")
 _names = itertools.count()
@@ -135,6 +136,16 @@ def _copy_memory(source: str, target: str) -> None:
 
 def _copy_file(source: str, target: str) -> None:
     shutil.copyfile(source, target)
+
+
+@contextmanager
+def impatient() -> Iterator[None]:
+    """Who connects to the server in this block waits for no lock that is not free soon."""
+    shared().sql(f"ALTER ROLE {USER} SET lock_timeout = {BUSY_MS}")
+    try:
+        yield
+    finally:
+        shared().sql(f"ALTER ROLE {USER} RESET lock_timeout")
 
 
 def schema_of(url: str) -> str:
