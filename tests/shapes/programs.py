@@ -1,7 +1,8 @@
 """Programs of saves, edits, undo, redo and rollbacks by chance, on states of a shape by chance.
 
 Each step is also made on plain Python values, which are what the agent must show then: through the
-handle that made the step, through one that reads the log anew, and after going back.
+handle that made the step, and through one that reads the log anew. In `TwoVersions` each step is
+made by one of two versions of the program.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import perdure
 from perdure.errors import PerdureError, Unstorable
 from perdure.store import Store
 from tests.shapes.alike import attributes, difference
+from tests.shapes.generate import A_DICT
 from tests.shapes.leaves import Make
 from tests.shapes.ways import same
 from tests.shapes.wider import Wider
@@ -36,26 +38,49 @@ class Straight(Wider):
 
 
 class Program:
-    """One agent, and what it should be."""
+    """One agent, and what it should be: a dict of instances."""
 
     def __init__(self, store: Store, seed: int, kind: Any, make: Make) -> None:
         self.rng = random.Random(f"program {seed}")
-        self.seed, self.make, self.store = seed, make, store
-        self.schema = perdure.Schema(dict[str, kind], id="holder")
-        self.name = f"program-{seed}"
-        self.agent = store.agent(self.name, self.schema, initial=self._fresh())
+        self.seed, self.kind, self.make, self.store = seed, kind, make, store
+        self.name = f"{type(self).__name__}-{seed}"
+        self.schema = self.newest = self._schema()
+        value = self._fresh()
+        self.agent = store.agent(self.name, self.schema, initial=self._whole(copy.deepcopy(value)))
         self.agent.checkpoint("begin")
         self.said: list[str] = []
-        self.at = {self.agent.seq: self._now()}
+        self.at = {self.agent.seq: self._in_full(value)}
         self.back: list[Any] = []  # what undo brings, the next one last
         self.forth: list[Any] = []
 
-    def _fresh(self) -> dict[str, Any]:
+    # What `TwoVersions` does otherwise
+
+    def _schema(self) -> Any:
+        return perdure.Schema(A_DICT[str, self.kind], id="holder")
+
+    def _whole(self, value: Any) -> Any:
+        """Returns a model's value as the state."""
+        return value
+
+    def _parts(self, state: Any) -> dict[str, Any]:
+        """Returns the dicts of a state, or of a draft, by name."""
+        return {"": state}
+
+    def _in_full(self, value: Any) -> Any:
+        return value
+
+    def _model(self, state: Any) -> Any:
+        return copy.deepcopy(state)
+
+    def _seen(self, value: Any) -> Any:
+        """Returns as much of a model's value as the handle shows."""
+        return value
+
+    # Steps
+
+    def _fresh(self) -> Any:
         keys = self.rng.sample(KEYS, self.rng.randrange(1, 4))
         return {key: self.make(self.rng) for key in keys}
-
-    def _now(self) -> Any:
-        return copy.deepcopy(self.agent.state)
 
     def run(self, steps: int) -> int:
         """Makes that many steps. Returns the number that were made and not refused.
@@ -71,34 +96,44 @@ class Program:
 
     def _step(self, step: str) -> bool:
         self.said.append(step)
-        if self.rng.random() < 0.2:
-            self.agent = self.store.agent(self.name, self.schema)
-        before, seq = self._now(), self.agent.seq
-        expected = getattr(self, f"_{step}")(before)
+        before = self.at[self.agent.seq]
+        self._take_handle()
+        seq = self.agent.seq
+        expected = getattr(self, f"_{step}")(copy.deepcopy(before))
         if expected is None:  # refused
             self.said[-1] += " no"
             expected = before
-        same(expected, self.agent.state, step)
-        assert self.agent.drift() == [], self.agent.drift()
-        fresh = self.store.agent(self.name, self.schema)
-        same(expected, fresh.state, f"{step}, read anew")
-        assert fresh.drift() == []
+        self._compare(expected, self.agent, step)
+        self._compare(expected, self.store.agent(self.name, self.schema), f"{step}, read anew")
         self.at[self.agent.seq] = expected
         return self.agent.seq != seq
 
+    def _take_handle(self) -> None:
+        if self.rng.random() < 0.2:
+            self.agent = self.store.agent(self.name, self.schema)
+
+    def _compare(self, expected: Any, agent: Any, where: str) -> None:
+        same(self._seen(expected), self._seen(self._model(agent.state)), where)
+        assert agent.drift() == [], agent.drift()
+
     def _changed(self, before: Any, after: Any, seq: int) -> None:
-        assert self.agent.seq != seq or difference(before, after) is None, "nothing was committed"
         if self.agent.seq != seq:
             self.back.append(before)
             self.forth.clear()
+        else:
+            assert difference(before, after) is None, "nothing was committed"
 
     def _save(self, before: Any) -> Any:
-        seq, value = self.agent.seq, self._fresh()
-        for key in before.keys() & value.keys():
-            if self.rng.random() < 0.5:  # as who changes a copy of what is there
-                value[key] = graft(self.rng, copy.deepcopy(before[key]), value[key])
+        seq, value = self.agent.seq, copy.deepcopy(before)
+        for name, part in self._parts(self._seen(value)).items():
+            new = self._parts(self._fresh()).get(name, {})
+            for key in part.keys() & new.keys():
+                if self.rng.random() < 0.5:  # as who changes a copy of what is there
+                    new[key] = graft(self.rng, copy.deepcopy(part[key]), new[key])
+            part.clear()
+            part.update(new)
         try:
-            self.agent.save(copy.deepcopy(value))
+            self.agent.save(self._whole(copy.deepcopy(self._seen(value))))
         except (Unstorable, perdure.SchemaError):
             return None
         self._changed(before, value, seq)
@@ -110,8 +145,10 @@ class Program:
         pool = [before, before, self._fresh(), self._fresh()]
         try:
             with self.agent.edit("edited") as draft:
-                for _ in range(self.rng.randrange(1, 4)):
-                    self._edit_key(draft, value, self.rng.choice(pool))
+                for name, part in self._parts(draft).items():
+                    for _ in range(self.rng.randrange(1, 4)):
+                        source = self._parts(self.rng.choice(pool)).get(name, {})
+                        self._edit_key(part, self._parts(value)[name], source)
         except (Unstorable, perdure.SchemaError):
             return None
         self._changed(before, value, seq)
@@ -151,8 +188,51 @@ class Program:
         return self.at[seq]
 
     def _look(self, before: Any) -> Any:
-        same(before, self.agent.at(self.agent.seq).state, "at")
+        same(self._seen(before), self._seen(self._model(self.agent.at(self.agent.seq).state)), "at")
         return before
+
+
+class TwoVersions(Program):
+    """A program and an older one take turns: the newer has a further field, which the older one
+    keeps without knowing it."""
+
+    def _schema(self) -> Any:
+        part: Any = A_DICT[str, self.kind]
+        fields: list[Any] = [
+            (name, part, dataclasses.field(default_factory=dict)) for name in ("items", "more")
+        ]
+        self.classes = [dataclasses.make_dataclass("Holder", fields[:count]) for count in (1, 2)]
+        self.schemas: list[Any] = [
+            perdure.Schema(cls, id="holder", version=(1, minor))
+            for minor, cls in enumerate(self.classes)
+        ]
+        return self.schemas[1]
+
+    def _take_handle(self) -> None:
+        self.schema = self.rng.choice(self.schemas)
+        self.said[-1] += " by the newer" if self.schema is self.newest else " by the older"
+        self.agent = self.store.agent(self.name, self.schema)
+
+    def _whole(self, value: Any) -> Any:
+        return self.classes[len(value) - 1](**value)
+
+    def _parts(self, state: Any) -> dict[str, Any]:
+        if isinstance(state, dict):
+            return state
+        names = ("items", "more") if self.schema is self.newest else ("items",)
+        return {name: getattr(state, name) for name in names}
+
+    def _in_full(self, value: Any) -> Any:
+        return {"items": {}, "more": {}} | value
+
+    def _model(self, state: Any) -> Any:
+        return copy.deepcopy(self._parts(state))
+
+    def _seen(self, value: Any) -> Any:
+        return value if self.schema is self.newest else {"items": value["items"]}
+
+    def _fresh(self) -> Any:
+        return {"items": super()._fresh(), "more": super()._fresh()}
 
 
 def graft(rng: random.Random, old: Any, new: Any) -> Any:
@@ -211,7 +291,7 @@ def run_seed(store: Store, seed: int, steps: int = 12) -> int:
     except (pydantic.PydanticUserError, pydantic.errors.PydanticSchemaGenerationError):
         return 0
     try:
-        program = Program(store, seed, kind, make)
+        program = (TwoVersions if seed % 3 == 0 else Program)(store, seed, kind, make)
     except PerdureError:
         return 0
     return program.run(steps)

@@ -204,6 +204,50 @@ def test_programs_of_two_minor_versions_side_by_side(store):
     newer.verify()
 
 
+def versions() -> tuple[Any, Any]:
+    @dataclass
+    class Job:
+        size: tuple[int, ...] = (1, 2)
+        done: int = 0
+
+    older = Job
+
+    @dataclass
+    class Job:  # type: ignore[no-redef]
+        size: tuple[int, ...] = (1, 2)
+        done: int = 0
+        stats: dict[str, Any] = field(default_factory=dict)
+
+    return older, Job
+
+
+def test_what_a_newer_program_stores_may_have_keys_like_known_fields(store):
+    """The older program took a key in what it does not know for the field of that name: a mapping
+    was compared as a tuple, and each of its edits was a bare TypeError."""
+    older_class, newer_class = versions()
+    stats = {"size": {"total": {"bytes": 5}}, "done": {"b": 1, "a": 2}}
+    newer = store.agent(
+        "j", Schema(newer_class, id="job", version=(1, 1)), initial=newer_class(stats=stats)
+    )
+    newer.checkpoint("begin")
+    older = store.agent("j", Schema(older_class, id="job"))
+    older.update(lambda draft: setattr(draft, "done", 1))
+    older.save(older_class(done=2))
+    assert newer.refresh() == newer_class(done=2, stats=stats)
+    assert list(newer.state.stats["done"]) == ["b", "a"]
+
+
+def test_an_older_program_saves_a_dict_in_its_order(store):
+    """Keys that were new came last, behind those that had been there, as soon as a newer program
+    had stored something in one of these."""
+    newer = store.agent("a", Schema(dict[str, NewPart], id="parts", version=(1, 1)))
+    newer.save({"b": NewPart(x=1, y=1)})
+    older = store.agent("a", Schema(dict[str, Part], id="parts"))
+    older.save({"new": Part(x=0), "b": Part(x=2)})
+    assert list(older.state) == list(newer.refresh()) == ["new", "b"]
+    assert newer.state["b"] == NewPart(x=2, y=1)
+
+
 @pytest.fixture
 def sides(store):
     """A newer program that noted y = 1, 2, 3 in three parts, and an older one beside it."""

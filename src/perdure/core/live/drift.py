@@ -8,7 +8,7 @@ from typing import Any
 from msgspec import Struct
 
 from perdure.core.types.nodes import AnyNode, Node, Walker
-from perdure.core.types.objects import ObjectNode, is_default, same_order
+from perdure.core.types.objects import ObjectNode, is_default, part_of, same_order
 from perdure.core.types.private_attributes import as_good
 from perdure.core.values.plain_values import SCALARS, Path, Plain, format_path, mark, same
 from perdure.errors import PerdureError
@@ -78,7 +78,7 @@ def compare(
     if isinstance(node, AnyNode) and same(typed, plain) and same_order(node, typed, plain):
         return
     if type(typed) is list and type(plain) is list:
-        item = node.child(0) or node
+        item = part_of(node, 0)
         for index in range(max(len(typed), len(plain))):
             memory = typed[index] if index < len(typed) else MISSING
             log = plain[index] if index < len(plain) else MISSING
@@ -118,7 +118,7 @@ def _dict(
             continue
         met[plain_key] = None
         log = plain.get(plain_key, MISSING)
-        yield from _item(node.child(key) or node, memory, log, (*at, plain_key), deep, root)
+        yield from _item(part_of(node, key), memory, log, (*at, plain_key), deep, root)
     for key, log in plain.items():
         if key not in met:
             yield Drift(format_path((*at, key), root), MISSING, log, GONE)

@@ -17,7 +17,7 @@ from perdure.core.types.annotations import is_literal, is_union, unwrap
 from perdure.core.types.classes import Face
 from perdure.core.types.late_fields import equal
 from perdure.core.types.nodes import AnyNode, DictNode, LeafNode, Node
-from perdure.core.types.objects import ObjectNode
+from perdure.core.types.objects import ObjectNode, part_of
 from perdure.core.types.private_attributes import as_good
 from perdure.core.types.unions import UnionNode
 from perdure.core.values.plain_values import SCALARS, Path, changed, format_path, same
@@ -117,7 +117,7 @@ class _Comparison:
         for index, (one, other) in enumerate(zip(given, built, strict=False)):
             if one is other and free:
                 continue
-            self.compare(node.child(index) or node, one, other, (*at, index), inside)
+            self.compare(part_of(node, index), one, other, (*at, index), inside)
 
     def _dict(self, node: Node, given: Any, built: Any, at: Path, inside: bool) -> None:
         if len(given) != len(built):
@@ -129,7 +129,7 @@ class _Comparison:
                 if isinstance(node, ObjectNode):  # the keys of a TypedDict, in another order
                     back, other = key, built.get(key, MISSING)
                 self.compare(keys, key, back, (*at, key), inside)
-            self.compare(node.child(key) or node, one, other, (*at, key), inside)
+            self.compare(part_of(node, key), one, other, (*at, key), inside)
 
     def _set(self, node: Node, given: Any, built: Any, at: Path, inside: bool) -> None:
         members = {one: one for one in built}
@@ -137,7 +137,7 @@ class _Comparison:
             if one not in members or len(given) != len(built):
                 self._converted(given, built, at, inside)
                 return
-            self.compare(node.child(0) or node, one, members[one], (*at, one), inside)
+            self.compare(part_of(node, 0), one, members[one], (*at, one), inside)
 
     def _object(self, node: ObjectNode, given: Any, built: Any, at: Path, inside: bool) -> None:
         face = node.face
@@ -159,7 +159,7 @@ class _Comparison:
                 if one is not other:
                     raise self._unset(at, name, one)
                 continue
-            self.compare(node.child(name) or node, one, other, (*at, name), True)
+            self.compare(part_of(node, name), one, other, (*at, name), True)
         extras, back = face.extras(given), face.extras(built)
         for name in extras.keys() | back.keys():
             one, other = extras.get(name, MISSING), back.get(name, MISSING)

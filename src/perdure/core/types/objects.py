@@ -101,9 +101,14 @@ class ObjectNode(Node):
             made: Node = self._registry.node(found.annotation, getattr(self.face, "config", None))
             return made
         if self.face.keeps_extra and key not in self.face.live and isinstance(key, str):
-            extra: Node = self._registry.any
-            return extra
+            return self.unknown
         return None
+
+    @property
+    def unknown(self) -> Node:
+        """The node of what the class does not know."""
+        found: Node = self._registry.any
+        return found
 
     def knows(self, key: Any) -> bool:
         """True if the class has a stored place of this name."""
@@ -322,16 +327,25 @@ def same_order(node: Node, a: Plain, b: Plain) -> bool:
         if not _is_object(node) and list(a) != list(b):
             return False
         return all(
-            type(item) in SCALARS or same_order(node.child(key) or node, item, b[key])
+            type(item) in SCALARS or same_order(part_of(node, key), item, b[key])
             for key, item in a.items()
         )
     if type(a) in (list, tuple):
         node = node.pick(a)
         return all(
-            type(item) in SCALARS or same_order(node.child(index) or node, item, b[index])
+            type(item) in SCALARS or same_order(part_of(node, index), item, b[index])
             for index, item in enumerate(a)
         )
     return True
+
+
+def part_of(node: Node, key: Any) -> Node:
+    """Returns the node of a part; the node itself where its type has no parts. What stands under a
+    key that a class does not know is plain: a newer version put it there."""
+    child = node.child(key)
+    if child is None:
+        return node.unknown if isinstance(node, ObjectNode) else node
+    return child
 
 
 def in_stored_order(node: Node, stored: Plain, new: Plain) -> Plain:

@@ -116,14 +116,11 @@ def _keep_in_dict(node: Node, old: Plain, new: Plain, at: Path, root: str, known
             )
         elif isinstance(node, ObjectNode) and not node.knows(key):
             kept[key] = copy(item)
-    shared = [key for key in new if key in kept]
-    if isinstance(node, ObjectNode) and not node.face.is_dict:
-        pass  # the class has an order of its own, so the stored one stays
-    elif shared != [key for key in kept if key in new]:
-        kept = {key: kept[key] for key in [*shared, *(key for key in kept if key not in new)]}
-    if len(shared) == len(new):
-        return kept
-    return {**kept, **{key: item for key, item in new.items() if key not in kept}}
+    stored_first = {**kept, **{key: item for key, item in new.items() if key not in kept}}
+    is_object = isinstance(node, ObjectNode) and not node.face.is_dict
+    if is_object or [key for key in stored_first if key in new] == list(new):
+        return stored_first  # a class has an order of its own, so the stored one stays
+    return {**{key: stored_first[key] for key in new}, **stored_first}
 
 
 def _keep_in_items(
