@@ -159,6 +159,10 @@ class Program:
         if key not in source or roll < 0.2:
             if key in value:
                 del draft[key], value[key]
+        elif roll < 0.3 and value:
+            other = self.rng.choice([*value])
+            for one in (draft, value):
+                one[key] = one.pop(other)
         elif key not in value or roll < 0.5:
             draft[key], value[key] = copy.deepcopy(source[key]), copy.deepcopy(source[key])
         else:
@@ -246,15 +250,7 @@ def graft(rng: random.Random, old: Any, new: Any) -> Any:
             old[key] = graft(rng, old[key], item) if key in old else item
         return old
     if type(new) is list and isinstance(old, list):
-        if rng.random() < 0.3:
-            old.extend(new)
-        elif old and rng.random() < 0.5:
-            del old[rng.randrange(len(old))]
-        else:
-            for index, item in enumerate(new):
-                if index < len(old):
-                    old[index] = graft(rng, old[index], item)
-        return old
+        return _graft_list(rng, old, new)
     if type(new) is set and isinstance(old, set):
         old.update(new)
         return old
@@ -264,6 +260,34 @@ def graft(rng: random.Random, old: Any, new: Any) -> Any:
                 setattr(old, name, graft(rng, getattr(old, name), getattr(new, name)))
         return old
     return new
+
+
+def _graft_list(rng: random.Random, old: Any, new: list[Any]) -> Any:
+    at, other = rng.randrange(len(old) + 1), rng.randrange(len(old) + 1)
+    roll = rng.randrange(9)
+    if roll == 0:
+        old.extend(new)
+    elif roll == 1:
+        del old[at:other]
+    elif roll == 2:
+        old[at:other] = new
+    elif roll == 3:
+        old.reverse()
+    elif roll == 4 and new:
+        old.insert(at, new[0])
+    elif roll == 5 and old:
+        moved = old.pop(rng.randrange(len(old)))
+        old.insert(at, moved)
+    elif roll == 6:
+        old[at:other] = [*old[at:other]][::-1]
+    elif roll == 7 and new:
+        old += new
+        old.pop(0)
+    else:
+        for index, item in enumerate(new):
+            if index < len(old):
+                old[index] = graft(rng, old[index], item)
+    return old
 
 
 def _is_open(value: Any) -> bool:
