@@ -14,6 +14,7 @@ import pytest
 import perdure
 from perdure.core.values import codec
 from perdure.errors import Unstorable
+from perdure.storage.standing import Why, read_why
 from perdure.system import stack_room
 
 LEFT = (700, 500, 400, 300, 240, *range(200, 20, -12), 16, 12, 8)
@@ -111,3 +112,27 @@ def test_an_agent_of_who_is_deep_in_calls(place, wrap):
     agent.verify()
     with perdure.open(place.url) if place.durable else place.open() as other:
         assert other.agent("deep", dict).state["n"] == kept
+
+
+def test_a_standing_is_what_it_is_at_each_depth():
+    """A follower that looked at its copy from deep within other calls was told that a store of its
+    own was not free, for a reason of a newer version."""
+    why = Why("follows", url="postgresql://db/agents")
+    standing = why.standing()
+    done = 0
+    for left in LEFT:
+        try:
+            assert with_frames_left(left, lambda: read_why(standing)) == why
+        except RecursionError:
+            continue
+        done += 1
+    assert done
+    with pytest.raises(RecursionError):
+        with_frames_left(60, lambda: pass_on_within(40))
+
+
+def pass_on_within(levels: int) -> None:
+    if levels:
+        pass_on_within(levels - 1)
+    else:
+        stack_room.pass_on(RecursionError())

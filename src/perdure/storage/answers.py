@@ -11,6 +11,7 @@ from msgspec import Struct, field
 
 from perdure.errors import Corrupt
 from perdure.model import Message
+from perdure.system.stack_room import pass_on
 
 
 class ExecutorRow(Struct, frozen=True):
@@ -40,6 +41,7 @@ class ExecutorRow(Struct, frozen=True):
         try:
             found = _served(served)
         except (msgspec.MsgspecError, RecursionError) as error:
+            pass_on(error)
             if not alive:
                 return cls(executor, expires)
             raise Corrupt(

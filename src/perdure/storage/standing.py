@@ -16,6 +16,7 @@ from perdure.missing import MISSING, Missing
 from perdure.model import Message
 from perdure.storage.answers import Standing
 from perdure.storage.appending import Append, Outcome, Refused
+from perdure.system.stack_room import pass_on
 
 Kind = Literal[
     "follows", "promoted", "moved", "moving-in", "moving-out", "restoring", "here", "unknown"
@@ -94,7 +95,8 @@ def read_why(standing: Standing | None) -> Why | None:
         return None
     try:
         return _why(standing.why)
-    except (msgspec.MsgspecError, ValueError, RecursionError):
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+        pass_on(error)
         return Why("unknown")
 
 

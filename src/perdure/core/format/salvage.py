@@ -111,8 +111,8 @@ def _cause(said: Any) -> Cause:
     """Returns its kind, and those of its words that are texts."""
     try:
         return chain.read_cause(said)
-    except (msgspec.ValidationError, *_BROKEN):
-        pass
+    except (msgspec.ValidationError, *_BROKEN) as error:
+        stack_room.pass_on(error)
     if type(said) is not list or len(said) != 2 or type(said[0]) is not str:
         return UNKNOWN
     more = said[1] if type(said[1]) is dict else {}
@@ -124,7 +124,8 @@ def _records(records: Any) -> tuple[tuple[dict[str, Any], ...], tuple[Record, ..
     """Returns all records, or none: a record that is left out might explain another."""
     try:
         return read_records(records)
-    except _BROKEN:
+    except _BROKEN as error:
+        stack_room.pass_on(error)
         return (), ()
 
 
