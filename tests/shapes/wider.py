@@ -321,6 +321,8 @@ class Wider(Generator):
         ):
             if self._chance(0.25):
                 config[name] = "always" if name == "revalidate_instances" else True
+        if config.get("strict"):  # pydantic itself does not take back what it then made of an Enum
+            config.pop("use_enum_values", None)
         body = {
             "__module__": __name__,
             "__annotations__": {"f0": kind, "text": str},

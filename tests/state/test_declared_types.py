@@ -22,9 +22,11 @@ from pydantic import (
     PastDatetime,
     PlainSerializer,
     PlainValidator,
+    RootModel,
     StrictInt,
 )
 from pydantic import Strict as PydanticStrict
+from typing_extensions import TypedDict
 
 import perdure
 
@@ -167,3 +169,60 @@ def test_a_change_in_place_that_no_draft_sees_is_refused(beside: bool) -> None:
         assert store.agent("a", Ship).state == agent.state
         assert agent.state.at == Vector(3, 0)
         agent.verify()
+
+
+class Root(RootModel[int]):
+    pass
+
+
+@pytest.mark.parametrize("never", [collections.deque[int], Root])
+def test_a_class_that_no_state_can_hold_is_refused_where_it_is_declared(never: Any) -> None:
+    """It was refused where its type was looked at first: a union of two classes, one with such a
+    field that was never set, was well until an undo, or a rollback, compared the two."""
+    held: Any = dataclass(type("Held", (), {"__annotations__": {"a": never | None}, "a": None}))
+    with (
+        perdure.open("memory://") as store,
+        pytest.raises(perdure.SchemaError, match="cannot be part of a state"),
+    ):
+        store.agent("a", dict[str, held | Vector2], initial={}).checkpoint("c")
+
+
+@dataclass
+class Vector2:
+    x: int = 0
+    y: int = 0
+
+
+class Named(TypedDict, total=False):
+    name: str
+
+
+class Sized(TypedDict, total=False):
+    size: int
+
+
+Either = dict[str, dict[str, Named] | dict[str, Sized]]
+
+
+@pytest.mark.parametrize("how", ["initial", "save", "edit"])
+def test_a_dict_of_the_other_typed_dict_is_refused(how: str) -> None:
+    """It was read as the first class of the union, which has none of its keys: they were dropped,
+    and nobody was told."""
+    given: Any = {"b": {"a": {"size": 1}, "c": {}}}
+    with perdure.open("memory://") as store, pytest.raises(perdure.Unstorable, match=r"\.b\.a"):
+        if how == "initial":
+            store.agent("a", Either, initial=given).checkpoint("c")
+        elif how == "save":
+            store.agent("a", Either, initial={}).save(given)
+        else:
+            store.agent("a", Either, initial={}).update(lambda draft: draft.update(given))
+
+
+def test_pydantic_tells_typed_dicts_apart() -> None:
+    class Holder(BaseModel):
+        parts: Either = {}
+
+    given: Any = {"b": {"a": {"size": 1}, "c": {}}}
+    with perdure.open("memory://") as store:
+        store.agent("a", Holder, initial=Holder(parts=given)).checkpoint("c")
+        assert store.agent("a", Holder).state == Holder(parts=given)

@@ -120,6 +120,8 @@ class _Comparison:
             self.compare(part_of(node, index), one, other, (*at, index), inside)
 
     def _dict(self, node: Node, given: Any, built: Any, at: Path, inside: bool) -> None:
+        if isinstance(node, ObjectNode) and not node.face.opaque_input and given.keys() - built:
+            raise self._refused(given, built, at)  # a TypedDict of a union that has other keys
         if len(given) != len(built):
             self._converted(given, built, at, inside)
             return

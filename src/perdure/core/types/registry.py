@@ -5,7 +5,7 @@ from __future__ import annotations
 import collections
 import collections.abc as abc
 import typing
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import is_dataclass
 from enum import Enum
 from typing import Any, get_args, get_origin, get_type_hints
@@ -85,7 +85,10 @@ class Registry:
         self._open: dict[Any, Node] = {}
         """The placeholder of an alias while its node is made."""
         self._faces: dict[Any, Face] = {}
-        self.engine = engine_for(root, self._faces)
+        found = list(parts(root, {}, self._faces))
+        for bare in found:
+            _refuse_unstorable(bare)
+        self.engine = engine_for(root, found, self._faces)
         self.any = AnyNode(Any, self.engine, None)
         self.root = self.node(root, None)
 
@@ -150,12 +153,6 @@ class Registry:
                 target=str(origin.__name__),
                 hint="declare Sequence, Mapping or Set, or list, dict or set",
             )
-        if isinstance(origin, type) and issubclass(origin, _REFUSED):
-            raise SchemaError(
-                f"a {origin.__name__} cannot be part of a state",
-                target=str(origin.__name__),
-                hint="use list, dict, set or bytes, or mark the field perdure.Ephemeral",
-            )
         return self._object(annotation, kind) or self._leaf(annotation, bare, config)
 
     def _object(self, annotation: Any, kind: Any) -> Node | None:
@@ -163,12 +160,6 @@ class Registry:
             face = self._faces.get(kind) or face_of(kind)
             if face is None:
                 return None
-            if hasattr(face.cls, "__pydantic_root_model__") and face.cls.__pydantic_root_model__:
-                raise SchemaError(
-                    "a RootModel cannot be part of a state",
-                    target=face.name,
-                    hint="declare the type inside it, or a model with a field for it",
-                )
             self._objects[kind] = ObjectNode(kind, self.engine, face, self)
         return self._objects[kind]
 
@@ -319,10 +310,33 @@ def keeps_either(bare: Bare) -> bool:
     return get_origin(bare.type) in _EITHER or bare.type in _EITHER
 
 
-def engine_for(annotation: Any, faces: dict[Any, Face]) -> Engine:
-    """Returns pydantic's engine for types that mention pydantic, msgspec's for the rest. `faces`:
-    as of `parts`."""
-    found = list(parts(annotation, {}, faces))
+def _refuse_unstorable(bare: Bare) -> None:
+    """Refuses a class of which no instance can be stored, wherever a type has it: an undo, say,
+    looks at each class of a union.
+
+    Raises:
+        SchemaError: it is one.
+    """
+    origin = get_origin(bare.type) or bare.type
+    if not isinstance(origin, type):
+        return
+    if issubclass(origin, _REFUSED):
+        raise SchemaError(
+            f"a {origin.__name__} cannot be part of a state",
+            target=str(origin.__name__),
+            hint="use list, dict, set or bytes, or mark the field perdure.Ephemeral",
+        )
+    if getattr(origin, "__pydantic_root_model__", False):
+        raise SchemaError(
+            "a RootModel cannot be part of a state",
+            target=origin.__name__,
+            hint="declare the type inside it, or a model with a field for it",
+        )
+
+
+def engine_for(annotation: Any, found: Sequence[Bare], faces: Mapping[Any, Face]) -> Engine:
+    """Returns pydantic's engine for types that mention pydantic, msgspec's for the rest. `found`,
+    `faces`: what `parts` gives of it."""
     engine: Engine
     if any(map(is_of_pydantic, found)):
         engine = (OrderKeeping if any(one.is_dict for one in faces.values()) else PydanticEngine)()

@@ -263,7 +263,7 @@ def _words_at(classes: Sequence[ObjectNode], name: str) -> Mapping[str, Node] | 
     words: dict[str, Node] = {}
     for one in classes:
         tag, field = one.face.tag, one.fields.get(name)
-        literals = _literals(one, name)
+        literals = getattr(one.child(name), "literals", None) if field is not None else None
         if tag is not None and tag[0] == name:
             literals = [tag[1]]
         elif field is None or field.validated or literals is None:
@@ -273,14 +273,6 @@ def _words_at(classes: Sequence[ObjectNode], name: str) -> Mapping[str, Node] | 
                 return None
             words[word] = one
     return words
-
-
-def _literals(node: ObjectNode, name: str) -> list[Any] | None:
-    """Returns the only values that a field may have; None where there are others."""
-    try:
-        return getattr(node.child(name), "literals", None)
-    except SchemaError:  # no instance of that class can be stored; those of the others can
-        return None
 
 
 # -- combined members -----------------------------------------------------------------------------
