@@ -12,9 +12,12 @@ import pytest
 
 import perdure
 from perdure.errors import Conflict, RunFailed
+from perdure.model import AgentInfo
+from perdure.replication import Migration, Moved
 from perdure.store import Store
 from tests.engine.conftest import CrashError, Crashes, Place
 from tests.engine.waits import Background, commits, go, records, until, verify_all
+from tests.simulation.house import Once
 
 
 @pytest.fixture(autouse=True)
@@ -190,6 +193,38 @@ def test_one_that_waits_is_ended_beside_others_who_write(
     run.cancel("no longer needed")
     assert run.status == "cancelled"
     assert store.agent("a").state == {"n": 1}
+
+
+def test_one_whose_agent_is_on_its_way_elsewhere_is_ended_there(place: Place) -> None:
+    """`cancel` raised that nothing was written, since its agent had moved. But the message was,
+    and went after it: at the new place the run was cancelled all the same."""
+
+    @perdure.agent(dict)
+    def waiting(run: perdure.Run[dict]) -> Any:
+        return run.wait_for("s")
+
+    store = place.open()
+    go(store, waiting)
+    here, info = store.runner._context.backend, store.find("a")
+    assert info is not None
+    with perdure.open("memory://") as target:
+        there = target.runner._context.backend
+
+        class Late(Migration):
+            def move(self, info: AgentInfo) -> Moved | None:
+                stand = here.stand
+
+                def closed(*args: Any, **more: Any) -> None:
+                    stand(*args, **more)
+                    del here.stand
+                    store.handle("a/waiting/main").cancel("enough")
+
+                here.stand = closed  # type: ignore[method-assign]
+                return super().move(info)
+
+        Late(here, there).run()
+        Once(target, [waiting]).look_once()
+        assert target.handle("a/waiting/main").status == "cancelled"
 
 
 def test_one_that_has_not_begun_does_not_begin(store: Store, stage: Stage) -> None:

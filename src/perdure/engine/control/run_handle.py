@@ -51,6 +51,7 @@ from perdure.storage.capabilities import Sent
 from perdure.storage.log.proposals import HERE
 from perdure.storage.log.reader import SEQ_END, LogReader
 from perdure.storage.log.refusals import HeldError
+from perdure.storage.standing import ClosedError
 from perdure.system.backoff import chances
 
 if TYPE_CHECKING:
@@ -318,10 +319,10 @@ class RunHandle(Generic[R]):
             return  # a worker that picks it up finds that it is not to begin
         try:
             self._record(Cause("run-cancelled", why, run=self._id), self._cancellation(why))
-        except Conflict:
+        except (Conflict, ClosedError):
             status = self.info.status
             if status not in FINISHED:
-                return  # it is being executed: there it is heard
+                return  # it is being executed, or is on its way elsewhere: there it is heard
             if status != "cancelled":  # it came to its end before that was heard
                 raise
         self._wakeups.tell(self._id)
