@@ -15,9 +15,9 @@ from perdure.core.values import codec, ops
 from perdure.core.values.plain_values import copy
 from perdure.errors import Corrupt
 from perdure.missing import MISSING
-from perdure.model import Commit
+from perdure.model import AgentInfo, Commit
 from perdure.storage.retention import RETENTION, Trim
-from perdure.transfer import incoming_states
+from perdure.transfer import incoming_states, whole_log
 from perdure.transfer.whole_log import LogEntry
 from tests.fuzz.targets.logs import mended, parts_of
 
@@ -95,6 +95,53 @@ def test_a_log_is_refused_whose_word_on_what_is_gone_is_another_one() -> None:
     gone = next(place for place, one in enumerate(log) if one.payload == remains.REMOVED)
     behind = LogEntry(log[gone + 1].header, remains.REMOVED)
     refused([*log[: gone + 1], behind, *log[gone + 2 :]], "gone")
+
+
+def grown(store: perdure.Store) -> AgentInfo:
+    agent = store.agent("a", initial={"n": 0})
+    for n in range(1, 8):
+        agent.save({"n": n}, "more")
+    info = store.find("a")
+    assert info is not None
+    return info
+
+
+def test_a_log_that_is_trimmed_while_it_is_exported_is_taken_in(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The export had what was left, and not the word behind it that says what was removed: it was
+    refused as damaged."""
+    monkeypatch.setattr(whole_log, "CHUNK_MAX", 3)
+    with perdure.open("memory://") as store, perdure.open("memory://") as other:
+        info = grown(store)
+        log = store.export_log(info)
+        begun = [next(log)]
+        store.agent("a").trim(7)
+        other.import_log([*begun, *log])
+        assert other.agent("a").state == {"n": 7}
+        assert other.agent("a").verify().trimmed
+    with perdure.open("memory://") as store:
+        log = store.export_log(grown(store), until=6)
+        next(log)
+        store.agent("a").trim(7)
+        with pytest.raises(perdure.NotFound, match="retention has since removed"):
+            list(log)
+
+
+def test_a_log_that_is_purged_while_it_is_exported_is_gone_and_not_damaged(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(whole_log, "CHUNK_MAX", 3)
+    with perdure.open("memory://") as store:
+        grown(store)
+        store.delete("a", purge=True)
+        info = store.find("a")
+        assert info is not None
+        log = store.export_log(info)
+        next(log)
+        store.purge()
+        with pytest.raises(perdure.NotFound, match="its log purged"):
+            list(log)
 
 
 def test_a_word_that_names_itself_as_the_one_before_it_is_not_followed_for_ever() -> None:

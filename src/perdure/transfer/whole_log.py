@@ -82,7 +82,8 @@ HINT = "the file was damaged on its way: export again"
 
 
 def export_log(backend: Backend, reader: LogReader, until: int | None = None) -> Iterator[LogEntry]:
-    """Yields the log as it is now, oldest first, each link checked; later commits are not in it.
+    """Yields the log as it is now, oldest first, each link checked; later commits are not in it,
+    but for the word of a retention that comes meanwhile: without it the log would look damaged.
 
     Args:
         until: the last commit to yield; None: all.
@@ -101,13 +102,21 @@ def export_log(backend: Backend, reader: LogReader, until: int | None = None) ->
     first = 1
     while first <= last:
         rows = backend.read(reader.no, first, last, limit=CHUNK_MAX)
+        gone = False
         for row in rows:
+            if row.seq != (before.seq + 1 if before is not None else 1):
+                reader.refuse_purged(row.seq - 1)
             commit = reader.check(row, before)
+            gone = gone or commit.trimmed
             key = commit.cause.key
             found = find_key(backend, reader.no, key) if key is not None else None
             held = found[1] if found is not None and found[0] == row.seq else None
             yield LogEntry(row.header, row.payload, held, _orders_of(backend, commit))
             before = commit
+        if gone and until is None:
+            last = max(last, reader.last_word())
+        elif gone:
+            _refuse_trimmed_since(reader, last)
         first = rows[-1].seq + 1 if rows else last + 1
 
 
