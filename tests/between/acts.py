@@ -10,6 +10,7 @@ from random import Random
 from typing import Any
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 import perdure
 from perdure import Store
@@ -70,14 +71,14 @@ class Acts:
         self._random = random
         self._count = 0
 
-    def choose(self, names: Sequence[str]) -> Act:
-        """Returns a deed of one of these names that can be tried there."""
-        while True:
-            name = self._random.choice(names)
+    def choose(self, names: Sequence[str]) -> Act | None:
+        """Returns a deed of one of these names that can be tried there, if there is one."""
+        for name in self._random.sample(names, len(names)):
             self._count += 1
             made: Act | None = getattr(self, f"_{name}")()
             if made is not None:
                 return made
+        return None
 
     # -- state -----------------------------------------------------------------------------------
 
@@ -214,7 +215,9 @@ class Acts:
         return self._to("answer", lambda run: run.answer(True), lambda run: "ask" in run.waits)
 
     def _cancel(self) -> Act | None:
-        return self._to("cancel", lambda run: run.cancel(), lambda run: run.status not in FINISHED)
+        """A message, and then the commit of the run's end."""
+        made = self._to("cancel", lambda run: run.cancel(), lambda run: run.status not in FINISHED)
+        return made and replace(made, in_parts=True)
 
     def _retry(self) -> Act | None:
         place = self._random.choice(PLACES)

@@ -16,14 +16,36 @@ from typing import Any
 import psycopg
 
 from perdure.missing import MISSING
+from perdure.retention import purging, trimming
 from perdure.storage.memory.backend import MemoryBackend
 from perdure.storage.postgres.backend import PostgresBackend
 from perdure.storage.postgres.connection import Connection
 from perdure.storage.sqlite import connection, guards
 from perdure.storage.sqlite.backend import SqliteBackend
+from perdure.transfer import (
+    divergence,
+    follower,
+    given_tokens,
+    restoring,
+    shipping,
+    whole_log,
+)
 
 BUSY_MS = 200
 """One waits so long for what the other has locked, which does not go on meanwhile."""
+
+PARTS = (
+    (whole_log, "CHUNK_MAX", 3),
+    (shipping, "CHUNK_MAX", 3),
+    (shipping, "SHIPMENT_BYTES", 2000),
+    (follower, "PART", 4),
+    (trimming, "PART", 2),
+    (purging, "PAGE", 1),
+    (divergence, "PAGE", 2),
+    (given_tokens, "PAGE", 2),
+    (restoring, "PAGE", 2),
+)
+"""What is done in parts is done in small ones: then there are moments between them."""
 
 QUIET = {"close", "closed", "go_on", "heartbeat", "listen", "notify", "now", "renew", "stop"}
 """These change nothing that another can see, and show nothing that another can change."""
@@ -69,11 +91,15 @@ class Moments:
         before = [(kind, name, vars(kind).get(name, MISSING)) for kind, name in self._places]
         for kind, name in self._places:
             setattr(kind, name, self._counting(f"{kind.__name__}.{name}", getattr(kind, name)))
-        busy_ms, connection.BUSY_MS = connection.BUSY_MS, BUSY_MS
+        sizes = [*PARTS, (connection, "BUSY_MS", BUSY_MS)]
+        usual = [(module, name, getattr(module, name)) for module, name, _ in sizes]
+        for module, name, size in sizes:
+            setattr(module, name, size)
         try:
             yield
         finally:
-            connection.BUSY_MS = busy_ms
+            for module, name, size in usual:
+                setattr(module, name, size)
             for kind, name, method in before:
                 if method is MISSING:
                     delattr(kind, name)

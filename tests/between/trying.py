@@ -378,10 +378,13 @@ def try_program(
             acts = Acts(facts, random)
             firsts = [only] if only else [*MOVES, *SOME]
             first = acts.choose(firsts)
+            if first is None:
+                return Counter()
             seconds = [*SOME, *OTHERS]
             if first.executes:  # who holds a branch keeps others waiting, who keep it
                 seconds = [one for one in seconds if one not in ("run", "serve", "close")]
             second = acts.choose(seconds)
+            assert second is not None
             pair = Pair(copies, first, second, f"{scene}, {kinds}", random, statements)
             waits = statements and "postgres" in kinds.values()
             with impatient() if waits else ExitStack():
