@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from msgspec import Struct, field
 
-if TYPE_CHECKING:
-    from perdure.core.values.ops import Op
-    from perdure.core.values.plain_values import Plain
+from perdure.delta import Op, Plain
 
 Durability = Literal["sync", "group", "os"]
 """When a commit is acknowledged: after its fsync; at one fsync per N commits or T milliseconds;

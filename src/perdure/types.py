@@ -15,19 +15,19 @@ if TYPE_CHECKING:
     from perdure.aio.runs import AsyncOptions
     from perdure.aio.store import Opening
     from perdure.core.live.drift import Drift
-    from perdure.core.values.ops import (
+    from perdure.delta import (
         Append,
         Delete,
         Increment,
         Move,
         Op,
+        Plain,
         Set,
         SetAdd,
         SetRemove,
         Splice,
         TextSplice,
     )
-    from perdure.core.values.plain_values import Plain
     from perdure.engine.control.run_report import RunReport
     from perdure.engine.control.ways_out import WayOut
     from perdure.engine.control.why import Explanation
@@ -123,10 +123,9 @@ _NAMES = LazyNames(
         "perdure.aio.runs": "AsyncOptions",
         "perdure.aio.store": "Opening",
         "perdure.core.live.drift": "Drift",
-        "perdure.core.values.ops": (
-            "Append Delete Increment Move Op Set SetAdd SetRemove Splice TextSplice"
+        "perdure.delta": (
+            "Append Delete Increment Move Op Plain Set SetAdd SetRemove Splice TextSplice"
         ),
-        "perdure.core.values.plain_values": "Plain",
         "perdure.engine.control.run_report": "RunReport",
         "perdure.engine.control.ways_out": "WayOut",
         "perdure.engine.control.why": "Explanation",

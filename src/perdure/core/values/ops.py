@@ -14,82 +14,48 @@ from msgspec import Struct
 from msgspec.structs import astuple
 
 from perdure.core.values.plain_values import Path, Plain, copy, format_path, look_up, stored
+from perdure.delta import (
+    Append,
+    Delete,
+    Increment,
+    Move,
+    Op,
+    Set,
+    SetAdd,
+    SetRemove,
+    Splice,
+    TextSplice,
+)
 from perdure.errors import UnsupportedFormat
 from perdure.system import stack_room
+
+__all__ = [
+    "Append",
+    "Delete",
+    "Increment",
+    "Move",
+    "Op",
+    "OpError",
+    "Reach",
+    "Set",
+    "SetAdd",
+    "SetRemove",
+    "Splice",
+    "TextSplice",
+    "add",
+    "apply",
+    "fold",
+    "from_wire",
+    "invert",
+    "own",
+    "reach",
+    "to_wire",
+]
 
 
 class OpError(ValueError):
     """An op that does not fit the tree it is applied to: the log and the state disagree."""
 
-
-class Set(Struct):
-    """Puts a value at a path: a dict key (new or not), a list index that exists, or the root."""
-
-    path: Path
-    value: Plain
-
-
-class Delete(Struct):
-    """Deletes a dict key."""
-
-    path: Path
-
-
-class Append(Struct):
-    """Adds values at the end of the list at a path."""
-
-    path: Path
-    values: list[Plain]
-
-
-class Splice(Struct):
-    """In the list at a path, replaces `removed` items from `index` on with `values`."""
-
-    path: Path
-    index: int
-    removed: int
-    values: list[Plain]
-
-
-class TextSplice(Struct):
-    """In the str at a path, replaces `removed` code points from `index` on with `text`."""
-
-    path: Path
-    index: int
-    removed: int
-    text: str
-
-
-class Increment(Struct):
-    """Adds to the number at a path."""
-
-    path: Path
-    by: Plain
-
-
-class SetAdd(Struct):
-    """Adds members to the set at a path."""
-
-    path: Path
-    members: list[Plain]
-
-
-class SetRemove(Struct):
-    """Removes members from the set at a path."""
-
-    path: Path
-    members: list[Plain]
-
-
-class Move(Struct):
-    """In the list at a path, takes the item at `source` out and inserts it at `target`."""
-
-    path: Path
-    source: int
-    target: int
-
-
-Op = Set | Delete | Append | Splice | TextSplice | Increment | SetAdd | SetRemove | Move
 
 _KINDS: tuple[type[Any], ...] = (
     Set,

@@ -15,14 +15,10 @@ from uuid import UUID
 from msgspec import Struct, field
 
 from perdure.core.values import zones
+from perdure.delta import Path as Path
+from perdure.delta import Plain as Plain
 from perdure.errors import SharedValue, Unstorable
 from perdure.missing import MISSING
-
-Plain = Any
-"""A plain value. Not spelt out as a recursive type: checkers choke on it, `take` does the check."""
-
-Path = tuple[Any, ...]
-"""Dict keys and list indexes from the root of a state to a value in it."""
 
 SCALARS = frozenset(
     {

@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from msgspec.structs import replace
 
@@ -26,6 +26,7 @@ from perdure.engine.execution.performer import (
     pausing,
     waiting,
 )
+from perdure.engine.execution.run_position import RunPosition
 from perdure.engine.execution.run_tasks import RunTasks, runner_here
 from perdure.engine.execution.standstill import Rest
 from perdure.engine.execution.wakeups import POLL_S
@@ -58,10 +59,6 @@ from perdure.state.event_loop.delayed_cancel import Told
 from perdure.state.event_loop.loop_waits import LoopWait, Threads, bell
 from perdure.storage.appending import Riders
 
-if TYPE_CHECKING:
-    from perdure.engine.execution.execution import Execution
-
-
 R = TypeVar("R")
 
 THREADS_MAX = 32
@@ -86,7 +83,7 @@ class AsyncPerformer(Handing):
     Synchronous functions are called on threads of the run's own.
     """
 
-    def __init__(self, execution: Execution[Any], tasks: RunTasks) -> None:
+    def __init__(self, execution: RunPosition[Any], tasks: RunTasks) -> None:
         super().__init__(execution, tasks)
         self._threads: Threads | None = None
         self.stopping = _Stopping(execution.leaving.passed_on)
@@ -462,20 +459,21 @@ class AsyncPerformer(Handing):
 
 
 def performer_of_loop(
-    execution: Execution[Any], known: dict[int, AsyncPerformer]
+    execution: RunPosition[Any], tasks: RunTasks | None, known: dict[int, AsyncPerformer]
 ) -> AsyncPerformer:
     """The one for the loop that is running, of a synchronous function's own: it may run several,
     one after the other, and on several threads.
 
     Args:
+        tasks: its tasks, if it has run a loop before.
         known: those for the latest loop of each thread.
     """
     here = threading.get_ident()
     performer = known.get(here)
     if performer is None or performer.loop is not asyncio.get_running_loop():
-        execution.tasks = execution.tasks or RunTasks(execution, numbered=False)
-        execution.tasks.runner = runner_here() or execution.tasks.runner
-        performer = known[here] = AsyncPerformer(execution, execution.tasks)
+        execution.tasks = tasks = tasks or RunTasks(execution, numbered=False)
+        tasks.runner = runner_here() or tasks.runner
+        performer = known[here] = AsyncPerformer(execution, tasks)
     return performer
 
 

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from perdure.engine.journal.scopes import Scope
 
 if TYPE_CHECKING:
-    from perdure.engine.execution.execution import Execution
+    from perdure.engine.execution.driven_run import DrivenRun
     from perdure.engine.journal.effects import Attempt
 
 Inside = Literal["function", "step", "tool", "edit"]
@@ -30,7 +30,7 @@ class RunFrame(Struct, frozen=True):
         outer: the frame that this one was entered from; `inside` sees to it.
     """
 
-    run: Execution[Any] | None
+    run: DrivenRun[Any] | None
     inside: Inside
     scope: Scope | None = None
     key: str | None = None
@@ -88,7 +88,7 @@ enter: Callable[[RunFrame | None], object] = _frame.set
 what is over."""
 
 
-def enter_scope(scope: Scope, run: Execution[Any]) -> None:
+def enter_scope(scope: Scope, run: DrivenRun[Any]) -> None:
     """Enters a new scope in the context of a task of the run that was just made. A thread that lost
     its context may have made it, from its reference to the run."""
     frame = _frame.get() or RunFrame(run, "function")

@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Iterator, Sized
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from msgspec.structs import replace
 
@@ -20,6 +20,7 @@ from perdure.engine.execution.activity import Counting
 from perdure.engine.execution.commit_items import Item
 from perdure.engine.execution.event_pacing import Pace, PacedEvent
 from perdure.engine.execution.loops import clock_of
+from perdure.engine.execution.run_position import RunPosition
 from perdure.engine.execution.run_tasks import RunTasks, ready_of
 from perdure.engine.execution.run_timers import Timers
 from perdure.engine.execution.standstill import Rest, Standstill
@@ -37,9 +38,6 @@ from perdure.state.event_loop.delayed_cancel import Deaf, Told
 from perdure.state.event_loop.loop_waits import LoopWait, bell
 from perdure.state.runs.unused_signals import renewed, signal_of
 from perdure.storage.appending import Riders
-
-if TYPE_CHECKING:
-    from perdure.engine.execution.execution import Execution
 
 OfWait = tuple[Record | None, Record | None]
 """The records of the begin of a wait, and of its end, as far as there are any."""
@@ -72,7 +70,7 @@ class Lookers:
 class Handing:
     """See the module. One per execution, for the event loop that its function runs in."""
 
-    def __init__(self, execution: Execution[Any], tasks: RunTasks) -> None:
+    def __init__(self, execution: RunPosition[Any], tasks: RunTasks) -> None:
         self._execution = execution
         self._tasks = tasks
         self._in_threads, self._to_be_cancelled = Counting(), Counting()

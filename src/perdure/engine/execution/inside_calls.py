@@ -9,7 +9,7 @@ from perdure.core.format.records import Placed
 from perdure.core.values.plain_values import take
 from perdure.engine.execution.commit_items import Item
 from perdure.engine.execution.current_run import current
-from perdure.engine.execution.execution import Execution
+from perdure.engine.execution.driven_run import DrivenRun
 from perdure.engine.journal.leaving import Drained, is_drained
 from perdure.errors import Fenced, OutsideRun, TimedOut
 from perdure.missing import MISSING
@@ -77,7 +77,7 @@ def heartbeat(progress: Any = MISSING) -> None:
         attempt.posted = item
 
 
-def _check_attempt(run: Execution[Any], kind: str) -> None:
+def _check_attempt(run: DrivenRun[Any], kind: str) -> None:
     """Leaves a call that is under way, if there is a reason that outweighs its progress."""
     run.check_process()
     if kind == "step":

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from perdure.engine.execution.commit_items import Item
 from perdure.engine.execution.current_run import RunFrame, current, enter, inside
+from perdure.engine.execution.run_position import RunPosition
 from perdure.engine.execution.wakeups import POLL_S
 from perdure.engine.journal import release_order
 from perdure.engine.journal.call import Call
@@ -43,7 +44,6 @@ from perdure.system.threads import begin
 from perdure.system.user_errors import of_code
 
 if TYPE_CHECKING:
-    from perdure.engine.execution.execution import Execution
     from perdure.engine.journal.waits import Suspended
 
 
@@ -57,7 +57,7 @@ GIVEN_UP_S = 0.005
 class Performer:
     """Performs the effects of one run, synchronously."""
 
-    def __init__(self, execution: Execution[Any]) -> None:
+    def __init__(self, execution: RunPosition[Any]) -> None:
         self._execution = execution
 
     def make(self, call: Call) -> Any:
@@ -258,7 +258,7 @@ class Performer:
 
 
 def pausing(
-    execution: Execution[Any], effect: Pause, unloadable: Callable[[], bool]
+    execution: RunPosition[Any], effect: Pause, unloadable: Callable[[], bool]
 ) -> Iterator[float | None]:
     """Yields the seconds that are left of a pause, for both performers, until none are; None before
     it checks if all of the run waits, so that due work is done first.
@@ -276,7 +276,7 @@ def pausing(
 
 
 def waiting(
-    execution: Execution[Any], effect: Await, unloadable: Callable[[], bool]
+    execution: RunPosition[Any], effect: Await, unloadable: Callable[[], bool]
 ) -> Iterator[float | Item | Came | None]:
     """The way of a wait, for both performers: seconds to wait for news, something to commit before
     that, and in the end what came; None as in `pausing`."""
@@ -304,19 +304,19 @@ def waiting(
             yield Item(Cause("wait-began", run=execution.id, step=effect.place))
 
 
-def _in_place_s(execution: Execution[Any]) -> float:
+def _in_place_s(execution: RunPosition[Any]) -> float:
     """Up to how long is waited for a time without the run being unloaded."""
     return 0.0 if execution.going.gives_way else execution.wakeups.in_place_s
 
 
-def frame_of(execution: Execution[Any], effect: Invoke) -> RunFrame:
+def frame_of(execution: RunPosition[Any], effect: Invoke) -> RunFrame:
     """Returns the frame of a call's code."""
     return RunFrame(
         execution, effect.inside, execution.scope(), effect.key, effect.attempt, current()
     )
 
 
-def suspended(execution: Execution[Any]) -> Suspended:
+def suspended(execution: RunPosition[Any]) -> Suspended:
     """Returns the exception with which to leave the function, so that the run is unloaded."""
     if execution.going.deaf:
         with execution.asking:

@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from perdure.engine.execution.event_pacing import Pace
-    from perdure.engine.execution.execution import Execution
+    from perdure.engine.journal.journal import Journal
+    from perdure.errors import RunInterrupted
 
 UNITS = 1 << 20
 """In a second. A power of two: the differences of such times are exact, and the same whenever the
@@ -30,6 +31,20 @@ told: an older version, which recorded none, would have waited for that."""
 _NONE: Mapping[int, int] = {}
 
 
+class ClockedRun(Protocol):
+    """A run, as its clock knows it; see `DrivenRun`."""
+
+    journal: Journal
+
+    @property
+    def tells_time(self) -> bool: ...
+
+    @property
+    def interrupted(self) -> RunInterrupted | None: ...
+
+    def now(self) -> int: ...
+
+
 class RunClock:
     """The clock of one execution, for its event loop; used on that loop's thread.
 
@@ -41,7 +56,7 @@ class RunClock:
 
     def __init__(
         self,
-        execution: Execution[object],
+        execution: ClockedRun,
         pace: Pace,
         loop_time: Callable[[], float],
         note: Callable[[tuple[int, int]], None],

@@ -11,21 +11,20 @@ from msgspec import Struct
 from perdure.core.draft.draft import Recording
 from perdure.core.format.records import Outcome
 from perdure.engine.execution.commit_items import Item
+from perdure.engine.execution.run_position import RunPosition
 from perdure.engine.journal.cancellations import Heard
 from perdure.engine.journal.effects import Carried
 from perdure.engine.journal.entry import Entry
 from perdure.engine.journal.failures import CallCancelled, as_replayed, error_record, rebuild_error
 from perdure.engine.journal.journal import changed
 from perdure.engine.journal.scopes import Scope
-from perdure.errors import Conflict, PerdureError, SchemaError
+from perdure.errors import Conflict, SchemaError
 from perdure.model import Cause
 from perdure.state.edit_block import LOCK_MAX_S
 from perdure.state.run_view import copy_at
 from perdure.storage.appending import Riders
-from perdure.system.holders import Span
 
 if TYPE_CHECKING:
-    from perdure.engine.execution.execution import Execution
     from perdure.state.working_copy import WorkingCopy
 
 
@@ -40,30 +39,12 @@ class OpenEdit(Struct, frozen=True):
 class Edits:
     """See the module. One at a time: `lock` is for threads, tasks have one of their own."""
 
-    def __init__(self, execution: Execution[Any]) -> None:
+    def __init__(self, execution: RunPosition[Any]) -> None:
         self._execution = execution
         self._lock = threading.Lock()
         self._owner = 0
-        self.span: Span | None = None
-        """Of the block that is open, where it is known."""
         self.stands_on: WorkingCopy[Any] | None = None
         """The base of a recorded edit's draft, where the run has gone on from there."""
-
-    def check_lost(self) -> None:
-        """Checks that what looks like an open edit is one.
-
-        Raises:
-            RunInterrupted: an exception ended its block before we heard of the end. It was caught,
-                and would not occur again on replay.
-        """
-        if self.span is not None and self.span.is_over:
-            raise self._execution.interrupt(
-                PerdureError(
-                    "the end of an edit was interrupted, and that was caught",
-                    target=f"run {self._execution.id}",
-                    hint="let it through; run it again to go on",
-                )
-            )
 
     def acquire(self) -> None:
         """Waits for the edit of another thread to end.
@@ -83,7 +64,7 @@ class Edits:
         self._owner = here
 
     def release(self) -> None:
-        self._owner, self.span = 0, None
+        self._owner, self._execution.edit_span = 0, None
         self._lock.release()
 
     def open(self, name: str, scope: Scope, entry: Entry | None) -> OpenEdit:

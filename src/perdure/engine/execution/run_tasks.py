@@ -29,7 +29,7 @@ from perdure.engine.journal.scopes import Scope
 from perdure.errors import PerdureError, RunInterrupted
 
 if TYPE_CHECKING:
-    from perdure.engine.execution.execution import Execution
+    from perdure.engine.execution.driven_run import DrivenRun
 
 LEAVE_S = 20.0
 """The time that tasks of an abandoned run may await one thing before they are cancelled again."""
@@ -71,7 +71,7 @@ Task = numbered(asyncio.Task)
 class RunTasks:
     """The tasks of one run that have not ended, with their scopes."""
 
-    def __init__(self, execution: Execution[Any], *, numbered: bool) -> None:
+    def __init__(self, execution: DrivenRun[Any], *, numbered: bool) -> None:
         self._execution = execution
         self.numbered = numbered
         """True if tasks are scopes of their own: those of an asynchronous function. A synchronous
@@ -319,7 +319,7 @@ class RunTasks:
 
 
 async def _through(
-    coroutine: Coroutine[Any, Any, Any], execution: Execution[Any], tasks: RunTasks
+    coroutine: Coroutine[Any, Any, Any], execution: DrivenRun[Any], tasks: RunTasks
 ) -> Any:
     """The body of a task. An exception that ends the program goes from the task to its awaiters as
     one that ends the run, and from there to the run's caller. Raised in a task, it would end the

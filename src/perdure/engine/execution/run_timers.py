@@ -13,20 +13,19 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from perdure.core.format.records import Fired
 from perdure.engine.execution.commit_items import Item
 from perdure.engine.execution.event_pacing import Pace, PacedEvent
-from perdure.engine.execution.run_clock import RunClock
+from perdure.engine.execution.run_clock import ClockedRun, RunClock
+from perdure.engine.execution.run_writer import RunWriter
 from perdure.engine.journal import release_order
 from perdure.engine.journal.entry import Entry
+from perdure.engine.journal.leaving import Leaving
 from perdure.engine.journal.scopes import Scope
 from perdure.model import Cause
 from perdure.storage.appending import Riders
-
-if TYPE_CHECKING:
-    from perdure.engine.execution.execution import Execution
 
 KIND = "timer:"
 
@@ -35,6 +34,15 @@ WAITING_MAX = 1000
 
 LATE_S, HELD_S = 0.002, 0.05
 """The intervals at which late ones are checked; the same, if outcomes come before them."""
+
+
+class TimedRun(ClockedRun, Protocol):
+    """A run, as its timers know it; see `DrivenRun`."""
+
+    id: str
+    turns: release_order.ReleaseOrder
+    leaving: Leaving
+    writer: RunWriter
 
 
 class Timed:
@@ -129,7 +137,7 @@ class Timers:
 
     def __init__(
         self,
-        execution: Execution[Any],
+        execution: TimedRun,
         pace: Pace,
         loop_time: Callable[[], float],
         works: Callable[[], bool],

@@ -23,7 +23,7 @@ from perdure.system.locks import LOOK_MAX_S
 from perdure.system.thread_pool import Job, ThreadPool
 
 if TYPE_CHECKING:
-    from perdure.engine.execution.execution import Execution
+    from perdure.engine.execution.run_position import RunPosition
     from perdure.engine.journal.scopes import Scope
 
 R = TypeVar("R")
@@ -46,7 +46,7 @@ class RunFuture(Future[R]):
 
     def __init__(
         self,
-        execution: Execution[Any],
+        execution: RunPosition[Any],
         scope: Scope,
         ended: Callable[[BaseException | None, bool], None],
     ) -> None:

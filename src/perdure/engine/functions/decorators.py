@@ -18,7 +18,7 @@ from perdure.core.arguments.checks import function as check_function
 from perdure.core.arguments.names import check_name, shown
 from perdure.core.schema.value_digest import class_label, digest, is_known
 from perdure.engine.execution.current_run import RunFrame, current, driving, enter, inside
-from perdure.engine.execution.execution import Execution
+from perdure.engine.execution.driven_run import DrivenRun
 from perdure.engine.journal.call import Call, CrashPolicy
 from perdure.engine.journal.call_identity import (
     SELF,
@@ -85,7 +85,7 @@ class RecordedFunction:
 
     def call(
         self,
-        execution: Execution[Any],
+        execution: DrivenRun[Any],
         args: tuple[Any, ...],
         kwargs: Mapping[str, Any],
         *,
@@ -142,7 +142,7 @@ class RecordedFunction:
             raise
 
     def _comes_from_outside(
-        self, execution: Execution[Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]
+        self, execution: DrivenRun[Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]
     ) -> bool:
         """Returns True if an exception raised while a call was built does not come from the call
         itself."""
@@ -172,7 +172,7 @@ class RecordedFunction:
         if named:
             self._bound = {name: one for name, one in self._bound.items() if name in known}
 
-    def recorder(self) -> Execution[Any] | None:
+    def recorder(self) -> DrivenRun[Any] | None:
         """Returns the run in which a call made here is to be recorded; None for a plain call of the
         function.
 

@@ -446,7 +446,7 @@ class RunEdit(Generic[T]):
             raise
         self._inside = inside(RunFrame(execution, "edit", scope))
         self._inside.__enter__()
-        execution.edits.span = span
+        execution.edit_span = span
         return self._open.recording.draft  # type: ignore[no-any-return]
 
     @ends_block

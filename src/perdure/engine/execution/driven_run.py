@@ -1,0 +1,329 @@
+"""A run that this process drives, as its parts see it: what it records and waits for, and whether
+it may go on.
+
+`RunPosition` has where its function is, and `Execution` the parts that perform it.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+import warnings
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+
+from perdure.core.format.records import WaitBegan
+from perdure.engine.execution.activity import Going
+from perdure.engine.execution.commit_items import Item
+from perdure.engine.execution.interrupts import Asking, Stopping
+from perdure.engine.execution.run_inbox import RunInbox
+from perdure.engine.execution.run_writer import RunWriter
+from perdure.engine.execution.wakeups import Wakeups
+from perdure.engine.journal.call import Call
+from perdure.engine.journal.effects import Await, Came, RecordEffect
+from perdure.engine.journal.entry import UNORDERED, Entry
+from perdure.engine.journal.journal import Journal, came_short
+from perdure.engine.journal.leaving import Cancelled, DeadlinePassed, Drained, Leaving, LeftError
+from perdure.engine.journal.prepared_replies import Fakes, PreparedReplies
+from perdure.engine.journal.questions import left_open, name_of, too_late
+from perdure.engine.journal.release_order import ReleaseOrder
+from perdure.engine.journal.scopes import Scope
+from perdure.engine.journal.visible_state import Seeing
+from perdure.errors import PerdureError, RunInterrupted
+from perdure.model import Cause
+from perdure.state.context import Context
+from perdure.state.working_copy import WorkingCopy
+from perdure.storage.appending import Riders
+from perdure.system import process_id
+from perdure.system.locks import ReentrantLock
+from perdure.visible import visible
+
+if TYPE_CHECKING:
+    import asyncio
+
+    from perdure.engine.execution.event_pacing import Pace
+    from perdure.engine.execution.run_timers import Timers
+    from perdure.engine.journal.left_history import Before
+
+T = TypeVar("T")
+
+LOOK_S = 1.0
+"""The interval at which a busy run checks by itself whether it is to end."""
+
+
+class MakesCalls(Protocol):
+    """The performer of a run, as the code of the run knows it."""
+
+    def make(self, call: Call) -> Any:
+        """Makes a call of a recorded function, or returns its recorded result."""
+
+
+class PerformsInLoop(MakesCalls, Protocol):
+    """The performer of a run in an event loop, as other parts of the run know it.
+
+    Attributes:
+        home: the thread of its loop.
+    """
+
+    loop: asyncio.AbstractEventLoop
+    home: int
+    pace: Pace
+    timers: Timers
+
+
+class TasksOfRun(Protocol):
+    """The tasks of a run in its event loop, as the run knows them; see `RunTasks`."""
+
+    numbered: bool
+
+    @property
+    def is_left(self) -> bool: ...
+
+    def interrupts(self) -> None: ...
+
+    def defers(self, reason: PerdureError | None) -> bool: ...
+
+
+class DrivenRun(Generic[T]):
+    """See the module. Its journal and counters may be used by several threads at once."""
+
+    performer: MakesCalls
+    tasks: TasksOfRun | None
+    """Of the event loop that it runs in, if it does."""
+
+    def __init__(
+        self,
+        working: WorkingCopy[T],
+        run_id: str,
+        journal: Journal,
+        wakeups: Wakeups,
+        *,
+        fakes: Fakes | None = None,
+        played: PreparedReplies | None = None,
+        deadline: int = 0,
+        before: Before | None = None,
+        mail: RunInbox | None = None,
+    ) -> None:
+        self.working, self.id, self.journal = working, run_id, journal
+        self.fakes, self._before = fakes or {}, before
+        self.wakeups, self.root = wakeups, Scope()
+        self.root.home = threading.get_ident()
+        self.past_record = False
+        """True once the function has come to all that is recorded, and that was all released."""
+        self.mail = mail or RunInbox(working.context.backend, run_id)
+        self._interrupted: RunInterrupted | None = None
+        self._stop: PerdureError | None = None
+        self._deadline, self.played = deadline, played
+        self._look_at = time.monotonic() + LOOK_S
+        self._pid, self._lock = process_id.pid, ReentrantLock()
+        self.seeing = Seeing(working, journal.commits, self._lock, run_id)
+        self.catch_up, self.show = self.seeing.catch_up, self.seeing.show
+        self.turns = ReleaseOrder(journal, self._lock)
+        self.leaving = Leaving(self.interrupt, run_id)
+        self.writer = RunWriter(working, self.seeing, self.leaving.failed, self._lock)
+        self.going = Going(lambda: wakeups.ring(run_id))
+        self.met: dict[int, Any] | None = None if journal.older else {}  # see identity.Unsaid
+        self.stopping, self.asking = Stopping(self.leaving.passed_on), Asking(self.interrupt)
+        self.tasks = None
+        self._loop_thread, self._warned = 0, set[str]()
+
+    @property
+    def agent(self) -> str:
+        """Name of the agent that this runs on."""
+        return self.working.name
+
+    @property
+    def context(self) -> Context:
+        """The open store that this runs in."""
+        return self.working.context
+
+    @property
+    def epoch(self) -> int:
+        """The fencing token of the lease that this executes under."""
+        return self.working.epoch or 0
+
+    @property
+    def async_performer(self) -> PerformsInLoop:
+        """Performs its effects in the event loop that is running."""
+        raise NotImplementedError
+
+    def warn_if_blocking(self, name: str) -> None:
+        """Makes a plain call of a synchronous function in asynchronous code; it blocks the loop."""
+        if threading.get_ident() == self._loop_thread and name not in self._warned:
+            self._warned.add(name)
+            warnings.warn(
+                f"{visible(name)} is synchronous and holds up the event loop; in asynchronous code "
+                f"say `await run.call({visible(name)}, …)`, which calls it on a thread",
+                RuntimeWarning,
+                stacklevel=3,
+            )
+
+    # -- what is recorded ----------------------------------------------------------------------
+
+    def comes_past_record(self) -> bool:
+        """True if nothing recorded is left to come to, or to release. That stays so."""
+        if self.turns.next_entry() is not None or self.journal.replaying:
+            return False
+        self.past_record = True
+        return True
+
+    @property
+    def tells_time(self) -> bool:
+        """True if its function may see a time that is not recorded."""
+        return self.past_record or self._interrupted is not None or self.comes_past_record()
+
+    def _take(self, entry: Entry) -> None:
+        """The function has come to it; the lock is held."""
+        self.journal.take(entry)
+        if self.turns.watching and self.journal.left_in(entry.scope) is None:
+            self.turns.came_to_all(entry.scope)
+
+    def to_write(self, effect: RecordEffect) -> Item | None:
+        """Returns what the writer must commit for an effect now; None if nothing."""
+        riders, first = effect.riders, effect.said(0)
+        cause = Cause(kind := first.t, run=self.id, step=first.place)
+        if not effect.wait:
+            if kind == "wait-ended":
+                asked = left_open(effect.began, first)
+                return self.soon(cause, riders, asked)
+            self.mail.take(riders.consumed)
+            self.writer.later(riders)
+            return None
+        stopped = self._interrupted
+        if kind == "outcome" or (stopped is not None and self.leaving.lets_record(kind, stopped)):
+            self.check_process()  # what is known to have taken effect must not be left in doubt
+        else:
+            self.check()
+        return Item(cause, riders)
+
+    def soon(self, cause: Cause, riders: Riders, over: WaitBegan | None = None) -> Item | None:
+        """Records something with the run's next commit. If one is under way, it must be behind that
+        in the log, and must not be handed over before it: then an item to write is returned. The
+        same holds if it ends the question `over`: the sender of an answer must hear of that."""
+        if over is not None:
+            with self.asking:
+                late = self.mail.answers_to(str(name_of(over)))
+            records = [*riders.records, *(too_late(self.id, over, answer) for answer in late)]
+            consumed = [*riders.consumed, *(answer.no for answer in late)]
+            riders = Riders(records, consumed=consumed)
+        self.mail.take(riders.consumed)
+        with self._lock:
+            if self.writer.busy or over is not None:
+                return Item(cause, riders)
+            self.writer.later(riders)
+            return None
+
+    def scope_ended(self, scope: Scope, error: BaseException | None, *, cancelled: bool) -> None:
+        """Handles the end of a task. If it did not reach all that it had recorded, the code has
+        changed; nothing waits for the rest any more."""
+        with self._lock:
+            # Calls of tasks that it made are not its concern: a callback may make them later.
+            left = self.journal.all_left_in(scope.path) if self.journal.replaying else []
+            # If it was cancelled at the function's end, the block of an edit is not replayed.
+            wrong = [one for one in left if not cancelled or one.kind not in UNORDERED]
+            if wrong and self._interrupted is None:
+                short = came_short(scope.path, wrong[0], error, self.id, cancelled=cancelled)
+                self.interrupt(short)
+            for entry in left:
+                self._take(entry)
+        for entry in left:
+            self.turns.release(entry)
+        if self.journal.timers:
+            self.async_performer.timers.scope_ended(scope.path)
+
+    # -- waiting -----------------------------------------------------------------------------
+
+    def came(self, effect: Await) -> Came | None:
+        """Returns what a wait waits for, if it is there."""
+        if self.played is not None:
+            return self.played.came(effect)
+        with self.asking:
+            return self.mail.came(effect)
+
+    def look_by(self, effect: Await) -> int:
+        """Returns the latest time at which a wait must look again; see `RunInbox.look_by`."""
+        with self.asking:
+            return self.mail.look_by(effect)
+
+    def now(self) -> int:
+        """The store's time, in microseconds since 1970."""
+        with self.asking:
+            return self.context.backend.now()
+
+    # -- ending ------------------------------------------------------------------------------
+
+    def check(self) -> None:
+        """Raises the error that ended this execution.
+
+        Raises:
+            RunInterrupted: again and again.
+            PerdureError: in a forked child.
+        """
+        interrupted = self._interrupted
+        if interrupted is None and self.tasks is not None and self.tasks.is_left:
+            interrupted = self.interrupted  # from now on
+        if interrupted is not None:
+            if self.tasks is not None:
+                self.tasks.interrupts()
+            if isinstance(interrupted.reason, LeftError):
+                interrupted.reason.hears()
+            raise interrupted.again()
+        if process_id.pid != self._pid:
+            self.check_process()  # raises
+
+    def check_process(self) -> None:
+        """Raises PerdureError in a forked child."""
+        # I4: a forked child has its parent's epoch, and could write under it.
+        if process_id.pid != self._pid:
+            problem, hint = "used from another process than its function's", "pass values instead"
+            raise PerdureError(problem, target=f"run {self.id}", hint=hint)
+
+    def check_stop(self) -> None:
+        """Leaves the function, at a boundary, if it was asked to, or the time is up."""
+        self.check()
+        if self._stop is None and time.monotonic() > self._look_at:
+            with self.asking:
+                self.look_for_cancel()
+        if self._stop is not None and not (self.tasks and self.tasks.defers(self._stop)):
+            raise self.interrupt(self._stop)
+        if self._deadline and self.now() >= self._deadline:
+            raise self.interrupt(DeadlinePassed("its deadline has passed", target=f"run {self.id}"))
+
+    def look_for_cancel(self) -> None:
+        """Looks for a request to end this run; called now and then, and on news."""
+        self._look_at = time.monotonic() + LOOK_S
+        asked = self.mail.cancels()
+        if asked:
+            self._stop = Cancelled(str(asked[0].value or ""), target=f"run {self.id}")
+
+    def news(self) -> None:
+        """Notes, from any thread, that a message came: it is looked for at the next boundary."""
+        self._look_at = 0.0
+
+    def stop(self, reason: PerdureError) -> None:
+        """Makes the function leave at a boundary, or while it waits. From any thread."""
+        self._stop = reason
+        self.wakeups.ring(self.id)
+
+    @property
+    def asked_to_stop(self) -> PerdureError | None:
+        return self._stop
+
+    @property
+    def interrupted(self) -> RunInterrupted | None:
+        """The interruption after which this execution may not continue, if there is one."""
+        if self._interrupted is None and self.tasks is not None and self.tasks.is_left:
+            # Its function's tasks may hear of that before the driver does: it is not their doing.
+            self.interrupt(Drained("what ran it was cancelled, or has ended"))
+        return self._interrupted and self._interrupted.again()
+
+    def interrupt(self, reason: PerdureError) -> RunInterrupted:
+        """Interrupts the function, and keeps interrupting it, whatever it catches."""
+        with self._lock:
+            first = self._interrupted is None
+            interrupted = self._interrupted = self._interrupted or RunInterrupted(reason)
+        if self.tasks is not None:
+            self.tasks.interrupts()
+        if first:
+            self.turns.wake_all()
+            self.wakeups.ring(self.id)
+        return interrupted.again()
