@@ -17,21 +17,6 @@ A commit that cannot be read stays as it is, because its meaning is unknown. So 
 before it: a copy of the log can only have that, and not the later word of retention. If a state
 that is to stay cannot be had because of one, the commits between the two stay, so that a reader
 sees the damage instead of retention; and so does the state that the way back leads to.
-
-The headers stay, all of them: so the chain is proved as before, and why each commit was made can be
-read. Payloads go. What is needed from before the horizon stays: the first commit; what the rows of
-runs, names and copies are rebuilt from; tool calls in doubt; and, whole, each state that something
-reads or builds on: those of heads and checkpoints, and those from which a path crosses the horizon.
-
-First a commit on the branch `@retention` says what goes, and what the states that stay hash to.
-Then those states are stored in place of their commits' payloads, and the others are removed, part
-by part. Killed anywhere, the next call goes on. Who builds on something old, says in his commit
-which word of retention he knows (`Append.trims`): nothing is built on what is about to go.
-
-A commit that cannot be read stays as it is, for nobody knows what it says. So does all before it: a
-copy of the log can only have that, and not the word of retention behind it. Where a state that is
-to stay cannot be had because of one, the commits between the two stay, so that whoever wants it
-hears of the damage and not of retention; and so does the state that the way back leads to.
 """
 
 from __future__ import annotations
@@ -48,6 +33,7 @@ from perdure.retention.kept_states import NeededStates, fold_each
 from perdure.retention.purging import COPIED, needed_by
 from perdure.state.checkpoints import state_hash
 from perdure.state.context import Context
+from perdure.state.runs.run_reading import RecordedCalls
 from perdure.state.threads import of_a_thread
 from perdure.storage.appending import Riders
 from perdure.storage.capabilities import Backend, RunQuery
@@ -197,7 +183,7 @@ class _Scan:
         self._parents: list[tuple[int, ...]] = []
         self._origins: dict[int, int] = {}
         self._in_doubt: dict[str, int] = {}
-        self._keys: dict[tuple[str, str], str] = {}
+        self._calls = RecordedCalls()
         self._gone: list[int] = []
         self._damaged: set[int] = set()
         self._hashes: dict[int, str] = {}
@@ -249,12 +235,11 @@ class _Scan:
         elif any(map(self._stays, commit.typed)):
             self._stay.add(commit.seq)
         for record in commit.typed:
-            call = record.run, record.place
+            key = self._calls.key_of(record)
             if isinstance(record, Intent):
-                self._keys[call] = record.key
-                self._in_doubt[record.key] = commit.seq
+                self._in_doubt[key] = commit.seq
             elif record.t in ("outcome", "cancelled"):
-                self._in_doubt.pop(str(record.key or self._keys.get(call)), None)
+                self._in_doubt.pop(key, None)
 
     def _stays(self, record: Record) -> bool:
         """True if something beside the log is rebuilt from the record, or a run looks for it at any
@@ -262,7 +247,7 @@ class _Scan:
         kind = record.t
         return (
             (kind.startswith("run-") and kind != "run-progress")
-            or (isinstance(record, Outcome) and kind == "outcome" and record.by == "person")
+            or (isinstance(record, Outcome) and record.by_person)
             or kind in ("checkpoint", "branch-deleted", "agent-deleted", COPIED)
             or record.child is not None
             or not (self._knows_all or is_ours(record))

@@ -13,9 +13,10 @@ from typing import Any
 from msgspec.structs import replace
 
 from perdure.core.arguments.bounds import message_key
-from perdure.core.format.records import Finished, Record, RunCancelled, Started, WaitEnded
+from perdure.core.format.records import Record, Started, WaitEnded
 from perdure.missing import MISSING
 from perdure.model import FINISHED, Commit, Message, RunInfo
+from perdure.state.runs.run_reading import left_over
 from perdure.storage.capabilities import Backend, RunQuery
 from perdure.storage.log.reader import LogReader
 
@@ -157,8 +158,8 @@ def _took(target: Backend, run: RunInfo) -> set[tuple[str, int, str]]:
                 continue
             if isinstance(record, WaitEnded) and record.at is not None:
                 took.add((message_key(record.key), int(record.at), record.who))
-            for one in record.left if isinstance(record, Finished | RunCancelled) else ():
-                took.add((message_key(str(one["key"])), int(one["at"]), str(one["who"])))
+            for one in left_over(record):
+                took.add((message_key(str(one.key)), int(one.at), str(one.who)))
     return took
 
 

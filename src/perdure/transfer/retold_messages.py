@@ -29,6 +29,7 @@ from perdure.state.runs.family_messages import (
     to_end_with,
 )
 from perdure.state.runs.parentage import Origin, args_of_start
+from perdure.state.runs.run_reading import RecordedWaits
 from perdure.state.runs.run_rows import args_digest
 from perdure.storage.capabilities import Backend, RunQuery, Shipment
 from perdure.storage.log.reader import LogReader
@@ -67,26 +68,19 @@ class Ties:
         self.origins: dict[str, Origin] = {}
         self.said: set[str] = set()
         self.families = Families()
-        self._by_place: dict[tuple[str, str], list[str]] = {}
+        self._waits = RecordedWaits()
 
     def note(self, commit: Commit) -> None:
         self.families.note(commit)
         for record in commit.typed:
-            place, child = (record.run, record.place), record.child
+            child = record.child
+            self._waits.note(record)
             match record:
-                case records.WaitBegan():
-                    self._by_place[place] = [
-                        branch.name.removeprefix(CHILD)
-                        for branch in record.branches
-                        if branch.kind == "child"
-                    ]
-                case records.WaitEnded(t="wait-ended"):
-                    self._by_place.pop(place, None)
                 case records.RunCancelled():
                     self.cancelled.add(record.run)
                 case records.Started():
                     self.origins[record.run] = Origin.begun(record)
-                case records.Outcome(t="outcome", by="person"):
+                case records.Outcome(by_person=True):
                     if type(record.value) is str:
                         self.said.add(record.value)
                 case records.Outcome(t="step") if child is not None:
@@ -99,8 +93,10 @@ class Ties:
     @property
     def awaited(self) -> Iterator[tuple[str, str]]:
         """Yields pairs of a run that waits, and a run that it waits for."""
-        for (run, _), children in self._by_place.items():
-            yield from ((run, child) for child in children)
+        for (run, _), began in self._waits.open.items():
+            for branch in began.branches:
+                if branch.kind == "child":
+                    yield run, branch.name.removeprefix(CHILD)
 
     def knows(self, run: str, child: RunInfo) -> bool:
         """True if a run may be told of the end of one that it waits for: it, or its origin of a

@@ -205,6 +205,11 @@ class Outcome(Placed, frozen=True, kw_only=True):
     at: Any = None
 
     @property
+    def by_person(self) -> bool:
+        """True for the outcome of a tool call in doubt that a person settled."""
+        return self.t == "outcome" and bool(self.by == "person")
+
+    @property
     def came(self) -> Came:
         """Returns how the call ended. A cancelled call may have an outcome that its function did
         not see; a person declared a call "not done", and it may be made again."""

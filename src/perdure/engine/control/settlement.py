@@ -15,8 +15,7 @@ from perdure.engine.journal.journal import Journal
 from perdure.engine.journal.ledger import effects_of
 from perdure.errors import Conflict, NotFound
 from perdure.model import Commit
-
-ANEW = ("run-turn", "run-retried")
+from perdure.state.runs.run_reading import BEGINS_ANEW
 
 
 def journals(runs: Sequence[str], commits: Iterable[Commit]) -> list[Journal]:
@@ -26,7 +25,7 @@ def journals(runs: Sequence[str], commits: Iterable[Commit]) -> list[Journal]:
     made: dict[str, list[Commit]] = {}
     for commit in commits:
         ours = [record for record in commit.typed if record.run in runs]
-        if any(record.t in ANEW for record in ours):
+        if any(record.t in BEGINS_ANEW for record in ours):
             turns.append([])
             continue
         where = turns[-1]

@@ -11,13 +11,14 @@ from __future__ import annotations
 from msgspec import Struct, field
 
 from perdure.core.arguments.names import incarnation_of
-from perdure.core.format.records import Outcome, WaitBegan, WaitEnded
+from perdure.core.format.records import Outcome, WaitEnded
 from perdure.core.format.rows import order_of
 from perdure.core.values.plain_values import Plain
 from perdure.engine.journal.run_log import reader_of
 from perdure.errors import NeedsAttention
 from perdure.model import RunInfo
 from perdure.state.runs.family_messages import CHILD, agent_of, starter_of
+from perdure.state.runs.run_reading import RecordedWaits
 from perdure.state.runs.run_rows import DELETED, args_digest
 from perdure.storage.capabilities import Backend, RunQuery
 from perdure.system import shell
@@ -48,24 +49,21 @@ def trace_of(backend: Backend, run: str, child: str) -> Trace:
     reader = reader_of(backend, rows[0]) if rows else None
     if reader is None:
         return trace
-    labels: dict[tuple[str, str], set[str]] = {}
+    waits, awaited = RecordedWaits(), ("child", CHILD + child)
     for commit in reader.commits(rows[0].turn_at, damaged_too=True):
         for record in commit.typed:
-            place, started = (record.run, record.place), record.child
+            waits.note(record)
+            started = record.child
             match record:
-                case WaitBegan():
-                    labels[place] = {
-                        branch.label
-                        for branch in record.branches
-                        if branch.kind == "child" and branch.name == CHILD + child
-                    }
-                case WaitEnded(t="wait-ended") if record.label in labels.get(place, ()):
-                    trace.end = dict(record.value)
+                case WaitEnded(t="wait-ended"):
+                    branch = waits.branch_of(record)
+                    if branch is not None and (branch.kind, branch.name) == awaited:
+                        trace.end = dict(record.value)
                 case _ if started is not None and started.run == child:
                     trace.place = record.place
                     if record.made != child or not started.let_live:
                         trace.starters.add(record.run)
-                case Outcome(t="outcome", by="person"):
+                case Outcome(by_person=True):
                     trace.named |= record.value == child
     if trace.end is None and trace.place and _never_began(backend, child):
         trace.end = {"status": "cancelled", "value": None, "problem": DELETED}

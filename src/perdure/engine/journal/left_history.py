@@ -11,13 +11,14 @@ from typing import Literal
 
 from msgspec import Struct, field
 
-from perdure.core.format.records import Intent, Outcome, Record, WentBack
+from perdure.core.format.records import Outcome, Record, WentBack
 from perdure.core.schema.value_digest import is_known
 from perdure.engine.journal.entry import Entry
 from perdure.engine.journal.journal import Journal
 from perdure.engine.journal.scopes import scope_of
 from perdure.errors import Corrupt, UnsupportedFormat
 from perdure.model import Commit, RunInfo
+from perdure.state.runs.run_reading import RecordedCalls, begun_key
 from perdure.storage.log.reader import LogReader
 
 Again = Literal["ask", "reuse", "live"]
@@ -207,8 +208,7 @@ def _calls(commits: Iterable[Commit], untils: Mapping[str, int]) -> tuple[dict[s
     """Returns the calls of these runs, by key; and the first unreadable commit that may record
     one."""
     calls: dict[str, Made] = {}
-    at: dict[tuple[str, str], Made] = {}
-    unread = 0
+    recorded, unread = RecordedCalls(), 0
     for commit in commits:
         if not unread and _may_call(commit, untils):
             unread = commit.seq
@@ -216,25 +216,16 @@ def _calls(commits: Iterable[Commit], untils: Mapping[str, int]) -> tuple[dict[s
             run, place = record.run, record.place
             if not place or commit.seq > untils.get(run, -1):
                 continue
-            key = _key(record)
-            if key:
-                made = at[run, place] = calls.setdefault(key, _made(place, key, record, commit.seq))
+            key = recorded.key_of(record)
+            if begun_key(record):
+                made = calls.setdefault(key, _made(place, key, record, commit.seq))
                 made.real |= not record.made_at
                 made.outcome = record if record.t == "step" else None
-            call = at.get((run, place))
-            if record.t == "outcome" and record.key is not None:  # of one that was left before
-                call = calls.get(str(record.key))
+            call = calls.get(key)
             cancelled = record.t == "cancelled" and call is not None and call.outcome is None
             if call is not None and (record.t == "outcome" or cancelled):
                 call.outcome = record
     return calls, unread
-
-
-def _key(record: Record) -> str:
-    """Returns the key of a record of a call; empty for other records."""
-    if isinstance(record, Intent):
-        return record.key
-    return record.child.run if record.child is not None else ""
 
 
 def _made(place: str, key: str, record: Record, seq: int) -> Made:

@@ -19,6 +19,7 @@ from perdure.engine.journal.journal import Journal
 from perdure.engine.journal.left_history import Origins, path_of
 from perdure.errors import Conflict, PerdureError
 from perdure.model import Message, RunInfo
+from perdure.state.runs.run_reading import BEGINS_ANEW
 from perdure.storage.log.reader import SEQ_END, LogReader
 from perdure.visible import visible
 
@@ -177,7 +178,7 @@ class OpenQuestions(Struct):
         return Conflict(problem, target=f"run {self.info.id}", hint=hint)
 
 
-_ENDS = ("run-finished", "run-cancelled", "run-turn", "run-retried")
+_ENDS = ("run-finished", "run-cancelled", *BEGINS_ANEW)
 """Behind these nothing is asked any more that was asked before."""
 
 NOTHING_HINT = "it may have been answered already, or not have come so far"

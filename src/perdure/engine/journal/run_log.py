@@ -29,6 +29,7 @@ from perdure.engine.journal.left_history import Origins, path_of
 from perdure.engine.journal.scopes import scope_of
 from perdure.errors import Corrupt, NotFound, UnsupportedFormat
 from perdure.model import FINISHED, Commit, RunInfo, from_micros
+from perdure.state.runs.run_reading import BEGINS_ANEW
 from perdure.storage.capabilities import Backend
 from perdure.storage.log.reader import SEQ_END, LogReader
 
@@ -180,7 +181,7 @@ def _read(commits: Iterator[Commit], runs: frozenset[str] | set[str], turn_at: i
         if commit.trimmed and commit.cause.run in runs and commit.cause.step:
             _removed(read, by_place, commit, commit.cause.step)
         for record in ours:
-            if record.t in ("run-turn", "run-retried"):
+            if record.t in BEGINS_ANEW:
                 journal, by_place = Journal(""), {}  # its places come anew
             entry = journal.note(record, commit.seq)
             if record.again is not None:  # a fork: what was under way there is decided on anew

@@ -121,7 +121,7 @@ class RunRows:
                 if record.why is not UNSET:
                     why = row_text(str(record.why)) or "by request"
                 return replace(row, status="cancelled", ended=commit.seq, problem=why)
-            case Outcome(t="outcome", by="person") if row.status not in FINISHED:
+            case Outcome(by_person=True) if row.status not in FINISHED:
                 return replace(row, status="pending", problem=None)
         return None
 

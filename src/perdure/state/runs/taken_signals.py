@@ -9,26 +9,18 @@ store, which does not come along; a sender that repeats it does the right thing.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from typing import Any
 
 from msgspec import Struct, field
 
-from perdure.core.format.records import (
-    Cancelled,
-    Finished,
-    Record,
-    RunCancelled,
-    SetBack,
-    WaitBegan,
-    WaitEnded,
-)
+from perdure.core.format.records import Record, SetBack
 from perdure.core.format.rows import check_message
 from perdure.errors import Unstorable
 from perdure.missing import MISSING
 from perdure.model import MICROS_MAX, Commit, Message
-from perdure.state.runs.unused_signals import base_key, signal_names
+from perdure.state.runs.run_reading import RecordedWaits, SignalUse
+from perdure.state.runs.unused_signals import base_key
 
 _Which = tuple[str, str]
 """A signal's name, and the key under which it was sent first."""
@@ -74,8 +66,7 @@ class Taken:
     def __init__(self) -> None:
         self._agent = ""
         self._lives: dict[str, _Life] = {}
-        self._names: dict[tuple[str, str], Mapping[str, str]] = {}
-        """By the run and the place of a wait: as `signal_names`."""
+        self._waits = RecordedWaits()
 
     def note(self, commit: Commit) -> None:
         self._agent = commit.agent
@@ -84,36 +75,28 @@ class Taken:
 
     def _note(self, seq: int, record: Record) -> None:
         run = record.run
-        place = run, record.place
-        match record:
-            case WaitBegan():
-                self._names[place] = signal_names(record)
-            case WaitEnded():
-                name = self._names.get(place, {}).get(record.label)
-                if name is not None:
-                    message = self._message(run, name, record.key, record.at, record.who)
-                    if message is not None:
-                        self._life(run, seq).events.append((seq, (name, message.key), message))
-            case Cancelled():
-                match record.gave_back:
-                    case [str(name), str(key)]:
-                        life = self._life(run, seq)
-                        life.events.append((seq, (name, base_key(key)), None))
-            case SetBack():
-                self._life(run, seq).left.clear()  # they are brought to it again
-            case Finished() | RunCancelled():
-                for one in record.left:
-                    name, who = str(one.get("name", "")), one.get("who", "")
-                    if message := self._message(run, name, one.get("key"), one.get("at"), who):
-                        self._lives.setdefault(run, _Life()).left[name, message.key] = message
+        self._waits.note(record)
+        if isinstance(record, SetBack):
+            self._life(run, seq).left.clear()  # they are brought to it again
+        for one in self._waits.signals(record):
+            if one.how == "given back":
+                which = one.name, base_key(one.key)
+                self._life(run, seq).events.append((seq, which, None))
+            elif (message := self._message(run, one)) is None:
+                continue
+            elif one.how == "taken":
+                self._life(run, seq).events.append((seq, (one.name, message.key), message))
+            else:
+                self._lives.setdefault(run, _Life()).left[one.name, message.key] = message
 
     def _life(self, run: str, seq: int) -> _Life:
         life = self._lives.setdefault(run, _Life())
         life.last = seq
         return life
 
-    def _message(self, run: str, name: str, key: Any, at: Any, who: Any) -> Message | None:
+    def _message(self, run: str, use: SignalUse) -> Message | None:
         """Returns the signal as it was sent; None if no store can have taken such a message."""
+        name, key, at, who = use.name, use.key, use.at, use.who
         if type(key) is not str or not key or type(at) is not int or not 0 <= at <= MICROS_MAX:
             return None
         message = Message(run, self._agent, "signal", name, base_key(key), MISSING, who, at)

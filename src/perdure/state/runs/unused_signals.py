@@ -20,18 +20,12 @@ from msgspec.structs import replace
 
 from perdure.core.arguments.bounds import index_key, key_digest
 from perdure.core.format import envelope
-from perdure.core.format.records import (
-    Cancelled,
-    Finished,
-    Record,
-    RunCancelled,
-    WaitBegan,
-    WaitEnded,
-)
+from perdure.core.format.records import Record, WaitEnded
 from perdure.core.values import codec
 from perdure.core.values.plain_values import Plain
 from perdure.model import Commit, Message
 from perdure.state.runs.family_messages import CHILD
+from perdure.state.runs.run_reading import RecordedWaits, branch_of
 from perdure.storage.capabilities import Backend
 
 R = TypeVar("R", bound=Record)
@@ -107,12 +101,12 @@ def renewed(key: str, until: int) -> str:
 def signal_of(began: Record | None, ended: Record | None) -> Message | None:
     """Returns the signal that a wait took, by the records of its begin and its end; None if it was
     not a signal."""
-    if not isinstance(began, WaitBegan) or not isinstance(ended, WaitEnded):
+    if not isinstance(ended, WaitEnded):
         return None
-    name = signal_names(began).get(ended.label)
-    if name is None or not ended.key:
+    branch = branch_of(began, ended)
+    if branch is None or branch.kind != "signal" or not ended.key:
         return None
-    return Message("", "", "signal", name, ended.key, ended.value, ended.who)
+    return Message("", "", "signal", branch.name, ended.key, ended.value, ended.who)
 
 
 def _left_over(messages: Sequence[Message], beside: Plain = None) -> dict[str, Any]:
@@ -154,48 +148,21 @@ def signals_left(
         commits: of the runs' turn, in the order of the log.
         untils: the last commit to look at, by the ids of the runs.
     """
-    names: dict[tuple[str, str], Mapping[str, str]] = {}
+    waits = RecordedWaits()
     found: dict[tuple[str, str], Message] = {}
     used: set[tuple[str, str]] = set()
     for commit in commits:
         for record in commit.typed:
-            run = record.run
-            if commit.seq > untils.get(run, -1):
+            if commit.seq > untils.get(record.run, -1) or record.t == "message-refused":
                 continue
-            place = run, record.place
-            match record:
-                case WaitBegan():
-                    names[place] = signal_names(record)
-                case WaitEnded(t="wait-ended"):
-                    name = names.get(place, {}).get(record.label)
-                    if name is not None:
-                        which, on_path = (name, base_key(record.key)), commit.seq in path
-                        _note(found, used, which, record.value, record.who, on_path=on_path)
-                case Cancelled() if record.gave_back is not None and commit.seq in path:
-                    name, key = record.gave_back
-                    used.discard((str(name), base_key(str(key))))
-                case Finished() | RunCancelled():
-                    for one in record.left:
-                        which = str(one["name"]), base_key(str(one["key"]))
-                        _note(found, used, which, one["value"], one["who"], on_path=False)
+            waits.note(record)
+            for one in waits.signals(record):
+                which = one.name, base_key(str(one.key))
+                if one.how == "given back":
+                    if commit.seq in path:
+                        used.discard(which)
+                elif one.how == "taken" and commit.seq in path:
+                    used.add(which)
+                elif which not in found:
+                    found[which] = Message("", "", "signal", *which, one.value, one.who)
     return {which: message for which, message in found.items() if which not in used}
-
-
-def signal_names(began: WaitBegan) -> dict[str, str]:
-    """Returns the names of the signals that a wait waits for, by the labels of its branches."""
-    return {branch.label: branch.name for branch in began.branches if branch.kind == "signal"}
-
-
-def _note(
-    found: dict[tuple[str, str], Message],
-    used: set[tuple[str, str]],
-    which: tuple[str, str],
-    value: Plain,
-    who: str,
-    *,
-    on_path: bool,
-) -> None:
-    if on_path:
-        used.add(which)
-    elif which not in found:
-        found[which] = Message("", "", "signal", *which, value, who)

@@ -121,5 +121,5 @@ def _last_change(connection: apsw.Connection, run_id: str, no: int, started: int
 
 def _changes_row(record: Record) -> bool:
     if isinstance(record, Outcome):
-        return record.t == "outcome" and record.by == "person"
+        return record.by_person
     return record.t in ("run-resumed", "run-stopped", "run-cancelled", "run-finished")
