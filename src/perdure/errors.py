@@ -7,17 +7,23 @@ messages of others hold is made visible.
 
 from __future__ import annotations
 
+from enum import StrEnum
 from typing import Any, Literal
 
 from perdure.visible import visible, visible_lines
 
 Outcome = Literal["not_done", "done", "unknown"]
 
-HEAD_MOVED = "call agent.refresh() and decide again, or use agent.update(fn), which retries"
-"""The hint to whoever wrote on a head that has moved. The command line knows it, and retries."""
 
-BRANCH_HELD = "wait until the run ends or waits, send it a signal, or fork"
-"""The hint where a living executor has the branch. The command line has other words for it."""
+class Hint(StrEnum):
+    """Hints that speak to programs: a face that speaks to people has words of its own for each."""
+
+    HEAD_MOVED = "call agent.refresh() and decide again, or use agent.update(fn), which retries"
+    """To whoever wrote on a head that has moved. The command line retries."""
+    BRANCH_HELD = "wait until the run ends or waits, send it a signal, or fork"
+    """A living executor has the branch."""
+    RUN_UNFINISHED = "let it finish, or say cancel_run=True"
+    """A run would lose the history that it stands on."""
 
 
 class PerdureError(Exception):
@@ -35,7 +41,7 @@ class PerdureError(Exception):
     def __init__(self, problem: str, *, target: str = "", hint: str = "") -> None:
         self.problem = problem
         self.target = target
-        self.hint = hint
+        self.hint = str(hint)  # a plain one: it is recorded with the error
         super().__init__(problem)
 
     def __str__(self) -> str:

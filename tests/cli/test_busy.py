@@ -5,7 +5,7 @@ import threading
 import pytest
 
 import perdure
-from perdure.errors import HEAD_MOVED
+from perdure.errors import Hint
 from tests.cli.operator import Operator
 
 
@@ -37,7 +37,7 @@ def test_a_head_that_never_stands_still(
     operator: Operator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def moved(*args: object, **more: object) -> None:
-        raise perdure.Conflict("expected the head at commit 1, it is at 2", hint=HEAD_MOVED)
+        raise perdure.Conflict("expected the head at commit 1, it is at 2", hint=Hint.HEAD_MOVED)
 
     monkeypatch.setattr(perdure.Agent, "undo", moved)
     code, said = operator.refused("undo", "ticket-42")

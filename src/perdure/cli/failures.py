@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import typer
 
@@ -47,14 +47,14 @@ HELP = (
 )
 
 
-IN_THE_SHELL = {
-    "cancel_run=True": "--cancel-run",
-    errors.HEAD_MOVED: "it is being written to; try again",
-    errors.BRANCH_HELD: "wait until its run ends; or `perdure cancel` it; or end its process "
+IN_THE_SHELL: Mapping[str, str] = {
+    errors.Hint.RUN_UNFINISHED: "let it finish, or say --cancel-run",
+    errors.Hint.HEAD_MOVED: "it is being written to; try again",
+    errors.Hint.BRANCH_HELD: "wait until its run ends; or `perdure cancel` it; or end its process "
     "first, one on this machine that has the store open (`lsof {file}` lists them), then try "
     "again; or work on a fork",
 }
-"""The library's hints in the words of the command line."""
+"""Hints for programs in the words of the command line."""
 
 
 STORELESS = re.compile("`perdure (?![^`]*--store)")
@@ -72,9 +72,8 @@ def in_the_shell(words: str, store: str | None, *, shown: bool) -> str:
     """Returns the library's words with commands that can be pasted: on this store, if it was
     `shown` on the command line. A password in its URL is left out: it must then come from
     elsewhere."""
-    for library, ours in IN_THE_SHELL.items():
-        file = shell.quote((store or "").removeprefix("sqlite:///"))
-        words = words.replace(library, ours.replace("{file}", file))
+    if (ours := IN_THE_SHELL.get(words)) is not None:
+        words = ours.replace("{file}", shell.quote((store or "").removeprefix("sqlite:///")))
     if store and shown:
         here = f"`perdure --store {shell.quote(without_password(store))} "
         words = STORELESS.sub(lambda _: here, words)

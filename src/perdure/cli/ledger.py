@@ -31,7 +31,7 @@ from perdure.cli.session import (
 )
 from perdure.cli.terminal import Screen, stdout_console, table, text
 from perdure.cli.words import REMOVED, cut, full, short
-from perdure.errors import BRANCH_HELD
+from perdure.errors import Hint
 from perdure.model import UNFINISHED
 from perdure.system import shell
 from perdure.types import EffectInfo, RunInfo
@@ -229,7 +229,7 @@ def _with_call(
                 raise Conflict(
                     f"call {call!r} is under way: executor {executor} is making it",
                     target=f"run {one.id}",
-                    hint=BRANCH_HELD,
+                    hint=Hint.BRANCH_HELD,
                 )
             found.append(one)
         elif any(effect.by == "person" for effect in calls):

@@ -27,7 +27,7 @@ from perdure.cli.session import (
 from perdure.cli.story import Changes, cause_words
 from perdure.cli.terminal import Screen, stdout_console, text
 from perdure.cli.words import count
-from perdure.errors import BRANCH_HELD
+from perdure.errors import Hint
 from perdure.types import BranchMove
 
 
@@ -142,12 +142,12 @@ def _moved(session: Session, agent: Agent[Any], move: Callable[[], BranchMove]) 
         return at_the_head(move)
     except Conflict as error:
         executor = holder(session, agent)
-        if "cancel_run" not in error.hint or executor is None:
+        if error.hint != Hint.RUN_UNFINISHED or executor is None:
             raise
         raise Conflict(
             f"{error.problem}: executor {executor} is running it",
             target=error.target,
-            hint=BRANCH_HELD,
+            hint=Hint.BRANCH_HELD,
         ) from error
 
 

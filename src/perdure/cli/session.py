@@ -17,7 +17,7 @@ from perdure import Conflict, NotFound
 from perdure.agents import Agent, Where
 from perdure.cli.failures import UsageError, in_the_shell
 from perdure.core.arguments.names import DATE_LIKE, is_seq
-from perdure.errors import HEAD_MOVED
+from perdure.errors import Hint
 from perdure.store import Store
 from perdure.system import shell
 from perdure.system.backoff import CHANCES_MAX, chances
@@ -210,7 +210,7 @@ def at_the_head(write: Callable[[], T]) -> T:
         try:
             return write()
         except Conflict as error:
-            if error.hint != HEAD_MOVED or tried == CHANCES_MAX - 1:
+            if error.hint != Hint.HEAD_MOVED or tried == CHANCES_MAX - 1:
                 raise
     raise AssertionError("unreachable")
 

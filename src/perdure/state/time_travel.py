@@ -16,7 +16,7 @@ from perdure.core.format.records import RunCancelled
 from perdure.core.undo import undo_plan
 from perdure.core.values.ops import OpError
 from perdure.core.values.plain_values import Plain
-from perdure.errors import Conflict, Corrupt, NotFound
+from perdure.errors import Conflict, Corrupt, Hint, NotFound
 from perdure.model import Cause, Commit, RunInfo
 from perdure.state.flow import Flow
 from perdure.state.jump_commits import committing_move, find_head
@@ -197,7 +197,7 @@ def _cancelled(working: WorkingCopy[Any], cancel_run: bool) -> list[RunInfo]:
         raise Conflict(
             f"run {visible(runs[0].id)} is not finished ({runs[0].status})",
             target=_target(working),
-            hint="let it finish, or say cancel_run=True",
+            hint=Hint.RUN_UNFINISHED,
         )
     return [
         replace(run, status="cancelled", ended=HERE, problem=MOVED, wake_at=0, waits="")

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from perdure.engine.execution.async_call import Calling, cancels
 from perdure.engine.execution.commit_items import Item
 from perdure.engine.execution.current_run import inside
-from perdure.engine.execution.handover import Handing, OfWait
+from perdure.engine.execution.handover import CancelledCall, Handing, OfWait
 from perdure.engine.execution.interrupts import Stopping
 from perdure.engine.execution.loop_rounds import take_cancellation, tick
 from perdure.engine.execution.performer import (
@@ -175,12 +175,13 @@ class AsyncPerformer(Handing):
         """
         settled = calling.settled
         wait: OfWait = (calling.began, None)
+        if settled is not None:
+            wait = settled.began, settled.last
+        call = CancelledCall(calling.place, arrive.kind, calling.since, arrive, wait)
         if settled is None:
-            place, since = calling.place, calling.since
-            await self.cancelled_first(place, arrive.kind, since, cancelled, arrive, wait)
-            return
-        wait = settled.began, settled.last
-        self.note_cancelled(calling.place, arrive.kind, calling.since, cancelled, arrive, wait)
+            await self.cancelled_first(call, cancelled)
+        else:
+            self.note_cancelled(call, cancelled)
 
     async def in_thread(self, function: Callable[..., R], *args: Any, **kwargs: Any) -> R:
         """Calls a synchronous function on a thread, in this context."""

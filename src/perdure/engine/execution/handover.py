@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sized
 from functools import partial
 from typing import Any
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from perdure.core.format.records import NOTHING, Cancelled, Record
@@ -47,6 +48,22 @@ NO_WAIT: OfWait = (None, None)
 DEFERRED_S = 0.02
 """The interval at which a task that begins nothing more checks whether the calls of others have
 ended."""
+
+
+class CancelledCall(Struct, frozen=True):
+    """A call whose task was cancelled, so that the function does not see its outcome.
+
+    Attributes:
+        kind: as that of `Entry`.
+        since: when it began, or was come to again, by `time.monotonic`.
+        arrive: with which the function came to it; None: of an edit, or of one that is recorded.
+    """
+
+    place: str
+    kind: str
+    since: float
+    arrive: Arrive | None = None
+    wait: OfWait = NO_WAIT
 
 
 class Lookers:
@@ -293,69 +310,46 @@ class Handing:
         if entry.cancelled:
             raise as_told(entry.told, told)
         wait = (entry.call, entry.outcome) if entry.kind == "wait" else NO_WAIT
-        self.note_cancelled(entry.place, entry.kind, time.monotonic(), told.error, wait=wait)
+        call = CancelledCall(entry.place, entry.kind, time.monotonic(), wait=wait)
+        self.note_cancelled(call, told.error)
         raise told.error
 
     # -- new outcomes --------------------------------------------------------------------------
 
-    async def cancelled_first(
-        self,
-        place: str,
-        kind: str,
-        since: float,
-        cancelled: asyncio.CancelledError,
-        arrive: Arrive | None = None,
-        wait: OfWait = NO_WAIT,
-    ) -> None:
+    async def cancelled_first(self, call: CancelledCall, cancelled: asyncio.CancelledError) -> None:
         """The task of a call was cancelled before that had an outcome: it goes on from there when
         the function has heard of all that is recorded, as of anything else that is not.
 
         Raises:
             CancelledError: then.
         """
-        execution, told = self._execution, Told(cancelled)
-        scope = execution.scope()
+        told, place = Told(cancelled), call.place
+        scope = self._execution.scope()
         while self.goes_on:
             try:
                 await self.wait_for_turn(None, scope, place[len(scope.path) :], told=told)
                 break
             except asyncio.CancelledError as once_more:
                 told.again(once_more)
-        heard, several = told.error, told.several
-        item = self.cancelled_item(place, kind, since, heard, arrive, wait, several=several)
-        await self.hand_over(item, place, heard=Heard(kind, told_of(heard)))
+        heard = told.error
+        item = self.cancelled_item(call, heard, several=told.several)
+        await self.hand_over(item, place, heard=Heard(call.kind, told_of(heard)))
         raise heard
 
     def note_cancelled(
-        self,
-        place: str,
-        kind: str,
-        since: float,
-        cancelled: asyncio.CancelledError,
-        arrive: Arrive | None = None,
-        wait: OfWait = NO_WAIT,
-        *,
-        several: bool = False,
+        self, call: CancelledCall, cancelled: asyncio.CancelledError, *, several: bool = False
     ) -> None:
         """Records that the function does not see the outcome that is recorded already.
 
         Args:
             several: that is recorded, too, and it was cancelled once more since.
         """
-        item = self.cancelled_item(place, kind, since, cancelled, arrive, wait, several=several)
+        item = self.cancelled_item(call, cancelled, several=several)
         if item is not None:
             self._execution.writer.post(item)
 
     def cancelled_item(
-        self,
-        place: str,
-        kind: str,
-        since: float,
-        cancelled: asyncio.CancelledError,
-        arrive: Arrive | None = None,
-        wait: OfWait = NO_WAIT,
-        *,
-        several: bool = False,
+        self, call: CancelledCall, cancelled: asyncio.CancelledError, *, several: bool = False
     ) -> Item | None:
         """Returns the item to commit for a cancelled call: the function does not see its outcome,
         and must not on replay, either.
@@ -363,14 +357,14 @@ class Handing:
         The signal that a wait took is given back, as its sender was told that it arrived: it is for
         the next wait. An answer is only for its question, and that is over.
         """
-        execution = self._execution
+        execution, place, arrive = self._execution, call.place, call.arrive
         gone = CallCancelled("its task was cancelled", target=place)
         record = Cancelled(
             run=execution.id,
             place=place,
-            kind=kind,
+            kind=call.kind,
             error=error_record(gone),
-            after=round(time.monotonic() - since, 3),
+            after=round(time.monotonic() - call.since, 3),
             args=NOTHING if arrive is None else arrive.args,
             preview="" if arrive is None else arrive.preview(),
             **told_of(cancelled, several=several),
@@ -381,7 +375,7 @@ class Handing:
             execution.writer.later(Riders((record,)))
             return None
         cause = Cause("cancelled", run=execution.id, step=place)
-        began, ended = wait
+        began, ended = call.wait
         took = signal_of(began, ended) if began is not None and ended is not None else None
         with execution.asking:
             lost = took is not None and not execution.mail.has(took.name, took.key)
@@ -447,5 +441,6 @@ class Handing:
         if told is None:
             return
         if heard is not None and (told.several or not heard.is_as(told.error)):
-            self.note_cancelled(place, heard.kind, time.monotonic(), told.error, several=True)
+            call = CancelledCall(place, heard.kind, time.monotonic())
+            self.note_cancelled(call, told.error, several=True)
         raise told.error

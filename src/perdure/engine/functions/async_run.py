@@ -17,6 +17,7 @@ from perdure.core.arguments.names import check_words
 from perdure.engine.execution.async_call import cancels
 from perdure.engine.execution.current_run import RunFrame, inside
 from perdure.engine.execution.execution import Execution
+from perdure.engine.execution.handover import CancelledCall
 from perdure.engine.execution.run_edits import OpenEdit
 from perdure.engine.functions.async_map import AsyncMap
 from perdure.engine.functions.children import Child, ChildOptions, started_child
@@ -353,7 +354,7 @@ class AsyncRunEdit(Generic[T]):
                     await performer.cancelled_before_turn(entry, scope, name, cancelled)
                 if execution.interrupted is None:
                     place, since = execution.new_place(name, scope), time.monotonic()
-                    await performer.cancelled_first(place, "edit", since, cancelled)
+                    await performer.cancelled_first(CancelledCall(place, "edit", since), cancelled)
                 raise
             except BaseException:
                 if entry is not None:
@@ -418,7 +419,8 @@ class AsyncRunEdit(Generic[T]):
         execution.turns.release(recorded)
         if not recorded.cancelled and execution.async_performer.goes_on:
             performer = execution.async_performer
-            performer.note_cancelled(recorded.place, "edit", self._since, cancelled)
+            call = CancelledCall(recorded.place, "edit", self._since)
+            performer.note_cancelled(call, cancelled)
 
     async def _exit(self, error: BaseException | None) -> None:
         self._inside.__exit__(None, None, None)
@@ -458,7 +460,8 @@ class AsyncRunEdit(Generic[T]):
                 if execution.interrupted is not None:
                     raise execution.interrupted from None
                 if heard is None:
-                    performer.note_cancelled(self._open.place, "edit", self._since, unseen)
+                    call = CancelledCall(self._open.place, "edit", self._since)
+                    performer.note_cancelled(call, unseen)
                 raise
         finally:
             performer.edit_lock.release()

@@ -14,10 +14,9 @@ from perdure.core.format import chain
 from perdure.core.format.chain import START, LogTail
 from perdure.core.format.rows import check_message, check_row
 from perdure.errors import (
-    BRANCH_HELD,
-    HEAD_MOVED,
     Conflict,
     Fenced,
+    Hint,
     NotFound,
     PerdureError,
 )
@@ -231,7 +230,7 @@ def explain(proposal: Proposal, refused: Refused) -> PerdureError:
         return HeldError(
             f"executor {holder} is running on it",
             target=f"agent {draft.agent!r}, branch {ref.name!r}",
-            hint=BRANCH_HELD,
+            hint=Hint.BRANCH_HELD,
             branch=ref.name,
             holder=holder,
             held=ref.held,
@@ -247,7 +246,7 @@ def explain(proposal: Proposal, refused: Refused) -> PerdureError:
         return Conflict(
             f"expected the head at commit {proposal.expected}, but it is at {ref.seq}",
             target=target,
-            hint=HEAD_MOVED,
+            hint=Hint.HEAD_MOVED,
         )
     if refused.why == "exists":
         name = ref.name if ref else draft.agent
