@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import perdure
-from perdure.state.runs.run_rows import RunRows
+from perdure.state.runs.run_rows import RebuiltRows
 from perdure.storage.appending import Outcome
 from perdure.storage.sqlite import append as sqlite_append
 from tests.cli.operator import Operator, failing, support
@@ -97,7 +97,7 @@ def test_rows_of_runs_are_a_view_on_the_log(operator: Operator) -> None:
             store.run(support, "ticket-43", "Where is my money?")
         for agent in ("ticket-42", "ticket-43"):
             rebuilt: dict[str, Any] = {}
-            rows = RunRows()
+            rows = RebuiltRows()
             for commit in store.agent(agent).log():
                 rebuilt.update({row.id: row for row in rows.after(commit)})
             stored = {row.id: row for row in store.runs(agent)}

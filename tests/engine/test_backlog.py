@@ -8,7 +8,7 @@ import pytest
 
 import perdure
 from perdure import Run, Store
-from perdure.core.format.records import Branch
+from perdure.core.format.records import WaitBranch
 from perdure.engine.execution.run_inbox import RunInbox
 from perdure.engine.journal.effects import Await, Came
 from perdure.errors import PerdureError
@@ -94,7 +94,7 @@ def test_what_an_interrupted_wait_had_taken_is_not_lost(
 def test_what_nothing_says_that_a_wait_took_is_there_for_the_next_turn(store: Store) -> None:
     _backlog(store, 1)
     backend, run = store._context.backend, "a/chat/main"
-    wait = Await("wait", [Branch("it", "signal", "said")], "said")
+    wait = Await("wait", [WaitBranch("it", "signal", "said")], "said")
     for recorded in (False, True):
         mail = RunInbox(backend, run)
         came = mail.came(wait)

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from perdure.core.format import chain
 from perdure.errors import Corrupt
 from perdure.model import Cause, Message, RunInfo
-from perdure.state.runs.run_rows import RunRows
+from perdure.state.runs.run_rows import RebuiltRows
 from perdure.storage.appending import Riders
 from perdure.storage.capabilities import Backend, RunQuery, Sent
 from perdure.storage.log.committer import Committer
@@ -181,7 +181,7 @@ def test_a_row_that_the_log_does_not_say_is_found(backend: Backend, wrong: dict[
 
 
 def test_an_imported_log_has_the_same_rows(backend: Backend) -> None:
-    """What an import writes beside the log is made by `RunRows` alone."""
+    """What an import writes beside the log is made by `RebuiltRows` alone."""
     log = Log(backend)
     log.start()
     log.commit(
@@ -190,7 +190,7 @@ def test_an_imported_log_has_the_same_rows(backend: Backend) -> None:
     )
     info = backend.agent("a")
     assert info is not None
-    rows = RunRows()
+    rows = RebuiltRows()
     for commit in LogReader(backend, info).commits():
         rows.after(commit)
     assert rows.rows == {RUN: replace(log.row, agent_no=0)}

@@ -31,7 +31,7 @@ class Names:
 
     def _note(self, record: records.Record, commit: Commit) -> None:
         match record:
-            case records.Checkpoint(name=name):
+            case records.CheckpointRecord(name=name):
                 point = self.points[name] = recorded(record, commit)
                 self.refs[name] = ("checkpoint", point.seq, False)
             case records.Named(name=name):

@@ -79,7 +79,7 @@ def checkpointing(
         )
 
     point: Checkpoint = yield prepare
-    record = records.Checkpoint(
+    record = records.CheckpointRecord(
         name=name,
         state=point.state_hash,
         config=point.config_hash,

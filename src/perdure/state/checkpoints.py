@@ -68,7 +68,7 @@ def versions(names: Iterable[str]) -> dict[str, str]:
     return found
 
 
-def recorded(record: records.Checkpoint, commit: Commit) -> Checkpoint:
+def recorded(record: records.CheckpointRecord, commit: Commit) -> Checkpoint:
     """Returns the checkpoint that a commit's record ``checkpoint`` describes."""
     return Checkpoint(
         record.name,

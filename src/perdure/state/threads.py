@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable
 from typing import NoReturn
 
-from perdure.core.format.records import Checkpoint
+from perdure.core.format.records import CheckpointRecord
 from perdure.errors import Conflict, NotFound
 from perdure.model import MAIN, Commit
 from perdure.storage.log.reader import LogReader
@@ -121,7 +121,7 @@ def refuse_thinned(reader: LogReader, branch: str, seq: int) -> None:
 
 
 def _is_named(commit: Commit) -> bool:
-    return any(isinstance(record, Checkpoint) for record in commit.typed)
+    return any(isinstance(record, CheckpointRecord) for record in commit.typed)
 
 
 def of_a_thread(reader: LogReader) -> bool:

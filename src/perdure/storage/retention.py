@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from msgspec import Struct
 
 from perdure.core.format import chain
-from perdure.core.format.records import SetBack, Trimmed
+from perdure.core.format.records import SetBack, TrimRecord
 from perdure.errors import Corrupt
 from perdure.model import Commit
 
@@ -70,9 +70,9 @@ class Trim(Struct, frozen=True):
         """True if the state at a commit stays: that of the first commit always does."""
         return seq >= self.before or seq == 1 or seq in self.bases
 
-    def record(self) -> Trimmed:
+    def record(self) -> TrimRecord:
         """Returns the record that `trim_of` reads."""
-        return Trimmed(
+        return TrimRecord(
             seen=self.seen,
             previous=self.previous,
             before=self.before,
@@ -113,7 +113,7 @@ def trim_of(commit: Commit) -> Trim:
         Corrupt: it has none.
     """
     for record in commit.typed:
-        if isinstance(record, Trimmed):
+        if isinstance(record, TrimRecord):
             return Trim(
                 commit.seq,
                 record.seen,

@@ -11,7 +11,7 @@ from typing import Any
 
 from msgspec import Struct, field
 
-from perdure.core.format.records import Branch
+from perdure.core.format.records import WaitBranch
 from perdure.core.schema.schema import Schema
 from perdure.engine.control.run_handle import RunHandle
 from perdure.engine.dispatch.command import Command
@@ -197,7 +197,7 @@ class Trial(Struct):
         _write(folder / "clock", str(info.wake_at).encode())  # whoever is next lives later
         clock.advance_to(info.wake_at)
 
-    def _answer(self, handle: RunHandle[Any], place: str, branch: Branch, turn: int) -> bool:
+    def _answer(self, handle: RunHandle[Any], place: str, branch: WaitBranch, turn: int) -> bool:
         which = f"{place} in turn {turn}"
         if which not in self.asked:
             if len(self.asked) >= len(self.answers):
@@ -252,7 +252,7 @@ class Trial(Struct):
         return store.handle(run).typed(self.function)
 
 
-def _waited_for(store: Store, info: RunInfo) -> Iterator[tuple[str, Branch]]:
+def _waited_for(store: Store, info: RunInfo) -> Iterator[tuple[str, WaitBranch]]:
     """Yields the branches of the run's current waits, in their order, each with the wait's
     place."""
     reader = reader_of(store.runner.context.backend, info)

@@ -10,11 +10,11 @@ from msgspec.structs import replace
 from perdure.core.arguments.bounds import index_key
 from perdure.core.arguments.names import check_name
 from perdure.core.format import chain
-from perdure.core.format.records import Checkpoint, Deleted, Named, Record
+from perdure.core.format.records import CheckpointRecord, Deleted, Named, Record
 from perdure.errors import Corrupt
 from perdure.model import Commit
 from perdure.state.checkpoints import recorded
-from perdure.state.runs.run_rows import FindRow, RunRows
+from perdure.state.runs.run_rows import FindRow, RebuiltRows
 from perdure.storage.appending import Append, Riders
 from perdure.storage.log.proposals import asked
 
@@ -31,7 +31,7 @@ class LogEnd:
     ) -> None:
         self.last = last
         self.heads = heads if heads is not None else {}
-        self.runs = RunRows(find_row)
+        self.runs = RebuiltRows(find_row)
         self.lacks = False
         """True if retention removed one of the commits that went in since this was made."""
 
@@ -92,7 +92,7 @@ def _check_names(commit: Commit) -> None:
 
 def _with(record: Record, commit: Commit, riders: Riders) -> Riders:
     match record:
-        case Checkpoint():
+        case CheckpointRecord():
             return replace(riders, checkpoint=recorded(record, commit))
         case Named(name=name):
             return replace(riders, drop_branch=name)

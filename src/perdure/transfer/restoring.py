@@ -12,12 +12,12 @@ from contextlib import suppress
 from itertools import islice
 
 from perdure.core.format import chain
-from perdure.core.format.records import Checkpoint, Named
+from perdure.core.format.records import CheckpointRecord, Named
 from perdure.errors import Conflict, Corrupt, PerdureError
 from perdure.missing import MISSING
 from perdure.model import UNFINISHED, AgentInfo, Cause, from_micros
 from perdure.retention.trimming import carry_out
-from perdure.state.runs.run_rows import RunRows
+from perdure.state.runs.run_rows import RebuiltRows
 from perdure.storage.appending import Append
 from perdure.storage.capabilities import Backend, Shipment
 from perdure.storage.log.reader import LogReader
@@ -229,7 +229,7 @@ def _needed(reader: LogReader, last: int) -> Iterator[tuple[int, str]]:
         names[commit.branch] = commit.seq, f"the head of branch {commit.branch!r}"
         for record in commit.typed:
             match record:
-                case Checkpoint(name=name):
+                case CheckpointRecord(name=name):
                     names[name] = record.seq or commit.seq, f"checkpoint {name!r}"
                 case Named(name=name):
                     names.pop(name, None)
@@ -239,7 +239,7 @@ def _needed(reader: LogReader, last: int) -> Iterator[tuple[int, str]]:
 
 def _turns(reader: LogReader, last: int) -> Iterator[tuple[int, str]]:
     """Yields the begins of the current turns of the runs that were unfinished after a commit."""
-    rows = RunRows()
+    rows = RebuiltRows()
     for commit in reader.commits(1, last):
         rows.after(commit)
     yield from ((row.turn_at, row.id) for row in rows.rows.values() if row.status in UNFINISHED)

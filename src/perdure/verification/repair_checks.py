@@ -45,7 +45,7 @@ LEFT = f"the checksums stay as they are; {chain.HINT}"
 
 class Doubtful(Protocol):
     """The content of pages that fail their checksums; see
-    `perdure.storage.sqlite.proofs.Doubtful`."""
+    `perdure.storage.sqlite.proofs.DoubtfulPages`."""
 
     @property
     def tables(self) -> frozenset[str]: ...

@@ -20,7 +20,7 @@ from perdure.model import AgentInfo, Commit, RunInfo, Verified, id_text
 from perdure.retention.purging import verify_grave
 from perdure.state.agent_names import Names
 from perdure.state.checkpoints import state_hash
-from perdure.state.runs.run_rows import RunRows
+from perdure.state.runs.run_rows import RebuiltRows
 from perdure.storage.appending import Ref
 from perdure.storage.capabilities import Backend, RunQuery
 from perdure.storage.keys import find_key
@@ -223,7 +223,7 @@ class _StateWalk:
         self._far: Folded | None = None
         """The last state that was folded anew."""
         self.names = Names()
-        self.runs = RunRows()
+        self.runs = RebuiltRows()
 
     def step(self, commit: Commit, *, check_snapshot: bool) -> None:
         self.blind = self.blind or bool(commit.damaged)

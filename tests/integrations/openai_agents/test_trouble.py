@@ -163,7 +163,7 @@ def test_one_loop_after_the_other(url, given):
         for number in range(3):
             asyncio.run(session.add_items([user(str(number))]))
         assert texts(asyncio.run(session.get_items())) == ["0", "1", "2"]
-        assert len(session._places) == 1  # what belonged to closed loops is let go
+        assert len(session._on_loops) == 1  # what belonged to closed loops is let go
         asyncio.run(session.close())
 
 

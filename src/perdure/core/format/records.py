@@ -52,13 +52,13 @@ class WentBack(Struct, frozen=True, kw_only=True, gc=False):
     effects: Literal["ask", "reuse", "live"]
 
 
-class Child(Struct, frozen=True, kw_only=True, gc=False):
+class StartedChild(Struct, frozen=True, kw_only=True, gc=False):
     run: str
     agent: str = ""
     let_live: Any = False
 
 
-class Branch(Struct, frozen=True, gc=False):
+class WaitBranch(Struct, frozen=True, gc=False):
     """One of the events that a wait waits for.
 
     Attributes:
@@ -88,7 +88,7 @@ class Record(Struct, frozen=True, kw_only=True, gc=False):
     args: Digests = NOTHING
     preview: str = ""
     error: ErrorMap | None = None
-    child: Child | None = None
+    child: StartedChild | None = None
     again: WentBack | None = None
     made: str = ""
     made_at: Number = 0
@@ -252,7 +252,7 @@ class Intent(Placed, frozen=True, kw_only=True):
 
 class WaitBegan(Placed, frozen=True, kw_only=True):
     t: str = "wait-began"
-    branches: list[Branch]
+    branches: list[WaitBranch]
     schema: Mapping[str, Any] = NOTHING
     question: str | None = None
     words: Any = ""
@@ -277,7 +277,7 @@ class Other(Record, frozen=True, kw_only=True):
     these are read, where they have the types of this version's."""
 
 
-class Checkpoint(Record, frozen=True, kw_only=True):
+class CheckpointRecord(Record, frozen=True, kw_only=True):
     t: str = "checkpoint"
     name: str
     seq: Number = 0
@@ -288,7 +288,7 @@ class Checkpoint(Record, frozen=True, kw_only=True):
     position: str | None = None
 
 
-class Trimmed(Record, frozen=True, kw_only=True):
+class TrimRecord(Record, frozen=True, kw_only=True):
     t: str = "trimmed"
     seen: Number
     previous: Number
@@ -362,12 +362,12 @@ _kind("wait-ended", WaitEnded, "place label key! who! at! value")
 _kind("message-refused", WaitEnded, "place label kind key! who! at! value problem!")
 _kind("timers", Fired, "after fired clock")
 _kind("agent-deleted", Deleted, "purge")
-_kind("checkpoint", Checkpoint, "name state! config! dependencies! run! position!")
+_kind("checkpoint", CheckpointRecord, "name state! config! dependencies! run! position!")
 _kind("branch-deleted", Named, "name")
-_kind("trimmed", Trimmed, "seen previous before removed* bases*")
+_kind("trimmed", TrimRecord, "seen previous before removed* bases*")
 _kind("passed-over", Passed, "to rest*")
 
-for _shape in (*_OURS.values(), Other, Error, WentBack, Child, Branch):
+for _shape in (*_OURS.values(), Other, Error, WentBack, StartedChild, WaitBranch):
     # msgspec analyses a type at its first use; two threads that do so at once crash the process.
     msgspec.msgpack.Decoder(_shape)
 
@@ -457,7 +457,7 @@ def _check_end(read: Record) -> None:
 
 def _of_others(record: dict[Any, Any]) -> Other:
     read: dict[str, Any] = {}
-    for name, kind in (("run", str), ("child", Child), ("again", WentBack)):
+    for name, kind in (("run", str), ("child", StartedChild), ("again", WentBack)):
         with suppress(ValueError, TypeError):
             if name in record:
                 read[name] = convert(record[name], kind)

@@ -23,7 +23,7 @@ from perdure.engine.functions.async_run import AsyncRun
 from perdure.engine.journal.effects import Carried
 from perdure.engine.journal.lacking import lacking
 from perdure.engine.journal.leaving import (
-    Cancelled,
+    CancelAsked,
     Drained,
     cancelled_itself,
     end_of,
@@ -213,7 +213,7 @@ class AsyncDrive(Drive):
         except PerdureError:
             return  # it is looked for again
         reason = execution.asked_to_stop
-        if isinstance(reason, Cancelled) and execution.interrupted is None:
+        if isinstance(reason, CancelAsked) and execution.interrupted is None:
             execution.interrupt(reason)
             way_out.cancel()
 

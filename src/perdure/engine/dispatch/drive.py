@@ -37,7 +37,7 @@ from perdure.engine.journal.effects import Carried, uncarried
 from perdure.engine.journal.failures import error_record, rebuild_error
 from perdure.engine.journal.journal import Journal
 from perdure.engine.journal.lacking import lacking, lacks
-from perdure.engine.journal.leaving import Cancelled, DeadlinePassed, end_of
+from perdure.engine.journal.leaving import CancelAsked, DeadlinePassed, end_of
 from perdure.engine.journal.left_history import Origins, cut_off, made_before, path_of
 from perdure.engine.journal.outcomes import its_own
 from perdure.engine.journal.values import binding_of, is_async, parameters_of, preview, results_of
@@ -437,7 +437,7 @@ class Drive:
                 self._commit(execution, "run-stopped", record, row)
                 if row.parent:
                     self._means.wakeups.tell(row.parent)
-            case Cancelled():
+            case CancelAsked():
                 self._commit(execution, *self._cancelled(reason.problem))
                 raise FinishedMeanwhileError from cause  # its row says how, whoever asks
             case DeadlinePassed():

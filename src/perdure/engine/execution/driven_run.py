@@ -22,7 +22,7 @@ from perdure.engine.journal.call import Call
 from perdure.engine.journal.effects import Await, Came, RecordEffect
 from perdure.engine.journal.entry import UNORDERED, Entry
 from perdure.engine.journal.journal import Journal, came_short
-from perdure.engine.journal.leaving import Cancelled, DeadlinePassed, Drained, Leaving, LeftError
+from perdure.engine.journal.leaving import CancelAsked, DeadlinePassed, Drained, Leaving, LeftError
 from perdure.engine.journal.prepared_replies import Fakes, PreparedReplies
 from perdure.engine.journal.questions import left_open, name_of, too_late
 from perdure.engine.journal.release_order import ReleaseOrder
@@ -293,7 +293,7 @@ class DrivenRun(Generic[T]):
         self._look_at = time.monotonic() + LOOK_S
         asked = self.mail.cancels()
         if asked:
-            self._stop = Cancelled(str(asked[0].value or ""), target=f"run {self.id}")
+            self._stop = CancelAsked(str(asked[0].value or ""), target=f"run {self.id}")
 
     def news(self) -> None:
         """Notes, from any thread, that a message came: it is looked for at the next boundary."""

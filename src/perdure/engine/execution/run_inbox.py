@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from perdure.core.format.records import Branch
+from perdure.core.format.records import WaitBranch
 from perdure.core.format.rows import order_of
 from perdure.core.values.plain_values import Plain
 from perdure.engine.journal.effects import Await, Came, first_timer
@@ -189,8 +189,8 @@ class RunInbox:
                 return found
         raise unknown_end(self._run, children[0], traces[0].place, whys[0])
 
-    def _first(self, branches: Iterable[Branch]) -> Came | None:
-        found: tuple[Message, Branch] | None = None
+    def _first(self, branches: Iterable[WaitBranch]) -> Came | None:
+        found: tuple[Message, WaitBranch] | None = None
         for branch in branches:
             message = self._next(_COMES_AS.get(branch.kind, ""), branch.name)
             if message is not None and (found is None or message.no < found[0].no):

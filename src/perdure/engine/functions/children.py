@@ -203,7 +203,7 @@ def _start(
     if problem is not None:
         yield RecordEffect(Riders((replace(record, error=error_record(problem)),)))
         raise problem
-    started = records.Child(run=child, agent=agent, let_live=options.let_live)
+    started = records.StartedChild(run=child, agent=agent, let_live=options.let_live)
     record = replace(record, value=child, child=started)
     message = Message(child, agent, "start", function, "", order.to_plain())
     yield RecordEffect(Riders((record,), sync=True, sends=(message,)))
@@ -251,7 +251,7 @@ def _decide_again(
 def _take_over(record: records.Outcome, child: str) -> Generator[Effect, Any, str]:
     """A run that was started already, instead of another. It stays with the one that started it:
     that this run is cancelled does not end it."""
-    taken = records.Child(run=child, agent=agent_of(child), let_live=True)
+    taken = records.StartedChild(run=child, agent=agent_of(child), let_live=True)
     record = replace(record, value=child, made=child, child=taken)
     yield RecordEffect(Riders((record,), sync=True))
     return child

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from msgspec import Struct, field
 
-from perdure.core.format.records import Branch, Placed, WaitBegan
+from perdure.core.format.records import Placed, WaitBegan, WaitBranch
 from perdure.core.values.plain_values import Plain
 from perdure.engine.journal.call import Call
 from perdure.engine.journal.entry import Entry
@@ -124,7 +124,7 @@ class Await(Struct, frozen=True):
     """Effect: wait for the first of several things. Gives what came, as `Came`."""
 
     place: str
-    branches: Sequence[Branch]
+    branches: Sequence[WaitBranch]
     words: str
 
 
@@ -217,7 +217,7 @@ async def drive_async(effects: Effects, perform: Callable[[Effect], Awaitable[An
         return end.value
 
 
-def first_timer(branches: Sequence[Branch]) -> Branch | None:
+def first_timer(branches: Sequence[WaitBranch]) -> WaitBranch | None:
     """The timer of a wait that is due first."""
     timers = [branch for branch in branches if branch.kind == "timer"]
     return min(timers, key=lambda branch: branch.until) if timers else None

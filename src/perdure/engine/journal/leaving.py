@@ -110,7 +110,7 @@ def _in_loop() -> bool:
     return events is not None and events._get_running_loop() is not None
 
 
-class Cancelled(PerdureError):
+class CancelAsked(PerdureError):
     """The run was asked to end; `problem` says why."""
 
 

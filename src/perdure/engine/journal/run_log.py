@@ -10,7 +10,6 @@ from typing import Any, Literal
 from msgspec import UNSET, Struct, field
 
 from perdure.core.format.records import (
-    Branch,
     Cancelled,
     Finished,
     Intent,
@@ -20,6 +19,7 @@ from perdure.core.format.records import (
     SetBack,
     Stopped,
     WaitBegan,
+    WaitBranch,
     WaitEnded,
 )
 from perdure.core.values.plain_values import Plain
@@ -89,7 +89,7 @@ class Event(Struct):
     who: str = ""
     again_at: datetime | None = None
     question: str = ""
-    branches: Sequence[Branch] = ()
+    branches: Sequence[WaitBranch] = ()
     made_at: int = 0
 
 

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from perdure.core.arguments.bounds import index_key
 from perdure.core.arguments.checks import Seconds, seconds
 from perdure.core.arguments.names import check_key, check_name, check_words, shown
-from perdure.core.format.records import Branch, WaitBegan, WaitEnded
+from perdure.core.format.records import WaitBegan, WaitBranch, WaitEnded
 from perdure.core.schema.schema import Schema
 from perdure.core.schema.value_digest import shorten
 from perdure.core.values.plain_values import Plain
@@ -109,7 +109,7 @@ class ChildEnd(Struct, frozen=True):
 Awaitable = Signal | Timer | Ask | ChildEnd
 
 
-def only_runs(branches: Sequence[Branch]) -> Sequence[str]:
+def only_runs(branches: Sequence[WaitBranch]) -> Sequence[str]:
     """The runs of whose ends one is waited for; empty: something else may come, too."""
     if any(branch.kind != "child" for branch in branches):
         return ()
@@ -231,24 +231,24 @@ class Wait:
         return args
 
     def _began(self, place: str, key: str, now: int) -> WaitBegan:
-        branches: list[Branch] = []
+        branches: list[WaitBranch] = []
         questions: dict[str, Any] = {}
         for label, spec in self._specs.items():
-            branch = Branch(label, "timer")
+            branch = WaitBranch(label, "timer")
             match spec:
                 case Signal():
-                    branch = Branch(label, "signal", spec.name)
+                    branch = WaitBranch(label, "signal", spec.name)
                 case Ask():
                     # An answer to a question of an earlier turn, at the same place, is not an
                     # answer to this one.
-                    branch = Branch(label, "ask", index_key(f"{place} {key[:12]}"))
+                    branch = WaitBranch(label, "ask", index_key(f"{place} {key[:12]}"))
                     questions = {"question": spec.question, "schema": json_schema(spec.schema)}
                 case ChildEnd():
-                    branch = Branch(label, "child", CHILD + spec.run)
+                    branch = WaitBranch(label, "child", CHILD + spec.run)
                 case Timer():
                     # A time that has passed already is due at once.
                     after_us = max(round(seconds(spec.after) * 1e6), 0)
-                    branch = Branch(label, "timer", until=now + after_us)
+                    branch = WaitBranch(label, "timer", until=now + after_us)
             branches.append(branch)
         return WaitBegan(
             run=self._run,
@@ -268,7 +268,7 @@ class Wait:
             for spec in self._specs.values()
         )
 
-    def _words(self, branches: Sequence[Branch]) -> str:
+    def _words(self, branches: Sequence[WaitBranch]) -> str:
         """Returns what it waits for, as people read it in ``perdure runs``."""
         parts = []
         for branch, spec in zip(branches, self._specs.values(), strict=True):

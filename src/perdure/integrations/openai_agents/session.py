@@ -165,7 +165,7 @@ class Items(ABC):
 
 
 @dataclass
-class Place:
+class LoopSession:
     """A session on one event loop.
 
     Attributes:
@@ -220,7 +220,7 @@ class PerdureSession(Items):
         self.session_settings = settings_of(session_settings)
         self.branch = branch
         self._source = StoreSource(f"session {session_id!r}", url, store)
-        self._places: dict[asyncio.AbstractEventLoop, Place] = {}
+        self._on_loops: dict[asyncio.AbstractEventLoop, LoopSession] = {}
 
     def __repr__(self) -> str:
         return f"<perdure session {self.session_id!r}, branch {self.branch!r}>"
@@ -234,7 +234,7 @@ class PerdureSession(Items):
     async def close(self) -> None:
         """Releases the store; later calls are refused. Idempotent."""
         await self._source.close()
-        self._places.clear()
+        self._on_loops.clear()
 
     async def agent(self) -> AsyncAgent[Conversation]:
         """The conversation as an agent, for all else: its log, checkpoints, undo, diff.
@@ -242,26 +242,26 @@ class PerdureSession(Items):
         Raises:
             StoreUnavailable: the session is closed, or its store cannot be opened.
         """
-        async with (place := self._place()).turn:
-            agent = await self._agent(place)
+        async with (here := self._here()).turn:
+            agent = await self._agent(here)
             await agent.look()
             return agent
 
-    def _place(self) -> Place:
+    def _here(self) -> LoopSession:
         self._source.check_open()
         loop = asyncio.get_running_loop()
-        place = self._places.get(loop)
-        if place is None:
-            for other in [other for other in list(self._places) if other.is_closed()]:
-                self._places.pop(other, None)
-            place = self._places[loop] = Place()
-        return place
+        here = self._on_loops.get(loop)
+        if here is None:
+            for other in [other for other in list(self._on_loops) if other.is_closed()]:
+                self._on_loops.pop(other, None)
+            here = self._on_loops[loop] = LoopSession()
+        return here
 
-    async def _agent(self, place: Place) -> AsyncAgent[Conversation]:
-        if place.agent is None:
+    async def _agent(self, here: LoopSession) -> AsyncAgent[Conversation]:
+        if here.agent is None:
             store = await self._source.store()
-            place.agent = await unread(store, self.session_id, Conversation, branch=self.branch)
-        return place.agent
+            here.agent = await unread(store, self.session_id, Conversation, branch=self.branch)
+        return here.agent
 
     async def fork(self, name: str, *, at: Where | None = None) -> PerdureSession:
         """Returns a session on a new branch of the conversation; it shares the past, and copies
@@ -289,8 +289,8 @@ class PerdureSession(Items):
         return await (await self.agent()).branches()
 
     async def _is_there(self) -> bool:
-        async with (place := self._place()).turn:
-            agent = await self._agent(place)
+        async with (here := self._here()).turn:
+            agent = await self._agent(here)
             if not agent.exists:
                 await agent.refresh()
             return agent.exists
@@ -299,14 +299,14 @@ class PerdureSession(Items):
         def newest(state: Plain) -> list[TResponseInputItem]:
             return conversation.newest_plain(state, limit)
 
-        async with (place := self._place()).turn:
-            if place.agent is not None:
-                return await peek(place.agent, newest)
+        async with (here := self._here()).turn:
+            if here.agent is not None:
+                return await peek(here.agent, newest)
             # Many a session is made for one request. One that is read again keeps all in memory.
             end = None if limit is None else LastItems("items", limit)
             if not self._source.is_unopened:
-                return await peek(await self._agent(place), newest, end=end)
-            place.agent, found = await first_peek(
+                return await peek(await self._agent(here), newest, end=end)
+            here.agent, found = await first_peek(
                 self._source.open,
                 self.session_id,
                 Conversation,
@@ -318,8 +318,8 @@ class PerdureSession(Items):
 
     async def _change(self, fn: Callable[[Conversation], R], what: str) -> R:
         results: list[R] = []
-        async with (place := self._place()).turn:
-            agent = await self._agent(place)
+        async with (here := self._here()).turn:
+            agent = await self._agent(here)
             await agent.update(lambda draft: results.append(fn(draft)), what)
         return results[-1]
 

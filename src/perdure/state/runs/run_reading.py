@@ -13,13 +13,13 @@ from typing import Any, Literal
 from msgspec import Struct
 
 from perdure.core.format.records import (
-    Branch,
     Cancelled,
     Finished,
     Intent,
     Record,
     RunCancelled,
     WaitBegan,
+    WaitBranch,
     WaitEnded,
 )
 from perdure.core.values.plain_values import Plain
@@ -73,7 +73,7 @@ class RecordedWaits:
         elif record.t == "wait-ended":
             self.open.pop((record.run, record.place), None)
 
-    def branch_of(self, ended: WaitEnded) -> Branch | None:
+    def branch_of(self, ended: WaitEnded) -> WaitBranch | None:
         """Returns the event that a wait ended with, or that was refused there; None if it is not
         known."""
         return branch_of(self._began.get((ended.run, ended.place)), ended)
@@ -120,7 +120,7 @@ def left_over(record: Record) -> Iterator[SignalUse]:
             yield SignalUse("left over", str(one.get("name", "")), one.get("key"), value, who, at)
 
 
-def branch_of(began: Record | None, ended: Record) -> Branch | None:
+def branch_of(began: Record | None, ended: Record) -> WaitBranch | None:
     """Returns the event that a wait ended with, by the records of its begin and its end."""
     if not isinstance(began, WaitBegan) or not isinstance(ended, WaitEnded):
         return None

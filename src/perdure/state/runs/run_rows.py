@@ -49,7 +49,7 @@ def args_digest(by_name: Mapping[str, str]) -> str:
 FindRow = Callable[[str], RunInfo | None]
 
 
-class RunRows:
+class RebuiltRows:
     """The rows of runs as a view on the log, computed from its commits, which are fed in order."""
 
     def __init__(self, find: FindRow | None = None) -> None:

@@ -45,7 +45,7 @@ def differing_indexes(db: apsw.Connection, path: str) -> bool:
     return True
 
 
-class Doubtful(Struct, frozen=True):
+class DoubtfulPages(Struct, frozen=True):
     """Tables with a page that fails its checksum in the main file.
 
     Attributes:
@@ -71,12 +71,12 @@ _END = 48
 _KEPT_MAX = 256
 
 
-def find_doubtful(db: apsw.Connection, path: str) -> Doubtful:
-    """Returns the `Doubtful` parts of a file. Indexes are never in doubt: each can be compared with
+def find_doubtful(db: apsw.Connection, path: str) -> DoubtfulPages:
+    """Returns what is in doubt of a file. Indexes never are: each can be compared with
     its table, and rebuilt from it."""
     failing = _failing_pages(db, path)
     if not failing:
-        return Doubtful(frozenset())
+        return DoubtfulPages(frozenset())
     tables = {str(name) for (name,) in db.execute("SELECT tbl_name FROM sqlite_schema")}
     tables.add("sqlite_schema")
     found: set[str] = set()
@@ -90,7 +90,7 @@ def find_doubtful(db: apsw.Connection, path: str) -> Doubtful:
     keyed: set[int] = set()
     if "keys" in found:
         keyed = {int(no) for (no,) in db.execute("SELECT DISTINCT agent_no FROM keys")}
-    return Doubtful(frozenset(found), tuple(commits) if kept else None, frozenset(keyed))
+    return DoubtfulPages(frozenset(found), tuple(commits) if kept else None, frozenset(keyed))
 
 
 def _failing_pages(db: apsw.Connection, path: str) -> dict[int, bytes]:

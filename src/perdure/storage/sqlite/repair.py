@@ -24,7 +24,7 @@ from perdure.storage.sqlite.backend import SqliteBackend
 from perdure.storage.sqlite.faults import RESTORE, RESTORE_OR_REPAIR
 from perdure.storage.sqlite.listing import list_agent, put_names
 from perdure.storage.sqlite.proofs import (
-    Doubtful,
+    DoubtfulPages,
     check_what_nothing_proves,
     differing_indexes,
     find_doubtful,
@@ -42,7 +42,7 @@ class Asks(Protocol):
     def lost_names(self, backend: Backend, info: AgentInfo) -> Sequence[Ref]:
         """Returns the rows for names that differ in its log."""
 
-    def doubt(self, backend: Backend, doubtful: Doubtful) -> None:
+    def doubt(self, backend: Backend, doubtful: DoubtfulPages) -> None:
         """Receives the content of pages that fail their checksums, before anything is proved."""
 
     def prove(self, backend: Backend, info: AgentInfo) -> None:

@@ -12,7 +12,7 @@ from langgraph.checkpoint.base import WRITES_IDX_MAP, CheckpointTuple
 from msgspec import Struct, field
 
 from perdure.integrations.langgraph.moving.comparison import Comparison
-from perdure.integrations.langgraph.moving.source import Address
+from perdure.integrations.langgraph.moving.source import CheckpointAddress
 from perdure.integrations.langgraph.saver import PerdureSaver
 
 Key = tuple[str, str]
@@ -54,7 +54,7 @@ class Bringer(PerdureSaver):
 class Refusal(Struct, frozen=True):
     """The reason why nothing of a thread may be added to what the store has of it."""
 
-    address: Address
+    address: CheckpointAddress
     words: str
     hint: str
 
@@ -71,9 +71,9 @@ class AlreadyThere(Struct):
 
     whole: set[Key] = field(default_factory=set)
     partly: dict[Key, list[Any]] = field(default_factory=dict)
-    beside: list[tuple[Address, str]] = field(default_factory=list)
+    beside: list[tuple[CheckpointAddress, str]] = field(default_factory=list)
 
-    def refusal(self, left: Sequence[Address]) -> Refusal | None:
+    def refusal(self, left: Sequence[CheckpointAddress]) -> Refusal | None:
         """Returns the reason why the rest may not be moved; None if it may."""
         if not left or not self.beside:
             return None
@@ -89,8 +89,8 @@ class AlreadyThere(Struct):
 def look(
     saver: Bringer,
     name: str,
-    wanted: Mapping[Key, Address],
-    read: Callable[[Address], CheckpointTuple],
+    wanted: Mapping[Key, CheckpointAddress],
+    read: Callable[[CheckpointAddress], CheckpointTuple],
     comparison: Comparison,
     passed: Callable[[], None],
 ) -> AlreadyThere | Refusal:

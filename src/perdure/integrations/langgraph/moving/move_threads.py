@@ -20,7 +20,12 @@ from perdure.integrations.langgraph.metadata import SECRETS, is_secret
 from perdure.integrations.langgraph.moving.already_there import AlreadyThere, Bringer, Refusal, look
 from perdure.integrations.langgraph.moving.comparison import Comparison
 from perdure.integrations.langgraph.moving.serializer import Unread, found_unread
-from perdure.integrations.langgraph.moving.source import Address, Source, SourceThread, WriteKey
+from perdure.integrations.langgraph.moving.source import (
+    CheckpointAddress,
+    Source,
+    SourceThread,
+    WriteKey,
+)
 from perdure.integrations.langgraph.saver import PerdureSaver
 from perdure.integrations.langgraph.values import thread_names
 from perdure.integrations.langgraph.values.kinds import BUILT_IN
@@ -202,7 +207,7 @@ class _Move:
         self._mover.store.flush()
         self._read_back({(one.namespace, one.id): one for one in left})
 
-    def _look(self, wanted: Mapping[tuple[str, str], Address]) -> AlreadyThere:
+    def _look(self, wanted: Mapping[tuple[str, str], CheckpointAddress]) -> AlreadyThere:
         """Returns the part of the thread that is in the store already.
 
         Raises:
@@ -220,7 +225,7 @@ class _Move:
 
     # -- looking at what comes -------------------------------------------------------------
 
-    def _check(self, addresses: Sequence[Address]) -> None:
+    def _check(self, addresses: Sequence[CheckpointAddress]) -> None:
         """Checks, before anything of the thread is written, that all of it can be written.
 
         Raises:
@@ -238,7 +243,7 @@ class _Move:
         if found:
             raise StopMovingError(list(found.values()))
 
-    def _problems_of(self, address: Address) -> Iterator[Problem]:
+    def _problems_of(self, address: CheckpointAddress) -> Iterator[Problem]:
         try:
             theirs = self._read(address)
         except StopMovingError as error:
@@ -274,7 +279,7 @@ class _Move:
 
     # -- putting it ------------------------------------------------------------------------
 
-    def _read(self, address: Address) -> CheckpointTuple:
+    def _read(self, address: CheckpointAddress) -> CheckpointTuple:
         """A checkpoint of the source, without the metadata that no saver of ours stores.
 
         Raises:
@@ -296,7 +301,9 @@ class _Move:
         self._moved.secrets |= found
         return found
 
-    def _put(self, saver: PerdureSaver, address: Address, standing: list[Any] | None) -> None:
+    def _put(
+        self, saver: PerdureSaver, address: CheckpointAddress, standing: list[Any] | None
+    ) -> None:
         theirs = self._read(address)
         if standing is None:
             parent = thread_names.config_of(self._name, address.namespace, address.parent or "")
@@ -322,7 +329,7 @@ class _Move:
 
     # -- reading it back -------------------------------------------------------------------
 
-    def _read_back(self, left: dict[tuple[str, str], Address]) -> None:
+    def _read_back(self, left: dict[tuple[str, str], CheckpointAddress]) -> None:
         """Compares what was moved, as the store returns it, with the source.
 
         Raises:
@@ -351,7 +358,7 @@ def _refused(refusal: Refusal) -> StopMovingError:
     return StopMovingError([Problem(str(refusal.address), refusal.words, refusal.hint)])
 
 
-def _wrong(address: Address, words: str) -> Problem:
+def _wrong(address: CheckpointAddress, words: str) -> Problem:
     return Problem(
         str(address),
         words,

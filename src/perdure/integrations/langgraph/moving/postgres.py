@@ -12,7 +12,7 @@ from perdure.errors import NotAStore, UnsupportedFormat
 from perdure.integrations.langgraph.moving.database import Database
 from perdure.integrations.langgraph.moving.serializer import Reader
 from perdure.integrations.langgraph.moving.source import (
-    Address,
+    CheckpointAddress,
     ReadBySaver,
     SourceThread,
     WriteKey,
@@ -185,7 +185,7 @@ class PostgresSource(ReadBySaver):
                 raise no_such_thread(name, [one for (one,) in there], f"database {self.name}")
         return found
 
-    def checkpoints(self, thread: str) -> list[Address]:
+    def checkpoints(self, thread: str) -> list[CheckpointAddress]:
         self._reader.forget()
         with self._database.said():
             self._database.begin()
@@ -194,12 +194,14 @@ class PostgresSource(ReadBySaver):
                 "WHERE thread_id = %s",
                 thread,
             )
-        return in_order([Address(space, id, parent or None) for space, id, parent in rows])
+        return in_order(
+            [CheckpointAddress(space, id, parent or None) for space, id, parent in rows]
+        )
 
     def _said(self) -> AbstractContextManager[None]:
         return self._database.said()
 
-    def write_keys(self, thread: str, address: Address) -> list[WriteKey]:
+    def write_keys(self, thread: str, address: CheckpointAddress) -> list[WriteKey]:
         with self._database.said():
             rows = self._database.rows(
                 f"SELECT task_id, {self._path_column}, idx, channel FROM checkpoint_writes WHERE "

@@ -27,7 +27,7 @@ class SourceThread(Struct, frozen=True):
     """Writes for checkpoints that are not there, which no saver ever shows."""
 
 
-class Address(Struct, frozen=True):
+class CheckpointAddress(Struct, frozen=True):
     """The address of a checkpoint in a thread, and the id of its parent in the same namespace."""
 
     namespace: str
@@ -68,10 +68,10 @@ class Source(Protocol):
             NotFound: one of `only` is not there.
         """
 
-    def checkpoints(self, thread: str) -> list[Address]:
+    def checkpoints(self, thread: str) -> list[CheckpointAddress]:
         """A thread's checkpoints in all namespaces, parents before children, else by their ids."""
 
-    def read(self, thread: str, address: Address) -> CheckpointTuple:
+    def read(self, thread: str, address: CheckpointAddress) -> CheckpointTuple:
         """A checkpoint as LangGraph's own saver gives it. In place of each value that cannot be
         had without running what the data names, there is an `Unread`."""
 
@@ -80,7 +80,7 @@ class Source(Protocol):
         """True if what was read since the last call contained an `Unread`; reading the property
         resets it."""
 
-    def write_keys(self, thread: str, address: Address) -> list[WriteKey]:
+    def write_keys(self, thread: str, address: CheckpointAddress) -> list[WriteKey]:
         """Returns the keys of the tuple's `pending_writes`, one by one."""
 
     def close(self) -> None: ...
@@ -100,7 +100,7 @@ class ReadBySaver:
         ours."""
         raise NotImplementedError
 
-    def read(self, thread: str, address: Address) -> CheckpointTuple:
+    def read(self, thread: str, address: CheckpointAddress) -> CheckpointTuple:
         config = thread_names.config_of(thread, address.namespace, address.id)
         with self._said(), by_langgraph(f"{thread}, {address}"):
             found: CheckpointTuple | None = self._saver.get_tuple(config)
@@ -154,7 +154,7 @@ def by_langgraph(target: str) -> Iterator[None]:
         ) from error
 
 
-def in_order(found: Sequence[Address]) -> list[Address]:
+def in_order(found: Sequence[CheckpointAddress]) -> list[CheckpointAddress]:
     """Returns parents before their children; otherwise by id, which is the order in which they were
     made.
 
@@ -169,10 +169,10 @@ def in_order(found: Sequence[Address]) -> list[Address]:
             raise _not_theirs(f"checkpoint {one.id!r:.60}", "namespaces and ids are texts")
     ordered = sorted(found, key=lambda one: (one.id, one.namespace))
     there = {(one.namespace, one.id): one for one in ordered}
-    placed: dict[tuple[str, str], Address] = {}
+    placed: dict[tuple[str, str], CheckpointAddress] = {}
     for one in ordered:
-        ancestors: dict[tuple[str, str], Address] = {}
-        at: Address | None = one
+        ancestors: dict[tuple[str, str], CheckpointAddress] = {}
+        at: CheckpointAddress | None = one
         while at is not None:
             key = at.namespace, at.id
             if key in placed or key in ancestors:

@@ -13,7 +13,7 @@ from langgraph.checkpoint.sqlite import SqliteSaver
 from perdure.errors import Corrupt, NotAStore, NotFound, PerdureError, StoreUnavailable
 from perdure.integrations.langgraph.moving.serializer import Reader
 from perdure.integrations.langgraph.moving.source import (
-    Address,
+    CheckpointAddress,
     ReadBySaver,
     SourceThread,
     WriteKey,
@@ -130,7 +130,7 @@ class SqliteSource(ReadBySaver):
             found = [thread for thread in found if thread.name in only]
         return found
 
-    def checkpoints(self, thread: str) -> list[Address]:
+    def checkpoints(self, thread: str) -> list[CheckpointAddress]:
         self._reader.forget()
         with self._said():
             rows = self._connection.execute(
@@ -138,9 +138,11 @@ class SqliteSource(ReadBySaver):
                 "WHERE thread_id = ?",
                 (thread,),
             )
-            return in_order([Address(space, id, parent or None) for space, id, parent in rows])
+            return in_order(
+                [CheckpointAddress(space, id, parent or None) for space, id, parent in rows]
+            )
 
-    def write_keys(self, thread: str, address: Address) -> list[WriteKey]:
+    def write_keys(self, thread: str, address: CheckpointAddress) -> list[WriteKey]:
         with self._said():
             rows = self._connection.execute(
                 f"SELECT task_id, {self._path_column}, idx, channel FROM writes WHERE "

@@ -120,7 +120,7 @@ class PerdureStore(BaseStore):
         durability: Durability = "sync",
         prefix: str = PREFIX,
         clock: Callable[[], datetime] = utc_now,
-    ) -> Opening:
+    ) -> StoreOpening:
         """Opens a store of its own: ``with PerdureStore.from_url("agents.db") as store:``, or
         ``async with``; it is closed at the end of the block.
 
@@ -140,7 +140,7 @@ class PerdureStore(BaseStore):
                 store.close()
                 raise
 
-        return Opening(begin)
+        return StoreOpening(begin)
 
     def __repr__(self) -> str:
         return f"<PerdureStore on {self._store!r}>"
@@ -302,7 +302,7 @@ def _checked_ttl(ttl: TTLConfig) -> TTLConfig:
     return cast(TTLConfig, given)
 
 
-class Opening(ToEnter):
+class StoreOpening(ToEnter):
     """The result of `PerdureStore.from_url`, for use in a ``with`` or an ``async with``."""
 
     _entered = "with PerdureStore.from_url(…) as store: …"
