@@ -20,7 +20,7 @@ from bench.rows.straight import Line, step_by
 from bench.workplace import Ticket, open_ticket
 from perdure.storage.postgres.address import AWAKE_S
 from perdure.storage.postgres.awake import came_soon
-from perdure.storage.postgres.plain import TYPES
+from perdure.storage.postgres.plain_commit import TYPES
 from perdure.storage.postgres.statements import statements
 
 _NAME = b"straight"

@@ -16,7 +16,7 @@ import perdure
 from perdure.cli.app import app
 from perdure.integrations.langgraph import PerdureSaver, PerdureStore
 from perdure.integrations.openai_agents import PerdureSession
-from perdure.storage.sqlite.doubt import doubt, trust
+from perdure.storage.sqlite.failed_sync import doubt, trust
 from perdure.testing import kill_at_every_boundary
 from tests.cli.lines import lines
 from tests.cli.operator import fill, lookup

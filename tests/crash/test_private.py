@@ -20,7 +20,7 @@ from langgraph.checkpoint.sqlite import SqliteSaver
 import perdure
 from perdure import private
 from perdure.storage.sqlite.backend import SqliteBackend
-from perdure.storage.sqlite.doubt import doubt
+from perdure.storage.sqlite.failed_sync import doubt
 from tests.cli import langgraph_graphs as graphs
 from tests.cli.operator import Operator, fill
 from tests.source_tree import ROOT, SOURCE

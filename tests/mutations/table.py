@@ -130,7 +130,7 @@ MUTATIONS = (
     ),
     Mutation(
         "the mark of a header that a power cut tore is believed",
-        _SQLITE + "whole.py",
+        _SQLITE + "file_complete.py",
         "if commit is not None and frames.may_be_patched(number):",
         "if False:",
         ("tests/crash/test_wal.py",),

@@ -21,12 +21,12 @@ from pydantic import BaseModel, Field, PrivateAttr
 from perdure.integrations.langgraph.moving.comparison import Comparison
 from perdure.integrations.langgraph.moving.move_threads import in_call
 from perdure.integrations.langgraph.moving.serializer import Reader, Unread, found_unread
-from perdure.integrations.langgraph.moving.source import Address, WriteKey, in_order
+from perdure.integrations.langgraph.moving.source import CheckpointAddress, WriteKey, in_order
 from tests.integrations.langgraph.checkpoints import checkpoint, config
 
 
 def order(*found: tuple[str, str | None]) -> str:
-    return "".join(one.id for one in in_order([Address("", *one) for one in found]))
+    return "".join(one.id for one in in_order([CheckpointAddress("", *one) for one in found]))
 
 
 def test_parents_come_before_their_children() -> None:
@@ -35,13 +35,13 @@ def test_parents_come_before_their_children() -> None:
     assert order(("b", "gone"), ("a", None)) == "ab", "a parent that was pruned"
     assert order(("a", "a")) == "a"
     assert order(("a", "b"), ("b", "c"), ("c", "a"), ("d", "c")) == "acbd", "a loop"
-    one, other = Address("x", "a", "b"), Address("y", "b", None)
+    one, other = CheckpointAddress("x", "a", "b"), CheckpointAddress("y", "b", None)
     assert in_order([other, one]) == [one, other], "a parent is in the same namespace"
 
 
 @given(st.lists(st.integers(0, 30), max_size=30))
 def test_every_checkpoint_has_its_place(parents: list[int]) -> None:
-    found = [Address("", f"{i:02}", f"{parent:02}") for i, parent in enumerate(parents)]
+    found = [CheckpointAddress("", f"{i:02}", f"{parent:02}") for i, parent in enumerate(parents)]
     ordered = in_order(found)
     assert sorted(ordered, key=lambda one: one.id) == found
     if all(parent < i for i, parent in enumerate(parents)):

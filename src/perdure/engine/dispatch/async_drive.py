@@ -21,7 +21,7 @@ from perdure.engine.execution.loop_rounds import tick
 from perdure.engine.execution.run_tasks import RunTasks, number_tasks
 from perdure.engine.functions.async_run import AsyncRun
 from perdure.engine.journal.effects import Carried
-from perdure.engine.journal.lacking import lacking
+from perdure.engine.journal.lacking_resources import lacking
 from perdure.engine.journal.leaving import (
     CancelAsked,
     Drained,

@@ -36,7 +36,7 @@ from perdure.engine.journal.deferred_records import PutOff
 from perdure.engine.journal.effects import Carried, uncarried
 from perdure.engine.journal.failures import error_record, rebuild_error
 from perdure.engine.journal.journal import Journal
-from perdure.engine.journal.lacking import lacking, lacks
+from perdure.engine.journal.lacking_resources import lacking, lacks
 from perdure.engine.journal.leaving import CancelAsked, DeadlinePassed, end_of
 from perdure.engine.journal.left_history import Origins, cut_off, made_before, path_of
 from perdure.engine.journal.outcomes import its_own

@@ -23,7 +23,7 @@ from perdure.core.format.records import (
 from perdure.engine.journal.call_identity import QUESTION, SCHEMA, differing
 from perdure.engine.journal.entry import TIMER, UNBOUND, UNORDERED, Entry
 from perdure.engine.journal.failures import words
-from perdure.engine.journal.lacking import lacking, lacks
+from perdure.engine.journal.lacking_resources import lacking, lacks
 from perdure.engine.journal.question_digest import with_digests
 from perdure.engine.journal.scopes import scope_of
 from perdure.engine.journal.unreached import Leftover, first_left

@@ -10,7 +10,7 @@ from perdure.core.values.plain_values import Plain
 from perdure.engine.journal.call import Call
 from perdure.engine.journal.effects import Carried, uncarried
 from perdure.engine.journal.failures import as_replayed
-from perdure.engine.journal.lacking import lacks
+from perdure.engine.journal.lacking_resources import lacks
 from perdure.errors import NeedsAttention, PerdureError, UnknownZone
 from perdure.system.user_errors import of_code
 

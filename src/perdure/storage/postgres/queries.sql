@@ -8,7 +8,7 @@ SELECT version, readable_by, partitions, store FROM {schema}.format;
 SELECT agent_no, refusal FROM {schema}.append_all_1($1, $2, $3, $4, $5, $6);
 
 -- name: append_plain
--- See plain.py: durable, agent, seq, expected, epoch, branch, before, header, payload. A row if it
+-- See plain_commit.py: durable, agent, seq, expected, epoch, branch, before, header, payload. A row if it
 -- was written, else nothing was. An older snapshot than the last commit's finds the place taken, which
 -- ends the transaction; a branch's row that was changed meanwhile is looked at once more.
 WITH moved AS (

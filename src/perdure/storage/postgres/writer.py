@@ -20,8 +20,7 @@ from msgspec.structs import replace
 from perdure.errors import PerdureError, StoreUnavailable
 from perdure.model import Durability
 from perdure.storage.appending import Append, Appended, Outcome, Refused
-from perdure.storage.doubts import unknown
-from perdure.storage.postgres import plain
+from perdure.storage.postgres import plain_commit
 from perdure.storage.postgres.address import Address
 from perdure.storage.postgres.append import TYPES, outcome_of, values_of_all
 from perdure.storage.postgres.awake import Haste
@@ -38,6 +37,7 @@ from perdure.storage.postgres.rows import text
 from perdure.storage.postgres.statements import statements
 from perdure.storage.postgres.wire import to_number, truth
 from perdure.storage.postgres.witness import LostCommitsError, Witness
+from perdure.storage.unknown_outcome import unknown
 
 T = TypeVar("T")
 
@@ -149,8 +149,10 @@ class Writer:
         durable = self._sync or any(item.sync for item in items)
         if len(items[0].then) > FOLLOWERS_MAX:
             return [self._write_whole(connection, items[0], self._now())]
-        if len(items) == 1 and plain.is_plain(items[0]):
-            no = plain.write(connection, self._sql["append_plain"], items[0], durable, self._haste)
+        if len(items) == 1 and plain_commit.is_plain(items[0]):
+            no = plain_commit.write(
+                connection, self._sql["append_plain"], items[0], durable, self._haste
+            )
             if no is not None:
                 return [Appended(no)]
         _, *arrays = _values_of(items, durable, self._now())

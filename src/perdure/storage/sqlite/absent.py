@@ -20,12 +20,12 @@ from contextlib import suppress
 import apsw
 
 from perdure.errors import PerdureError
-from perdure.storage.doubts import unknown
 from perdure.storage.sqlite.btree import PAGE_SIZE
 from perdure.storage.sqlite.faults import NO_ROOM, unmasked
+from perdure.storage.sqlite.file_complete import open_wal
 from perdure.storage.sqlite.frames import Frames
 from perdure.storage.sqlite.wal_index import FRAMES, SALTS, UNKNOWN, wal_index
-from perdure.storage.sqlite.whole import open_wal
+from perdure.storage.unknown_outcome import unknown
 
 Connect = Callable[[], apsw.Connection]
 

@@ -32,6 +32,7 @@ from perdure.storage.sqlite.faults import (
     unread_page,
 )
 from perdure.storage.sqlite.feed import Feeder
+from perdure.storage.sqlite.file_complete import refuse_missing_pages
 from perdure.storage.sqlite.files import exists
 from perdure.storage.sqlite.forks import quiet_at_forks
 from perdure.storage.sqlite.looking import find_agent, info_of, look
@@ -55,7 +56,6 @@ from perdure.storage.sqlite.runs import list_ready, list_runs
 from perdure.storage.sqlite.sites import refuse_second_names
 from perdure.storage.sqlite.sockets import Sockets
 from perdure.storage.sqlite.transaction import Alone, Transaction, settled
-from perdure.storage.sqlite.whole import refuse_missing_pages
 from perdure.storage.sqlite.writer import Writer
 from perdure.storage.wanted import InboxQuery
 

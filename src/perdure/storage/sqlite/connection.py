@@ -22,6 +22,11 @@ from perdure.private import make_empty
 from perdure.storage.sqlite import wal_base
 from perdure.storage.sqlite.btree import CHECKSUM_SIZE, PAGE_SIZE
 from perdure.storage.sqlite.faults import FAILED, RESTORE, translate, unmasked
+from perdure.storage.sqlite.file_complete import (
+    refuse_cut_page,
+    refuse_headless_wal,
+    refuse_lost_schema,
+)
 from perdure.storage.sqlite.files import NOT_THERE, exists, writable
 from perdure.storage.sqlite.guards import Connection
 from perdure.storage.sqlite.shm import give_room
@@ -29,7 +34,6 @@ from perdure.storage.sqlite.sites import refuse_lone_wal, refuse_network_file_sy
 from perdure.storage.sqlite.statements import migrations
 from perdure.storage.sqlite.trees import Trees
 from perdure.storage.sqlite.upgrade import is_old, see_as_new
-from perdure.storage.sqlite.whole import refuse_cut_page, refuse_headless_wal, refuse_lost_schema
 from perdure.system.locks import Lock
 
 APPLICATION_ID = 0x50726475  # "Prdu"

@@ -19,13 +19,13 @@ from perdure.errors import Corrupt, PerdureError, StoreUnavailable
 from perdure.model import Durability
 from perdure.storage.appending import Append, Appended, Outcome
 from perdure.storage.clocks import Clock, wall_clock
-from perdure.storage.doubts import unknown
 from perdure.storage.sqlite.absent import Find, is_refused_room, judged
 from perdure.storage.sqlite.alone import keep_copy, without_wal, write_anew
 from perdure.storage.sqlite.append import append, id_of, landed
 from perdure.storage.sqlite.connection import connect
-from perdure.storage.sqlite.doubt import doubt, is_in_doubt, trust
+from perdure.storage.sqlite.failed_sync import doubt, is_in_doubt, trust
 from perdure.storage.sqlite.faults import FAILED, MisplacedError, ReplacedError, translate, unmasked
+from perdure.storage.sqlite.file_complete import UNSYNCED, check_wal, may_have_wal
 from perdure.storage.sqlite.files import Files
 from perdure.storage.sqlite.housekeeper import Housekeeper
 from perdure.storage.sqlite.readers import Readers
@@ -34,7 +34,7 @@ from perdure.storage.sqlite.trees import Trees
 from perdure.storage.sqlite.upgrade import upgrade
 from perdure.storage.sqlite.wal import FRAME_SIZE, ROOM_BEHIND, make_room, sync_wal, write_wal_again
 from perdure.storage.sqlite.wal_base import WalBase
-from perdure.storage.sqlite.whole import UNSYNCED, check_wal, may_have_wal
+from perdure.storage.unknown_outcome import unknown
 from perdure.system.holders import first_frame
 from perdure.system.locks import Lock, WithinItselfError
 
