@@ -307,22 +307,22 @@ class Wider(Generator):
         cls = META(self._name(), (pydantic.BaseModel,), body)
         return cls, lambda rng: cls.model_construct(f0=make(rng), f1=rng.choice((7, 8)))
 
+    CONFIGURED: tuple[str, ...] = (
+        "use_enum_values",
+        "validate_assignment",
+        "strict",
+        "revalidate_instances",
+        "str_strip_whitespace",
+        "validate_default",
+        "from_attributes",
+    )
+
     def _configured(self, depth: int) -> tuple[Any, Make]:
         kind, make = self.kind(depth)
         config: dict[str, Any] = {"arbitrary_types_allowed": True}
-        for name in (
-            "use_enum_values",
-            "validate_assignment",
-            "strict",
-            "revalidate_instances",
-            "str_strip_whitespace",
-            "validate_default",
-            "from_attributes",
-        ):
+        for name in self.CONFIGURED:
             if self._chance(0.25):
                 config[name] = "always" if name == "revalidate_instances" else True
-        if config.get("strict"):  # pydantic itself does not take back what it then made of an Enum
-            config.pop("use_enum_values", None)
         body = {
             "__module__": __name__,
             "__annotations__": {"f0": kind, "text": str},

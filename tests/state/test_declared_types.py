@@ -5,9 +5,9 @@ from __future__ import annotations
 import collections.abc
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from enum import Enum
+from enum import Enum, IntEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 from uuid import UUID
 
 import pytest
@@ -226,3 +226,45 @@ def test_pydantic_tells_typed_dicts_apart() -> None:
     with perdure.open("memory://") as store:
         store.agent("a", Holder, initial=Holder(parts=given)).checkpoint("c")
         assert store.agent("a", Holder).state == Holder(parts=given)
+
+
+class Level(IntEnum):
+    LOW = 1
+    HIGH = 2
+
+
+class Reading(NamedTuple):
+    level: int | Level | None
+
+
+@dataclass
+class Nothing:
+    pass
+
+
+class Marked(BaseModel):
+    level: int = 0
+
+
+@pytest.mark.parametrize(
+    ("kind", "given"),
+    [
+        # Read as base64, it was a set of bytes.
+        (frozenset[bytes] | frozenset[Kind], frozenset({Kind.A})),
+        # Compared as equal numbers, as the union has no place for the parts of one of its classes.
+        (dict[str, Reading] | dict[str, Marked], {"a": Reading(Level.HIGH)}),
+        # A dict of the second class was read as the first, which takes any.
+        (dict[str, Nothing] | dict[str, Named], {"a": {"name": "n"}}),
+    ],
+    ids=["bytes", "parts", "any"],
+)
+def test_what_a_union_would_read_as_another_is_refused(kind: Any, given: Any) -> None:
+    with perdure.open("memory://") as store:
+        agent = store.agent("a", dict[str, kind], initial={})
+        for put in (
+            lambda: agent.save({"x": given}),
+            lambda: agent.update(lambda draft: draft.__setitem__("x", given)),
+        ):
+            with pytest.raises(perdure.Unstorable, match=r"state\.x"):
+                put()
+        assert agent.state == {}

@@ -137,7 +137,8 @@ class _Comparison:
         members = {one: one for one in built}
         for one in given:
             if one not in members or len(given) != len(built):
-                self._converted(given, built, at, inside)
+                whole = any(type(member) not in SCALARS for member in given)
+                self._converted(given, built, at, inside or whole)
                 return
             self.compare(part_of(node, 0), one, members[one], (*at, one), inside)
 
@@ -150,6 +151,8 @@ class _Comparison:
                 child, other = node.child(name), face.get(built, name)
                 if child is not None and other is not MISSING:
                     self.compare(child, one, other, (*at, name), False)
+                elif child is None and not (face.opaque_input or node.knows(name)):
+                    raise self._refused(given, built, at)  # meant for another class of a union
             return
         if type(given) is not type(built):
             raise self._refused(given, built, at)
@@ -205,7 +208,7 @@ class _Comparison:
         if type(given) is not type(built):
             raise self._refused(given, built, at)
         if isinstance(given, tuple):
-            self._items(node, given, built, at, True)
+            self._items(node.pick_typed(built), given, built, at, True)
             if getattr(given, "__dict__", None):
                 raise self._refused(given, built, at)
         elif repr(given) != repr(built) if type(given) is complex else not equal(given, built):
