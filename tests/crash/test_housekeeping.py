@@ -11,9 +11,13 @@ from typing import Any
 import apsw
 import pytest
 
+import perdure
+from perdure.errors import StoreUnavailable
+from perdure.storage.sqlite import housekeeper
 from perdure.storage.sqlite.backend import SqliteBackend
 from perdure.storage.sqlite.connection import connect
 from perdure.storage.sqlite.housekeeper import CHECKPOINT_PAGES, LONG_PAGES, Housekeeper
+from perdure.system.threads import Servants
 from perdure.testing.faults import FaultyFiles, Operation
 
 PAGE = 4096
@@ -131,3 +135,23 @@ def test_commits_do_not_each_wait_for_somebody_who_reads_for_long(
     housekeeper._let_go()
     writer.close()
     reader.close()
+
+
+def test_a_thread_that_could_not_be_started_is_not_asked_for_at_each_commit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without memory a thread dies before its first word, and is waited for meanwhile: each commit
+    behind that, with the store's lock, would wait as long."""
+    started: list[object] = []
+
+    def begin(self: Servants, target: object) -> None:
+        started.append(target)
+        raise StoreUnavailable("no thread could be started")
+
+    monkeypatch.setattr(Servants, "begin", begin)
+    monkeypatch.setattr(housekeeper, "CHECKPOINT_PAGES", 10)
+    monkeypatch.setattr(housekeeper, "BEGIN_AGAIN_S", 3600.0)
+    with perdure.open(tmp_path / "store.db") as store:
+        for number in range(20):
+            store.agent("a").save({"text": os.urandom(8192).hex(), "number": number})
+    assert len(started) == 1

@@ -2,8 +2,9 @@
 
 Ctrl-C comes on the main thread, between any two instructions, also between those by which Python
 starts a thread: then the new thread waits for ever for a lock that they left, or they raise another
-error, or the thread runs and its owner does not know. So a thread is started where no signal is
-handled, and its owner notes it first.
+error, or the thread runs and its owner does not know. And Python's own start waits for the new
+thread's first word, which one without memory never says. So a thread is started by another one,
+where no signal is handled, which may wait for ever, and its owner notes it first.
 """
 
 from __future__ import annotations
@@ -36,13 +37,10 @@ def begin(thread: threading.Thread) -> threading.Thread:
     """Starts a thread. If Ctrl-C comes meanwhile, it is started all the same, soon.
 
     Raises:
-        StoreUnavailable: the system gives this process no more of them.
+        StoreUnavailable: the system gives this process no more of them, or it died at once.
     """
     try:
-        if threading.get_ident() == threading.main_thread().ident:
-            _Start(thread).make()
-        else:
-            thread.start()
+        _Start(thread).make()
     except RuntimeError as error:
         raise no_thread(error) from error
     except KeyError as error:

@@ -29,6 +29,9 @@ KEPT_OUT_MAX_MS = 200
 """The time for which keeping them out is tried. While somebody reads for long, our own writers wait
 as long: once, and again when the WAL has grown to twice its length."""
 
+BEGIN_AGAIN_S = 10.0
+"""The time after a failed start of the thread in which no other is tried."""
+
 _log = logs.logger("perdure.sqlite")
 
 
@@ -69,6 +72,7 @@ class Housekeeper:
         """Resets itself in a forked child, which has no such thread yet."""
         self._wake: queue.SimpleQueue[None] = queue.SimpleQueue()
         self._servants = Servants("perdure-housekeeper")
+        self._begin_at_s = 0.0
         self._at_work = threading.Lock()
 
     def wal_grew(self, _: object, __: str, pages: int) -> int:
@@ -93,15 +97,24 @@ class Housekeeper:
 
     def _kick(self) -> bool:
         """Wakes the thread; returns True if there is one."""
-        if not self._servants.any_lives:
-            try:
-                self._servants.begin(self._work)
-            except (StoreUnavailable, RuntimeError) as error:  # too many: a later commit asks again
-                _log.warning("housekeeping of %s: %s", self._path, error)
-                self._checkpoint_due = self.flush_due = False
-                self._moved = 0
-                return False
+        if not self._servants.any_lives and not self._begin():
+            self._checkpoint_due = self.flush_due = False  # a later commit asks again
+            self._moved = 0
+            return False
         self._wake.put(None)
+        return True
+
+    def _begin(self) -> bool:
+        """Starts the thread; returns False if that fails, or has failed just now: the caller may
+        have the store's lock, and without memory it may take long to know that a thread died."""
+        if time.monotonic() < self._begin_at_s:
+            return False
+        try:
+            self._servants.begin(self._work)
+        except (StoreUnavailable, RuntimeError) as error:
+            _log.warning("housekeeping of %s: %s", self._path, error)
+            self._begin_at_s = time.monotonic() + BEGIN_AGAIN_S
+            return False
         return True
 
     def _work(self) -> None:
