@@ -9,11 +9,14 @@ import time
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 import perdure
+from perdure.engine.execution.performer import pausing
+from perdure.engine.journal.effects import Pause
 from perdure.engine.journal.retries import Retry
 from perdure.errors import CallFailed, InDoubt, NeedsAttention, TimedOut, Unstorable
 from perdure.storage.memory.backend import MemoryBackend
@@ -704,3 +707,17 @@ def test_a_huge_result_is_stored_and_comes_back(tmp_path: Path, crash: Crashes) 
         assert store.run(f, "a") == 50_000_000
         store.agent("a").verify()
     assert crash.calls == ["dump"]
+
+
+def test_a_clock_that_is_set_back_makes_a_pause_no_longer() -> None:
+    """The clock was set back by an hour in a pause of half a second. The run, and its agent's
+    branch, stood still for an hour, without a word."""
+    clock = iter([0, 100_000, -3_600_000_000, -3_599_900_000, -3_599_600_000])
+    execution: Any = SimpleNamespace(
+        now=lambda: next(clock),
+        check_stop=lambda: None,
+        wakeups=SimpleNamespace(in_place_s=1.0),
+        going=SimpleNamespace(gives_way=False),
+    )
+    left_s = list(pausing(execution, Pause(500_000, "attempt 2"), lambda: False))
+    assert left_s == [0.4, 0.4, 0.3]

@@ -266,7 +266,13 @@ def pausing(
     Args:
         unloadable: returns True if all of the run provably waits.
     """
-    while (left_s := (effect.until - execution.now()) / 1e6) > 0:
+    until, seen = effect.until, execution.now()
+    while True:
+        now = execution.now()
+        until -= max(seen - now, 0)  # a clock that is set back makes it no longer
+        seen, left_s = now, (until - now) / 1e6
+        if left_s <= 0:
+            return
         execution.check_stop()
         if left_s > _in_place_s(execution):
             yield None
