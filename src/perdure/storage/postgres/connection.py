@@ -107,7 +107,7 @@ class Connection(psycopg.Connection[Any]):
             return _drive(gen, self.pgconn.socket, time.monotonic() + CANCEL_S)
         except errors.QueryCanceled as stopped:
             raise DeadlineError(undone=True) from stopped
-        except (_TimeUpError, psycopg.Error) as silent:
+        except (_TimeUpError, psycopg.Error, OSError) as silent:  # OSError: no descriptor to cancel
             self.pgconn.finish()
             raise DeadlineError(undone=False) from silent
 
@@ -278,7 +278,7 @@ def connect(address: Address, clock: StoreClock) -> Connection:
             autocommit=True,
             prepare_threshold=PREPARE_AFTER,
         )
-    except psycopg.Error as error:
+    except (psycopg.Error, OSError) as error:  # psycopg waits by a descriptor of its own
         # The error's words may hold secrets.
         raise refused_option(error) or translate(error, address) from None
     try:

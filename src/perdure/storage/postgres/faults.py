@@ -58,7 +58,7 @@ AGAIN = (errors.SerializationFailure, errors.DeadlockDetected)
 """Nothing of the transaction was done, and the same one may succeed."""
 
 
-def refused_option(error: psycopg.Error) -> ValueError | None:
+def refused_option(error: BaseException) -> ValueError | None:
     """Returns the error for a value that libpq, or the server before it let us in, refused for one
     of the connection's options: another try would fail, too, and the server can be reached."""
     for words in _REFUSED:
@@ -105,6 +105,8 @@ def translate(error: BaseException, address: Address) -> PerdureError:
         # An error of the client's own: the server never saw it, and another try would fail, too.
         return Unstorable(words, target=target, hint="nothing was sent; give it another value")
     state = getattr(error, "sqlstate", None) or _state_of(words)
+    if isinstance(error, OSError):
+        state = "OWN"
     if state in ("XX001", "XX002"):
         return Corrupt(words, target=target, hint=RESTORE)
     if state == "3D000":
@@ -132,6 +134,7 @@ def _state_of(words: str) -> str:
 
 
 _SAID = {
+    r"could not create socket": "OWN",
     r"invalid page|could not read block": "XX001",
     r"certificate|does not support SSL|SSL error: .*alert": "TLS",
     r"authentication failed|no password supplied": "28P01",
@@ -143,12 +146,17 @@ _SAID = {
     r"session is read-only|not in hot standby|is in hot standby": "25006",
 }
 
-_AWAY = ("", "08", "57", "25006", "53300")
+_AWAY = ("", "OWN", "08", "57", "25006", "53300")
 
 _UNAVAILABLE: dict[str, tuple[str, str]] = {
     "": (
         "the server cannot be reached",
         "check host, port and network; the call may be made again when it is up",
+    ),
+    "OWN": (
+        "this process can open no connection",
+        "it may have too many open files: close some, or raise the limit (`ulimit -n`); then the "
+        "call may be made again",
     ),
     "08": ("the connection was lost", "the call may be made again"),
     "25006": (

@@ -75,7 +75,7 @@ class PermanentConnection:
         self._executors: set[str] = set()
         self._locked: dict[str, str] = {}
         self._thread: threading.Thread | None = None
-        self._wake, self._waker = os.pipe()
+        self._wake = self._waker = -1
 
     def renew(self) -> None:
         """Resets itself in a forked child: the session, and its locks, are the parent's."""
@@ -158,6 +158,8 @@ class PermanentConnection:
         self._torn = True
         try:
             if not self._is_watched:
+                if self._waker < 0:
+                    self._wake, self._waker = os.pipe()
                 self._thread = threading.Thread(
                     target=self._serve, name="perdure-line", daemon=True
                 )
@@ -167,7 +169,7 @@ class PermanentConnection:
                 self._call_thread()  # which is to watch it
             if self._conn is not None:
                 work(self._conn)
-        except (psycopg.Error, DeadlineError, PerdureError) as error:
+        except (psycopg.Error, DeadlineError, PerdureError, OSError) as error:
             words = self._address.hide(" ".join(str(error).split()))
             _log.info("store %s: the line is down: %s", self._address.shown, words)
             self._hang_up()
@@ -207,25 +209,41 @@ class PermanentConnection:
     # -- the thread --------------------------------------------------------------------------
 
     def _serve(self) -> None:
-        wake, pause = self._wake, RETRY_S
+        pause = RETRY_S
         while not self._closed and self._thread is threading.current_thread():
-            with self._lock:
-                db = self._conn
-                whole = db is not None and not self._executors - self._locked.keys()
-            pause = RETRY_S if whole else min(pause * 2, RETRY_MAX_S)
-            heard = self._sleep(wake, db, TICK_S if whole else pause)
-            with self._lock:
-                if db is not self._conn:
-                    continue  # made anew meanwhile
-                if heard and db is not None:
-                    self._use(self._hear)
-                elif whole:
-                    self._use(lambda db: db.execute("SELECT 1"))
-                else:
-                    self._use(self._hold_all)
+            try:
+                pause = self._watch(pause)
+            except Exception as error:  # a moment's MemoryError: nobody would make another thread
+                _log.warning("store %s: the line: %s", self._address.shown, type(error).__name__)
+                time.sleep(RETRY_S)
         with self._lock:
             if self._closed:
                 self._close_wake()
+
+    def _watch(self, pause: float) -> float:
+        """Waits once, and does what is due then.
+
+        Args:
+            pause: the last pause before a try to connect.
+
+        Returns:
+            The one of this time.
+        """
+        with self._lock:
+            db = self._conn
+            whole = db is not None and not self._executors - self._locked.keys()
+        pause = RETRY_S if whole else min(pause * 2, RETRY_MAX_S)
+        heard = self._sleep(self._wake, db, TICK_S if whole else pause)
+        with self._lock:
+            if db is not self._conn:
+                return pause  # made anew meanwhile
+            if heard and db is not None:
+                self._use(self._hear)
+            elif whole:
+                self._use(lambda db: db.execute("SELECT 1"))
+            else:
+                self._use(self._hold_all)
+        return pause
 
     def _sleep(self, wake: int, db: Connection | None, seconds: float) -> bool:
         """Waits until a notice comes, somebody calls, or the time is up; returns False for the
@@ -242,6 +260,10 @@ class PermanentConnection:
         return bool(found)
 
     def _call_thread(self) -> None:
+        """Wakes the thread, which may sleep on a connection that is another one now. Its own try
+        that fails must not wake it: it pauses before the next."""
+        if self._thread is threading.current_thread():
+            return
         with suppress(OSError):
             os.write(self._waker, b"!")
 

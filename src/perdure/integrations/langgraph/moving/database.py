@@ -57,7 +57,7 @@ class Database:
                 row_factory=dict_row,
                 prepare_threshold=None,  # a pooler between may give each transaction another server
             )
-        except psycopg.Error as error:
+        except (psycopg.Error, OSError) as error:
             raise self._refused(error) from None  # its words may hold what must not be shown
         self.connection.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
         self.connection.read_only = True
@@ -92,13 +92,13 @@ class Database:
         except psycopg.Error as error:
             raise self._error(error) from error
 
-    def _words(self, error: psycopg.Error) -> str:
+    def _words(self, error: BaseException) -> str:
         text = " ".join(str(error).split())
         for secret in self._hidden:
             text = text.replace(secret, "***")
         return text
 
-    def _refused(self, error: psycopg.Error) -> PerdureError:
+    def _refused(self, error: BaseException) -> PerdureError:
         """libpq keeps the server's code to itself while it connects; its words must do."""
         words, target = self._words(error), f"database {self.shown}"
         if re.search(r'database ".*" does not exist', words):
