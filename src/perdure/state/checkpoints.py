@@ -3,6 +3,7 @@ rehydration."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Mapping
 from hashlib import sha256
 from typing import Any
@@ -16,6 +17,7 @@ from perdure.core.values import codec
 from perdure.core.values.plain_values import Plain, take
 from perdure.errors import Corrupt, NotFound
 from perdure.model import Checkpoint, Commit
+from perdure.system.late_imports import loading
 
 
 class Mismatch(Struct, frozen=True):
@@ -53,19 +55,34 @@ def versions(names: Iterable[str]) -> dict[str, str]:
     Raises:
         NotFound: one is not installed. TypeError: a single name instead of several.
     """
-    from importlib import metadata  # 15 ms to import, for few
-
     found = {}
     for name in words_of(names, "dependencies"):
-        try:
-            found[name] = metadata.version(name)
-        except metadata.PackageNotFoundError:
+        version = _installed(name)
+        if version is None:
             raise NotFound(
                 "is not installed",
                 target=f"distribution {name!r}",
                 hint="name distributions as `pip list` does",
-            ) from None
+            )
+        found[name] = version
     return found
+
+
+def _installed(name: str) -> str | None:
+    """Returns the installed version of a distribution; None if there is none.
+
+    Raises:
+        StoreUnavailable: that cannot be found out now.
+    """
+    with loading:
+        from importlib import metadata  # 15 ms to import, for few
+
+        try:
+            return metadata.version(name)
+        except metadata.PackageNotFoundError:
+            # It finds nothing, either, where no folder can be opened.
+            os.close(os.open(os.path.dirname(metadata.__file__), os.O_RDONLY))
+            return None
 
 
 def recorded(record: records.CheckpointRecord, commit: Commit) -> Checkpoint:
@@ -102,8 +119,6 @@ def compare(
     config: Mapping[str, Any] | None,
 ) -> list[Mismatch]:
     """Returns the differences between a checkpoint's surroundings and the current ones."""
-    from importlib import metadata
-
     pairs: list[tuple[str, str | None, str | None]] = [
         ("schema", checkpoint.schema_id, schema_id),
         ("schema version", _dotted(checkpoint.schema_version), _dotted(schema_version)),
@@ -111,11 +126,7 @@ def compare(
     if config is not None or checkpoint.config_hash is not None:
         pairs.append(("configuration", checkpoint.config_hash, config_hash(config)))
     for name, version in checkpoint.dependencies.items():
-        try:
-            found: str | None = metadata.version(name)
-        except metadata.PackageNotFoundError:
-            found = None
-        pairs.append((f"version of {name}", version, found))
+        pairs.append((f"version of {name}", version, _installed(name)))
     return [Mismatch(*pair) for pair in pairs if pair[1] != pair[2]]
 
 

@@ -17,6 +17,7 @@ from perdure.storage.log.proposals import Committed, Proposal
 from perdure.storage.log.refusals import HeldError
 from perdure.storage.looks import Look
 from perdure.system import process_id
+from perdure.system.late_imports import loading
 from perdure.system.locks import Lock
 
 if TYPE_CHECKING:
@@ -86,9 +87,10 @@ class Context:
         On cancellation a queued commit is withdrawn; one that is under way is awaited first, and
         `proposal.committed` says whether it landed.
         """
-        from perdure.state.event_loop.loop_waits import (
-            commit,  # asyncio: for those only who have it anyway
-        )
+        with loading:
+            from perdure.state.event_loop.loop_waits import (
+                commit,  # asyncio: for those only who have it anyway
+            )
 
         while True:
             try:
@@ -135,7 +137,8 @@ class Context:
             StoreUnavailable: the store is closed.
         """
         if self._heads is None:
-            from perdure.state.event_loop.head_looks import Heads
+            with loading:
+                from perdure.state.event_loop.head_looks import Heads
 
             self._heads = Heads(self.backend, self._own_threads())
         return self._heads
@@ -143,7 +146,8 @@ class Context:
     def _own_threads(self) -> Threads:
         if self._threads is not None:
             return self._threads
-        from perdure.state.event_loop.loop_waits import Threads
+        with loading:
+            from perdure.state.event_loop.loop_waits import Threads
 
         with self._lock:
             if self._closed:

@@ -7,8 +7,10 @@ from collections.abc import Callable
 from functools import partial
 from queue import SimpleQueue
 
-from perdure.system import process_id
+from perdure.system import logs, process_id
 from perdure.system.threads import begin
+
+_log = logs.logger("perdure.storage")
 
 
 def call(callback: Callable[[str], None], run_id: str) -> None:
@@ -16,10 +18,7 @@ def call(callback: Callable[[str], None], run_id: str) -> None:
     try:
         callback(run_id)
     except Exception:
-        from perdure.system import logs  # 6 ms to import, for a bad day alone
-
-        log = logs.logger("perdure.storage")
-        log.exception("a listener raised at the notice for run %s", run_id)
+        _log.exception("a listener raised at the notice for run %s", run_id)
 
 
 class LocalListeners:

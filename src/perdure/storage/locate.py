@@ -13,6 +13,7 @@ from perdure.errors import NotAStore, NotFound
 from perdure.model import Durability
 from perdure.storage.capabilities import Backend
 from perdure.storage.clocks import Clock, wall_clock
+from perdure.system.late_imports import loading
 from perdure.system.locks import Lock
 
 if TYPE_CHECKING:
@@ -95,7 +96,8 @@ def url_text(url: str | os.PathLike[str]) -> str:
 
 def rebuild_checksums(url: str | os.PathLike[str], asks: Asks, *, take_incomplete: bool) -> str:
     """See `perdure.storage.sqlite.repair`; other backends keep no page checksums of their own."""
-    from perdure.storage.sqlite.repair import rebuild_checksums as rebuild
+    with loading:
+        from perdure.storage.sqlite.repair import rebuild_checksums as rebuild
 
     text = os.fspath(url)
     scheme, _ = _split(text)
@@ -134,7 +136,8 @@ def _path_of(url: str) -> str:
 
 
 def _sqlite(path: str, durability: Durability, clock: Clock, *, create: bool) -> Backend:
-    from perdure.storage.sqlite.backend import SqliteBackend  # apsw costs 20 ms to import
+    with loading:
+        from perdure.storage.sqlite.backend import SqliteBackend  # apsw costs 20 ms to import
 
     if not path or path == ":memory:":
         raise ValueError(f"{path!r} is not the path of a file; a store in memory is memory://")
@@ -147,7 +150,8 @@ def _sqlite(path: str, durability: Durability, clock: Clock, *, create: bool) ->
 
 def _postgres(url: str, durability: Durability, clock: Clock, *, create: bool) -> Backend:
     try:
-        from perdure.storage.postgres.backend import PostgresBackend
+        with loading:
+            from perdure.storage.postgres.backend import PostgresBackend
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] != "psycopg":
             raise
@@ -158,7 +162,8 @@ def _postgres(url: str, durability: Durability, clock: Clock, *, create: bool) -
 
 
 def _memory(name: str, clock: Clock, *, create: bool) -> Backend:
-    from perdure.storage.memory.backend import MemoryBackend
+    with loading:
+        from perdure.storage.memory.backend import MemoryBackend
 
     if not name:
         return MemoryBackend(clock=clock)

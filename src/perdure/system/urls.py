@@ -7,6 +7,8 @@ from collections.abc import Container
 from typing import Any
 from urllib.parse import parse_qsl, quote, urlencode
 
+from perdure.system.late_imports import loading
+
 POSTGRES = ("postgres", "postgresql")
 
 
@@ -82,8 +84,9 @@ def read_postgres(url: str, own: Container[str]) -> tuple[dict[str, Any], dict[s
     Raises:
         ValueError: libpq cannot read it.
     """
-    import psycopg  # of an extra: who has such a URL has it
-    from psycopg.conninfo import conninfo_to_dict
+    with loading:
+        import psycopg  # of an extra: who has such a URL has it
+        from psycopg.conninfo import conninfo_to_dict
 
     base, _, query = url.partition("?")
     if base.count("@") > 1 or "#" in url:

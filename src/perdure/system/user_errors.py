@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from perdure.errors import PerdureError
+from perdure.system.late_imports import is_short
 
 
 def of_code() -> tuple[type[Exception], ...]:
@@ -24,19 +25,19 @@ def check_own(error: BaseException, call: Callable[[], object]) -> None:
     to show that.
 
     Raises:
-        Exception: the given error if it is not the call's; or a MemoryError, whose origin is
-            unknown. The answer is unknown then.
+        Exception: the given error if it is not the call's; or that memory or descriptors are
+            missing, whose origin is unknown. The answer is unknown then.
     """
     if isinstance(error, PerdureError):
         return  # our own word
     try:
-        if isinstance(error, MemoryError):
+        if is_short(error):
             raise error
         try:
             call()
-        except MemoryError:
-            raise
-        except Exception:
+        except Exception as again:
+            if is_short(again):
+                raise
             return
         except BaseException as again:
             if type(again) is type(error):

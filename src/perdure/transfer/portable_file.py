@@ -13,6 +13,7 @@ from typing import Any, BinaryIO
 from msgspec import Struct
 
 from perdure.errors import Corrupt, UnsupportedFormat
+from perdure.system.late_imports import loading
 from perdure.transfer.whole_log import LogEntry
 
 PORTABLE_VERSION = 1
@@ -68,7 +69,8 @@ def _hint(head: dict[str, Any]) -> str:
 
 
 def _parse(data: bytes, target: str, number: int, digest: Any) -> dict[str, Any]:
-    import json  # 6 ms to import, for this alone
+    with loading:
+        import json  # 6 ms to import, for this alone
 
     digest.update(data)
     try:

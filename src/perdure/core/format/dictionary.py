@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from perdure.errors import StoreUnavailable
+from perdure.system.late_imports import loading
 from perdure.system.locks import Lock
 
 if TYPE_CHECKING:
@@ -35,7 +36,8 @@ def load(level: int) -> zstandard.ZstdCompressionDict:
         found = _loaded.get(level)
         if found is None:
             check_installed()
-            import zstandard
+            with loading:
+                import zstandard
 
             found = zstandard.ZstdCompressionDict(_read())
             found.precompute_compress(level=level)
@@ -65,16 +67,12 @@ def check_installed() -> None:
         StoreUnavailable: this Python does not have it, or cannot read it now.
     """
     try:
-        import zstandard as zstandard  # 5 ms to import
+        with loading:
+            import zstandard as zstandard  # 5 ms to import
     except ImportError as error:
         raise StoreUnavailable(
             f"stored data is packed with zstd, and this Python lacks zstandard: {error}",
             hint="pip install zstandard; nothing is wrong with the store",
-        ) from error
-    except OSError as error:  # it is first needed where a process may be short of everything
-        raise StoreUnavailable(
-            f"zstandard, which packs what is stored, cannot be loaded: {error.strerror or error}",
-            hint="a process may have too many open files (`ulimit -n`); then make the call again",
         ) from error
 
 

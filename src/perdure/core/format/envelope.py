@@ -13,6 +13,7 @@ from hashlib import sha256
 
 from perdure.core.format import dictionary
 from perdure.errors import Corrupt, Unstorable, UnsupportedFormat
+from perdure.system.late_imports import loading
 
 MAGIC = b"Pd"
 VERSION = 1
@@ -161,7 +162,8 @@ class _Tools:
 
     def __init__(self) -> None:
         dictionary.check_installed()
-        import zstandard
+        with loading:
+            import zstandard
 
         known = dictionary.load(LEVEL)
         self.pack = zstandard.ZstdCompressor(

@@ -26,6 +26,7 @@ from perdure.core.types.thawed_validators import thawed
 from perdure.errors import SchemaError
 from perdure.missing import MISSING
 from perdure.system.cached import cached
+from perdure.system.late_imports import loading
 
 
 class Field(Struct):
@@ -365,7 +366,8 @@ class PydanticFace(Face):
         if self.is_model:
             self.cls.model_rebuild()
         else:
-            import pydantic
+            with loading:
+                import pydantic
 
             pydantic.dataclasses.rebuild_dataclass(self.cls)
 
@@ -375,7 +377,8 @@ class PydanticFace(Face):
         metadata = [mark for mark in info.metadata if not asks_around(mark)]
         annotation = of_itself(self.cls, info.annotation)
         if info.discriminator is not None:
-            import pydantic
+            with loading:
+                import pydantic
 
             metadata.append(pydantic.Field(discriminator=info.discriminator))
         for mark in metadata:

@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from perdure.system.late_imports import loading
+
 
 def thawed(cls: Any, config: Mapping[str, Any]) -> Any:
     """Returns the class's validator, changed to let frozen fields be assigned."""
     frozen = config.get("frozen") or any(info.frozen for info in cls.__pydantic_fields__.values())
     if not frozen:
         return cls.__pydantic_validator__
-    from pydantic_core import SchemaValidator
+    with loading:
+        from pydantic_core import SchemaValidator
 
     schema = _without_frozen(cls.__pydantic_core_schema__)
     try:  # else pydantic would reuse the class's own validator, the frozen one

@@ -20,6 +20,7 @@ from perdure.core.values.plain_values import SCALARS, Path, format_path, same
 from perdure.core.values.zones import MissingZone
 from perdure.errors import PerdureError, SchemaError, UnknownZone
 from perdure.system import stack_room
+from perdure.system.late_imports import loading
 from perdure.system.locks import Lock
 from perdure.system.user_errors import check_own, of_code
 
@@ -158,8 +159,9 @@ class PydanticEngine(Engine):
     by_name = True
 
     def __init__(self) -> None:
-        import pydantic
-        import pydantic_core
+        with loading:
+            import pydantic
+            import pydantic_core
 
         self._pydantic = pydantic
         self._core = pydantic_core

@@ -18,6 +18,7 @@ from typing import Any, NoReturn, TypeVar
 from weakref import WeakValueDictionary
 
 from perdure.errors import UnknownZone
+from perdure.system.late_imports import loading
 from perdure.system.locks import Lock
 
 R = TypeVar("R")
@@ -149,7 +150,8 @@ def _look_for(key: str) -> dt.tzinfo:
     now = time.monotonic()
     if missing is not None and now - missing.tried < LOOK_AGAIN_S:
         return missing
-    from zoneinfo import ZoneInfo  # 5 ms to import, for this alone
+    with loading:
+        from zoneinfo import ZoneInfo  # 5 ms to import, for this alone
 
     try:
         return _found.setdefault(key, ZoneInfo(key))
@@ -174,7 +176,8 @@ def can_be_named(zone: dt.tzinfo) -> bool:
     """True if its key identifies the zone: not if it was read from a user's own file."""
     if type(zone) is MissingZone:
         return True
-    from zoneinfo import ZoneInfo
+    with loading:
+        from zoneinfo import ZoneInfo
 
     if type(zone) is not ZoneInfo or not zone.key:
         return False
@@ -196,6 +199,7 @@ def key_of(zone: dt.tzinfo) -> str | None:
     """Returns the key that a zone was found by; None if it has none."""
     if type(zone) is MissingZone:
         return zone.key
-    from zoneinfo import ZoneInfo
+    with loading:
+        from zoneinfo import ZoneInfo
 
     return zone.key if isinstance(zone, ZoneInfo) else None

@@ -53,6 +53,7 @@ from perdure.storage.log.reader import SEQ_END, LogReader
 from perdure.storage.log.refusals import HeldError
 from perdure.storage.standing import ClosedError
 from perdure.system.backoff import chances
+from perdure.system.late_imports import loading
 
 if TYPE_CHECKING:
     from perdure.engine.control.run_report import RunReport
@@ -210,14 +211,18 @@ class RunHandle(Generic[R]):
 
     def why(self) -> Explanation:
         """Returns the reason why the run is not moving, or that it is; and what to do."""
-        from perdure.engine.control.why import explain  # for people who look: not at every start
+        with loading:
+            from perdure.engine.control.why import (
+                explain,
+            )  # for people who look: not at every start
 
         return explain(self._context.backend, self.info, self._wakeups.leaked)
 
     def report(self) -> RunReport:
         """Returns everything known about the run: its timeline, its place in the code, what it
         waits for and asks."""
-        from perdure.engine.control.run_report import report
+        with loading:
+            from perdure.engine.control.run_report import report
 
         asked: list[Question] = []
         with suppress(Corrupt, UnsupportedFormat):  # its `why` says what cannot be read

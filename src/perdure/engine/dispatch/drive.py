@@ -24,12 +24,14 @@ from perdure.engine.dispatch.drive_end import (
     Unloaded,
 )
 from perdure.engine.dispatch.heartbeat import Heartbeat
+from perdure.engine.execution import inside_calls as inside_calls  # loaded before it is asked for
 from perdure.engine.execution.current_run import RunFrame, counted, current, enter, inside
 from perdure.engine.execution.execution import Execution
 from perdure.engine.execution.run_inbox import RunInbox
 from perdure.engine.execution.wakeups import Wakeups
 from perdure.engine.functions.agent_functions import of_version
 from perdure.engine.functions.orders import refuse_others, resuming, starting
+from perdure.engine.functions.run import Run
 from perdure.engine.functions.turn_end import Again
 from perdure.engine.journal.call_identity import FORM, begun_by_older, digests
 from perdure.engine.journal.deferred_records import PutOff
@@ -66,6 +68,7 @@ from perdure.storage.log.proposals import HERE, Committed
 from perdure.storage.log.refusals import UnreadError
 from perdure.storage.looks import Look
 from perdure.system.holders import is_over
+from perdure.system.late_imports import NotLoadedError
 from perdure.visible import visible
 
 
@@ -173,8 +176,6 @@ class Drive:
             NeedsAttention: with the way out.
             Exception: the function's own.
         """
-        from perdure.engine.functions.run import Run
-
         outer = current()
         self._hold.is_left = partial(is_over, _getframe())
         try:
@@ -340,7 +341,7 @@ class Drive:
             execution.interrupt(error.reason)
         if execution.interrupted is not None:  # whatever it caught, and raised or returned instead
             return self._stopped(execution, execution.interrupted.reason, error)
-        if isinstance(error, NeedsAttention):  # its own word for it, or that of a run inside it
+        if isinstance(error, NeedsAttention | NotLoadedError):  # also that of a run inside it
             return self._stopped(execution, error, None)
         if (lacked := lacking(error)) is not None:
             return self._stopped(execution, self._lacks(lacked), lacked)

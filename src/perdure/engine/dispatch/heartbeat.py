@@ -15,7 +15,7 @@ from perdure.state.context import Context
 from perdure.storage.appending import Ref
 from perdure.storage.log.refusals import HeldError
 from perdure.storage.looks import Look
-from perdure.system import process_id
+from perdure.system import logs, process_id
 from perdure.system.flag import Flag
 from perdure.system.locks import Lock
 from perdure.system.threads import Servants
@@ -23,6 +23,9 @@ from perdure.system.threads import Servants
 LEASE_TTL = timedelta(seconds=10)
 """The time after its last heartbeat for which an executor counts as alive, if its lock does not
 tell."""
+
+
+_log = logs.logger("perdure.engine")
 
 
 class Claim(Struct, eq=False):
@@ -286,6 +289,4 @@ class Heartbeat:
 
 
 def _warn(text: str, *parts: object) -> None:
-    from perdure.system import logs  # 6 ms to import, for a bad day alone
-
-    logs.logger("perdure.engine").warning(text, *parts)
+    _log.warning(text, *parts)

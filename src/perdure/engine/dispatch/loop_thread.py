@@ -8,6 +8,7 @@ from collections.abc import Coroutine
 from contextlib import suppress
 from typing import Any
 
+from perdure.system.late_imports import loading
 from perdure.system.threads import begin
 
 JOIN_S = 1.0
@@ -17,7 +18,8 @@ class OwnLoop:
     """See the module. It runs from its making until it is stopped."""
 
     def __init__(self, name: str) -> None:
-        self._loop = asyncio.new_event_loop()
+        with loading:  # which takes three descriptors
+            self._loop = asyncio.new_event_loop()
         self._ending = False
         # A daemon: what runs there must not hold up the end of the process.
         self._thread = threading.Thread(target=self._go_round, name=name, daemon=True)

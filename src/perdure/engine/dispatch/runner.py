@@ -25,6 +25,7 @@ from perdure.state.context import Context
 from perdure.state.runs.run_rows import FINISHED
 from perdure.storage.capabilities import RunQuery, Sent
 from perdure.storage.log.refusals import HeldError
+from perdure.system.late_imports import loading
 from perdure.system.locks import Lock
 from perdure.visible import visible
 
@@ -85,7 +86,8 @@ class Runner:
         """
         if not command.spec.is_async:
             return Drive(self._means, command, look)
-        from perdure.engine.dispatch.async_drive import AsyncDrive
+        with loading:
+            from perdure.engine.dispatch.async_drive import AsyncDrive
 
         return AsyncDrive(self._means, command, look)
 
@@ -116,10 +118,11 @@ class Runner:
     async def run_async(self, command: Command) -> Any:
         """Runs a command in the event loop; see `run`. Blocking work is done on the store's
         threads."""
-        from perdure.state.event_loop.loop_waits import (  # asyncio: only for who has it anyway
-            LoopWait,
-            bell,
-        )
+        with loading:
+            from perdure.state.event_loop.loop_waits import (  # asyncio: only for who has it anyway
+                LoopWait,
+                bell,
+            )
 
         self._refuse_waiting_for_itself(command)
         in_thread = self._context.in_thread

@@ -35,6 +35,7 @@ from perdure.storage.capabilities import RunQuery
 from perdure.storage.log.refusals import HeldError
 from perdure.storage.standing import ClosedError
 from perdure.system import logs
+from perdure.system.late_imports import loading
 from perdure.system.threads import begin
 
 if TYPE_CHECKING:
@@ -328,9 +329,8 @@ class Worker:
         try:
             if spec_of(pick.function).is_async:
                 if self._loop is None:
-                    # asyncio: for who needs it
-                    from perdure.engine.dispatch.loop_thread import OwnLoop
-
+                    with loading:  # asyncio: for who needs it
+                        from perdure.engine.dispatch.loop_thread import OwnLoop
                     self._loop = OwnLoop("perdure-worker-loop")
                 self._loop.start(self._execute_async(job))
             else:  # a daemon: one in the middle of a long step must not hold up the second signal

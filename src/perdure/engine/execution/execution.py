@@ -17,6 +17,7 @@ from perdure.engine.execution.wakeups import Wakeups
 from perdure.engine.journal.journal import Journal
 from perdure.engine.journal.prepared_replies import Fakes, PreparedReplies
 from perdure.state.working_copy import WorkingCopy
+from perdure.system.late_imports import loading
 
 if TYPE_CHECKING:
     from perdure.engine.execution.async_performer import AsyncPerformer
@@ -65,7 +66,8 @@ class Execution(RunPosition[T]):
         """Performs its effects in the event loop that is running."""
         if self._async_performer is not None:
             return self._async_performer
-        from perdure.engine.execution.async_performer import performer_of_loop
+        with self.asking, loading:
+            from perdure.engine.execution.async_performer import performer_of_loop
 
         return performer_of_loop(self, self.tasks, self._in_own_loops)
 

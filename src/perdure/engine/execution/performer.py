@@ -40,6 +40,7 @@ from perdure.engine.journal.scopes import Scope
 from perdure.engine.journal.waits import only_runs
 from perdure.model import Cause
 from perdure.system.flag import Flag
+from perdure.system.late_imports import loading
 from perdure.system.threads import begin
 from perdure.system.user_errors import of_code
 
@@ -352,7 +353,8 @@ def check_given_up(scope: Scope) -> None:
         Carried: with a CancelledError.
     """
     if scope.is_cancelled is not None and scope.is_cancelled():
-        from asyncio import CancelledError  # not for those who do without
+        with loading:
+            from asyncio import CancelledError  # not for those who do without
 
         raise Carried(CancelledError())  # type: ignore[arg-type]
 

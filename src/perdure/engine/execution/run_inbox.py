@@ -4,20 +4,23 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
 
 from perdure.core.format.records import WaitBranch
 from perdure.core.format.rows import order_of
 from perdure.core.values.plain_values import Plain
+from perdure.engine.journal.deleted_runs import (
+    Trace,
+    find_stranger,
+    never_comes,
+    trace_of,
+    unknown_end,
+)
 from perdure.engine.journal.effects import Await, Came, first_timer
 from perdure.model import FINISHED, Message, RunInfo
 from perdure.state.runs.family_messages import CHILD
 from perdure.state.runs.unused_signals import Unused, base_key
 from perdure.storage.capabilities import Backend, RunQuery
 from perdure.system.locks import Lock
-
-if TYPE_CHECKING:
-    from perdure.engine.journal.deleted_runs import Trace
 
 LOOK_AGAIN_S = 30.0
 """The interval at which a run checks whether a run that it started has ended."""
@@ -163,8 +166,6 @@ class RunInbox:
         """Returns the record of a run that does not exist."""
         trace = self._absent.get(child)
         if trace is None:
-            from perdure.engine.journal.deleted_runs import trace_of  # few runs ever need it
-
             trace = self._absent[child] = trace_of(self._backend, self._run, child)
         return trace
 
@@ -174,8 +175,6 @@ class RunInbox:
         Raises:
             NeedsAttention: all of these are such.
         """
-        from perdure.engine.journal.deleted_runs import never_comes, unknown_end
-
         traces = [self._trace(child) for child in children]
         whys = [
             never_comes(self._backend, self._run, child, trace)
@@ -226,8 +225,6 @@ class RunInbox:
         found = self._backend.runs(RunQuery(run_id=child))
         if not found or found[0].parent == self._run:
             return found[0] if found else None
-        from perdure.engine.journal.deleted_runs import find_stranger, trace_of
-
         if child not in self._others:
             self._others[child] = trace_of(self._backend, self._run, child)
         if find_stranger(self._backend, self._run, child, self._others[child]) is None:

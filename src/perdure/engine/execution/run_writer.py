@@ -21,6 +21,7 @@ from perdure.state.flow import next_proposal
 from perdure.storage.appending import Riders, together
 from perdure.system.flag import Flag
 from perdure.system.holders import is_over
+from perdure.system.late_imports import loading
 from perdure.system.locks import LOOK_MAX_S, ReentrantLock
 
 if TYPE_CHECKING:
@@ -233,7 +234,8 @@ class RunWriter:
             raise item.error
 
     def _wait_for(self, item: Item) -> LoopWait:
-        from perdure.state.event_loop.loop_waits import new_wait  # asyncio: who is here has it
+        with loading:
+            from perdure.state.event_loop.loop_waits import new_wait  # asyncio: who is here has it
 
         def look() -> None:  # while that takes long: it may be lost, or that it is settled
             if item.settled:

@@ -17,6 +17,7 @@ from perdure.engine.functions.agent_functions import spec_of
 from perdure.engine.functions.orders import Order
 from perdure.engine.functions.run_lookup import find_run
 from perdure.engine.journal.call_identity import KEY, digests, digests_before
+from perdure.engine.journal.deleted_runs import find_stranger, trace_of
 from perdure.engine.journal.effects import Arrive, Arrived, Carried, Effect, Effects, RecordEffect
 from perdure.engine.journal.failures import error_record, rebuild_error
 from perdure.engine.journal.run_log import reader_of
@@ -301,8 +302,6 @@ def _is_known(execution: Execution[Any], run: str) -> bool:
     """Returns True if a run can be waited for: it exists, or was requested, or its end is
     recorded."""
     backend = execution.context.backend
-    from perdure.engine.journal.deleted_runs import find_stranger, trace_of  # few runs ever need it
-
     with execution.asking:
         trace = trace_of(backend, execution.id, run)
         try:

@@ -39,6 +39,7 @@ from perdure.engine.journal.values import (
     refuse_generator,
 )
 from perdure.errors import OutsideRun, PerdureError
+from perdure.system.late_imports import is_short
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -148,10 +149,8 @@ class RecordedFunction:
         itself."""
         try:
             self.call(execution, args, kwargs, again=True)
-        except MemoryError:
-            return True
-        except Exception:
-            return False
+        except Exception as error:
+            return is_short(error)
         return True
 
     def settle_bound(self, *, named: bool) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextvars
+import random
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from datetime import datetime
@@ -38,6 +39,7 @@ from perdure.errors import SchemaError
 from perdure.missing import MISSING
 from perdure.model import from_micros
 from perdure.system.holders import End, Span, ends_block, first_frame, span_of
+from perdure.system.late_imports import loading
 from perdure.system.locks import LOOK_MAX_S
 from perdure.system.user_errors import of_code
 
@@ -142,11 +144,12 @@ class Run(Generic[T]):
         Each call is a task of the run, numbered in the order in which they were submitted, so that
         its records are found again on replay.
         """
-        from perdure.system.thread_pool import ThreadPool
-
         limit = check_limit(limit)
         self._execution.leaving.look_behind()
         self._execution.check()
+        with self._execution.asking, loading:
+            from perdure.system.thread_pool import ThreadPool
+
         scope, going = _scope or self._execution.scope(), self._execution.going
         with going.crew(limit) as crew:
             threads = RunThreads(self._execution, ThreadPool(limit, "perdure-run"), scope, crew)
@@ -261,8 +264,6 @@ class Run(Generic[T]):
 
     def random(self) -> float:
         """A random number from [0, 1); the same again on replay."""
-        import random  # its seeding costs 5 ms at import
-
         return self._execution.value("random", random.random)  # type: ignore[no-any-return]
 
     def uuid(self) -> UUID:
@@ -329,9 +330,8 @@ class RunThreads:
             raise
 
     def _submit(self, name: str, function: Callable[[], R]) -> Future[R]:
-        from perdure.engine.execution.thread_futures import (
-            RunFuture,  # 2 ms, for those only who have threads
-        )
+        with self._execution.asking, loading:
+            from perdure.engine.execution.thread_futures import RunFuture  # 2 ms, for few
 
         execution, crew, lending = self._execution, self._crew, self._lending
         begun = lent = False

@@ -10,6 +10,7 @@ from uuid import UUID
 
 from msgspec.structs import replace
 
+from perdure.core.schema.schema import Schema
 from perdure.core.values.plain_values import Plain, take
 from perdure.engine.functions.orders import Order
 from perdure.engine.journal.values import fitting
@@ -93,8 +94,6 @@ def _take_any(value: Any, root: str) -> Plain:
     try:
         return take(value, root=root)
     except Unstorable:
-        from perdure.core.schema.schema import Schema
-
         if isinstance(value, list | dict | tuple | set | frozenset):
             raise
         return Schema(type(value), id=root).take(value, (), aliases_refused=False)

@@ -6,6 +6,7 @@ import builtins
 import sys
 from collections.abc import Mapping
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from msgspec import Struct
@@ -218,8 +219,6 @@ def _again(record: Mapping[str, Any], target: str) -> Exception | None:
 
 
 def _rebuilt(kind: type[Exception], record: Mapping[str, Any], target: str) -> Exception:
-    from pathlib import Path  # 5 ms to import, for errors alone
-
     if "validation" in record:
         return _validation_error(kind, record["validation"])
     nested = {name: rebuild_error(one, "") for name, one in record.get("nested", {}).items()}
@@ -360,8 +359,6 @@ def _members(error: BaseException) -> dict[str, Plain]:
 
 
 def _member(error: BaseException, name: str) -> Plain:
-    from pathlib import Path
-
     value = None if name in getattr(error, "__dict__", {}) else getattr(error, name, None)
     return {"path": str(value)} if isinstance(value, Path) else take(value)
 

@@ -13,6 +13,7 @@ from perdure.engine.journal.effects import CancelledInside, Carried
 from perdure.engine.journal.failures import words
 from perdure.engine.journal.journal import OthersFirstError
 from perdure.errors import NeedsAttention, PerdureError, RunFailed, RunInterrupted, SchemaError
+from perdure.system.late_imports import NotLoadedError
 from perdure.system.user_errors import of_code
 
 Interrupt = Callable[[PerdureError], RunInterrupted]
@@ -254,7 +255,7 @@ class Leaving:
     def _passed_on(self, raised: BaseException) -> BaseException:
         if type(raised) is Carried:
             return raised.original
-        if isinstance(raised, NeedsAttention):
+        if isinstance(raised, NeedsAttention | NotLoadedError):
             return self._interrupt(raised)
         own = isinstance(raised, PerdureError | OthersFirstError)
         return raised if own and not isinstance(raised, TornError) else self.failed(raised)

@@ -12,6 +12,7 @@ from perdure.engine.journal.effects import Carried, uncarried
 from perdure.engine.journal.failures import as_replayed
 from perdure.engine.journal.lacking_resources import lacks
 from perdure.errors import NeedsAttention, PerdureError, UnknownZone
+from perdure.system.late_imports import NotLoadedError
 from perdure.system.user_errors import of_code
 
 T = TypeVar("T")
@@ -66,14 +67,14 @@ def error_of(call: Call, raised: Exception) -> Exception:
     """Returns the error that is a call's outcome: its function may catch it.
 
     Raises:
-        NeedsAttention: it is not an outcome. An error that a person can fix must not recur on every
-            replay; and the effects of a tool before it are in doubt.
+        NeedsAttention, NotLoadedError: it is not an outcome. An error that a person or time can fix
+            must not recur on every replay; and the effects of a tool before it are in doubt.
     """
     error = uncarried(raised)
     kind = type(error)  # not what it says that its class is
     if issubclass(kind, UnknownZone):
         raise lacks(error, call.run, call.target) from error  # type: ignore[arg-type]
-    if issubclass(kind, NeedsAttention):
+    if issubclass(kind, NeedsAttention | NotLoadedError):
         raise error
     return error
 

@@ -17,6 +17,7 @@ from perdure.core.format.records import WaitBegan
 from perdure.core.schema.value_digest import shorten
 from perdure.core.values.plain_values import Plain, take
 from perdure.engine.journal.call_identity import QUESTION, SCHEMA
+from perdure.system.late_imports import NotLoadedError, loading
 from perdure.system.user_errors import check_own
 
 SHOWN = 200
@@ -59,13 +60,16 @@ def json_schema(kind: Any) -> Plain:
     for made in (_kept_schema, _json_schema):  # not all are keys of a dict
         try:
             return made(kind)
+        except NotLoadedError:  # says nothing about the type
+            raise
         except Exception as error:  # also what its own code raises; that is not kept
             check_own(error, partial(made, kind))
     return {}
 
 
 def _json_schema(kind: Any) -> Plain:
-    from pydantic import TypeAdapter
+    with loading:
+        from pydantic import TypeAdapter
 
     return take(TypeAdapter(kind).json_schema())
 

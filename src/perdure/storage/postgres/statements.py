@@ -6,6 +6,8 @@ import re
 from functools import cache
 from importlib.resources import files
 
+from perdure.system.late_imports import loading
+
 _NAME = re.compile(r"^-- name: (\w+)\n", re.MULTILINE)
 _PART = re.compile(r"\{(\w+)\}")
 CHOSEN = ("conditions", "order")
@@ -16,7 +18,8 @@ CHOSEN = ("conditions", "order")
 def statements(schema: str) -> dict[str, str]:
     """Returns every statement of queries.sql by its name, without comments, with its parts filled
     in."""
-    text = (files(__package__) / "queries.sql").read_text()
+    with loading:
+        text = (files(__package__) / "queries.sql").read_text()
     parts = _NAME.split(text)[1:]
     bare = {
         name: re.sub(r"^--.*\n", "", body, flags=re.MULTILINE).strip().rstrip(";")
@@ -35,11 +38,12 @@ def statements(schema: str) -> dict[str, str]:
 def migrations() -> dict[int, str]:
     """Returns the scripts of migrations/ by number: the schema is their sum."""
     folder = files(__package__) / "migrations"
-    return {
-        int(entry.name[:4]): entry.read_text()
-        for entry in sorted(folder.iterdir(), key=lambda entry: entry.name)
-        if entry.name.endswith(".sql")
-    }
+    with loading:
+        return {
+            int(entry.name[:4]): entry.read_text()
+            for entry in sorted(folder.iterdir(), key=lambda entry: entry.name)
+            if entry.name.endswith(".sql")
+        }
 
 
 def quoted(schema: str) -> str:

@@ -6,6 +6,8 @@ import re
 from functools import cache
 from importlib.resources import files
 
+from perdure.system.late_imports import loading
+
 _NAME = re.compile(r"^-- name: (\w+)\n", re.MULTILINE)
 _PART = re.compile(r"\{(\w+)\}")
 
@@ -18,8 +20,14 @@ def statements() -> dict[str, str]:
     statements share.
     """
     bare: dict[str, str] = {}
-    for entry in (files(__package__) / "queries").iterdir():
-        parts = _NAME.split(entry.read_text())[1:] if entry.name.endswith(".sql") else []
+    with loading:
+        texts = [
+            entry.read_text()
+            for entry in (files(__package__) / "queries").iterdir()
+            if entry.name.endswith(".sql")
+        ]
+    for text in texts:
+        parts = _NAME.split(text)[1:]
         for name, body in zip(parts[::2], parts[1::2], strict=True):
             bare[name] = re.sub(r"^--.*\n", "", body, flags=re.MULTILINE).strip()
     return {name: _PART.sub(lambda part: bare[part.group(1)], body) for name, body in bare.items()}
@@ -29,8 +37,9 @@ def statements() -> dict[str, str]:
 def migrations() -> dict[int, str]:
     """Returns the scripts of migrations/ by number: the schema is their sum."""
     folder = files(__package__) / "migrations"
-    return {
-        int(entry.name[:4]): entry.read_text()
-        for entry in sorted(folder.iterdir(), key=lambda entry: entry.name)
-        if entry.name.endswith(".sql")
-    }
+    with loading:
+        return {
+            int(entry.name[:4]): entry.read_text()
+            for entry in sorted(folder.iterdir(), key=lambda entry: entry.name)
+            if entry.name.endswith(".sql")
+        }

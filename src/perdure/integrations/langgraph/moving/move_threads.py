@@ -31,6 +31,7 @@ from perdure.integrations.langgraph.values import thread_names
 from perdure.integrations.langgraph.values.kinds import BUILT_IN
 from perdure.integrations.langgraph.values.rich_values import Coder
 from perdure.store import Store
+from perdure.system.late_imports import loading
 from perdure.system.urls import is_postgres
 
 STATE = ("v", "ts", "id", "channel_values", "channel_versions", "versions_seen")
@@ -90,7 +91,8 @@ def open_source(words: str, types: Mapping[str, type]) -> Source:
         NotFound, NotAStore, UnsupportedFormat, Corrupt, StoreUnavailable: see each class.
     """
     if is_postgres(words):
-        from perdure.integrations.langgraph.moving.postgres import PostgresSource
+        with loading:
+            from perdure.integrations.langgraph.moving.postgres import PostgresSource
 
         return PostgresSource(words, types)
     scheme, found, path = words.partition("://")
@@ -98,7 +100,8 @@ def open_source(words: str, types: Mapping[str, type]) -> Source:
         raise ValueError(
             f"{scheme}:// is not a source; import-langgraph takes a file or a postgresql:// URL"
         )
-    from perdure.integrations.langgraph.moving.sqlite import SqliteSource
+    with loading:
+        from perdure.integrations.langgraph.moving.sqlite import SqliteSource
 
     return SqliteSource(path.removeprefix("/") if found else words, types)
 

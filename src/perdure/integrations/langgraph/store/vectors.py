@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import importlib
 import math
 import struct
 from collections.abc import Iterable, Mapping, Sequence
@@ -15,6 +14,7 @@ from langgraph.store.base import ensure_embeddings, get_text_at_path
 
 from perdure.errors import SchemaError
 from perdure.integrations.langgraph.store.items import StoredItem, as_json
+from perdure.system.late_imports import optional
 
 Vector = Sequence[float]
 
@@ -203,7 +203,4 @@ def _scores_numpy(
 def _numpy() -> Any:
     """Returns numpy if it is installed: it is not a dependency of ours. Looked for once: Python
     does not remember what it did not find, and a Ctrl-C in its search may leave its lock taken."""
-    try:
-        return importlib.import_module("numpy")
-    except ImportError:
-        return None
+    return optional("numpy")

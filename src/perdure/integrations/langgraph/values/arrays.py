@@ -7,6 +7,7 @@ import sys
 from typing import Any
 
 from perdure.integrations.langgraph.values.kinds import Kind
+from perdure.system.late_imports import loading
 
 ARRAY = "ndarray"
 
@@ -29,7 +30,8 @@ class ArrayKind(Kind):
         }
 
     def build(self, fields: dict[str, Any]) -> Any:
-        numpy: Any = importlib.import_module("numpy")  # by this name, not by one that was read
+        with loading:
+            numpy: Any = importlib.import_module("numpy")  # by this name, not by one that was read
         dtype = numpy.dtype(str(fields["dtype"]))
         if dtype.hasobject:  # its bytes would be taken for addresses
             raise ValueError(f"an array of {dtype} is not plain data")

@@ -27,6 +27,7 @@ from pydantic import BaseModel
 
 from perdure.core.values.zones import MissingZone, named
 from perdure.integrations.langgraph.values import live_parts
+from perdure.system.late_imports import optional
 
 TAG = "@"
 DELTA_SNAPSHOT = "DeltaSnapshot"
@@ -471,9 +472,8 @@ def _frameworks() -> list[Kind]:
 
 def _langgraph() -> list[Kind]:
     """LangGraph's own; without it (only its checkpoint library is here), there are none."""
-    try:
-        from langgraph import types
-    except ImportError:
+    types = optional("langgraph.types")
+    if types is None:
         return []
     found: list[Kind] = [
         DataclassKind(name, getattr(types, name))
