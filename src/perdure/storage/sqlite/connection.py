@@ -23,6 +23,7 @@ from perdure.storage.sqlite import wal_base
 from perdure.storage.sqlite.btree import CHECKSUM_SIZE, PAGE_SIZE
 from perdure.storage.sqlite.faults import FAILED, RESTORE, translate, unmasked
 from perdure.storage.sqlite.file_complete import (
+    part_is_in_wal,
     refuse_cut_page,
     refuse_headless_wal,
     refuse_lost_schema,
@@ -215,11 +216,7 @@ def _connect_to_look(path: str, vfs: str) -> Connection:
     """
     wal = path + "-wal"
     if exists(wal) and os.path.getsize(wal):
-        raise StoreUnavailable(
-            "is read-only for this user, and part of it is in its -wal",
-            target=f"store {path}",
-            hint="copy the file and its -wal to a folder where you may write, and look there",
-        )
+        raise part_is_in_wal(path)
     flags = apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI
     try:
         connection = Connection(f"file:{quote(path)}?immutable=1", flags=flags, vfs=vfs)

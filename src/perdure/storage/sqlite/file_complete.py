@@ -7,7 +7,7 @@ import time
 
 import apsw
 
-from perdure.errors import Corrupt
+from perdure.errors import Corrupt, StoreUnavailable
 from perdure.storage.sqlite.btree import PAGE_SIZE
 from perdure.storage.sqlite.faults import RESTORE
 from perdure.storage.sqlite.files import NOT_THERE, look
@@ -24,11 +24,13 @@ def refuse_cut_page(connection: apsw.Connection, path: str) -> None:
 
     Raises:
         Corrupt: the file ends within a page that is nowhere else.
+        StoreUnavailable: it may only be read, and has a WAL.
         OSError: it cannot be checked.
     """
     size = os.path.getsize(path)
     while size % PAGE_SIZE:
         number = size // PAGE_SIZE + 1
+        _refuse_unseen_wal(connection, path)
         if not connection.readonly("main") and _frames(connection)[0]:
             count = int(connection.pragma("page_count"))
             if number > count or number in _pending_pages(connection, path):
@@ -48,12 +50,14 @@ def refuse_missing_pages(connection: apsw.Connection, path: str) -> None:
     the file is shorter than SQLite expects.
 
     Raises:
-        Corrupt, OSError: as `refuse_cut_page`.
+        Corrupt, StoreUnavailable, OSError: as `refuse_cut_page`.
     """
     refuse_cut_page(connection, path)
     count = int(connection.pragma("page_count"))
     there = os.path.getsize(path) // PAGE_SIZE
     missing = set(range(there + 1, count + 1))
+    if missing:
+        _refuse_unseen_wal(connection, path)
     if missing and not connection.readonly("main"):
         missing -= _pending_pages(connection, path)
     if missing and os.path.getsize(path) // PAGE_SIZE == there:
@@ -65,6 +69,27 @@ def refuse_missing_pages(connection: apsw.Connection, path: str) -> None:
                 target=f"store {path}",
                 hint=RESTORE,
             )
+
+
+def _refuse_unseen_wal(connection: apsw.Connection, path: str) -> None:
+    """Refuses to call a file cut short whose end may be in a WAL that cannot be looked at: the
+    system made the file system read-only, as it does when a disk fails, and that says nothing about
+    what is there.
+
+    Raises:
+        StoreUnavailable: it is so.
+    """
+    if connection.readonly("main") and may_have_wal(path):
+        raise part_is_in_wal(path)
+
+
+def part_is_in_wal(path: str) -> StoreUnavailable:
+    """Returns the error for a store that may only be read, and is not all in its file."""
+    return StoreUnavailable(
+        "is read-only for this user, and part of it is in its -wal",
+        target=f"store {path}",
+        hint="copy the file and its -wal to a folder where you may write, and look there",
+    )
 
 
 def _pending_pages(connection: apsw.Connection, path: str) -> set[int]:
