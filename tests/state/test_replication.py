@@ -32,6 +32,7 @@ from perdure.storage.capabilities import RunQuery, Shipment
 from perdure.storage.locate import _named_memories
 from perdure.storage.port import Feed, StoredCommit
 from perdure.storage.standing import Why, read_why
+from perdure.transfer import shipping
 from perdure.transfer.follower import Follower
 from perdure.transfer.promotion import promote as promote_backends
 from tests.postgres.server import shared
@@ -340,6 +341,51 @@ def test_an_agent_that_the_target_refuses_is_set_aside(pair: Pair) -> None:
     follower_of(source, target).drain()  # mended
     assert same(source, target)
     assert not promote(pair.target, pair.source).incomplete
+
+
+class Ending:
+    """A store that the follower's process loses, or that takes nothing any more, once it has an
+    agent's commit of some seq."""
+
+    def __init__(self, backend: Any, agent: str, seq: int, error: BaseException) -> None:
+        self._backend, self._agent, self._seq, self._error = backend, agent, seq, error
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._backend, name)
+
+    def ship(self, shipment: Shipment) -> None:
+        info = self._backend.agent(self._agent)
+        if info is not None and info.seq >= self._seq:
+            raise self._error
+        self._backend.ship(shipment)
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), StoreUnavailable("it is full")])
+def test_an_agent_is_aside_until_all_of_it_is_there(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch, error: BaseException
+) -> None:
+    """A follower tried an agent again that had been set aside, and was killed, or the disk full,
+    between two transactions of that. With the first of them its store said that nobody was aside:
+    each call was well from then on, and the rest of the agent never came."""
+    source, target = pair.both()
+    for n in range(8):
+        put(source, "a", n=n)
+    real: Any = backend_of(target)
+    follower = Follower(backend_of(source), Refusing(real, "a", 3))
+    follower.begin()
+    follower.drain()
+    assert [one.agent for one in follower.aside] == ["a"]
+    monkeypatch.setattr(shipping, "SHIPMENT_BYTES", 1)
+    follower = Follower(backend_of(source), Ending(real, "a", 5, error))
+    follower.begin()
+    with pytest.raises(type(error)):
+        follower.drain()
+    assert target.agent("a").seq == 5
+    follower = follower_of(source, target)
+    assert [one.agent for one in follower.aside] == ["a"]
+    follower.drain()
+    assert follower.aside == follower_of(source, target).aside == ()
+    assert same(source, target)
 
 
 def test_who_says_so_goes_on_without_what_is_missing(pair: Pair) -> None:

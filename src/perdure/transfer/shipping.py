@@ -68,6 +68,7 @@ class Shipper:
         self._said: Why | None = None
         self.latest = 0
         self.aside: dict[str, Aside] = {}
+        self._retried: dict[str, Aside] = {}  # still aside in what the target says of itself
         self._untidy: set[str] = set()
         self.isolating = False
         self.left_out: set[str] = set()
@@ -161,14 +162,18 @@ class Shipper:
         for name, before in sorted(self.aside.items()):
             if name == FEED:
                 continue
-            del self.aside[name]
+            self._retried = {name: self.aside.pop(name)}
             try:
                 shipped += self._retry(name, before)
             except BaseException:
                 self.aside[name] = before
                 raise
+            finally:
+                self._retried = {}
             if name in self.aside:
                 self.aside[name] = replace(self.aside[name], since=before.since)
+            if self._now_said(None, self._untidy) != self._said:
+                self._send_whole(Load(), ())
         return shipped
 
     def _retry(self, name: str, before: Aside) -> int:
@@ -454,7 +459,7 @@ class Shipper:
             return None
         base = why or self._said
         assert base is not None
-        aside = tuple(one for _, one in sorted(self.aside.items()))
+        aside = tuple(one for _, one in sorted((self._retried | self.aside).items()))
         at = max(base.at, self.latest) if why is not None else base.at
         return replace(base, at=at, aside=aside, untidy=tuple(sorted(untidy)))
 
