@@ -44,7 +44,7 @@ def main() -> int:
                     statements=options.statements,
                 )
         except KeyboardInterrupt:
-            raise
+            break
         except BaseException:
             failed += 1
             print(f"## seed {seed}\n{traceback.format_exc(limit=-options.depth)[:9000]}")

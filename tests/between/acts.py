@@ -33,6 +33,8 @@ class Act(Struct, frozen=True):
         repeats: it consists of several, and called again it goes on where it was.
         executes: it executes runs, which others wait for.
         alone: it needs the store for itself.
+        takes_what_is_there: of one that is done in parts, too.
+        is_told: others are told of it once it is done, with what can fail for itself.
     """
 
     name: str
@@ -41,6 +43,8 @@ class Act(Struct, frozen=True):
     repeats: bool = False
     executes: bool = False
     alone: bool = False
+    takes_what_is_there: bool = False
+    is_told: bool = False
 
 
 class Facts(Struct, frozen=True):
@@ -287,7 +291,9 @@ class Acts:
 
     def _take_in(self) -> Act | None:
         guest = self._facts.guest
-        return Act("take in", lambda world, who: world.store("here", who).import_log(guest))
+        return Act(
+            "take in", lambda world, who: world.store("here", who).import_log(guest), is_told=True
+        )
 
     def _export(self) -> Act | None:
         """One agent, and into another store."""
@@ -302,7 +308,7 @@ class Acts:
                 raise perdure.NotFound("is not there", target=agent)
             world.store("elsewhere", who).import_log(store.export_log(info))
 
-        return Act(f"export {agent}", export)
+        return Act(f"export {agent}", export, is_told=True)
 
     def _drain(self) -> Act | None:
         return self._drain_to("there")
@@ -324,7 +330,8 @@ class Acts:
             with suppress(DoneBeforeError):
                 promote(world.urls["there"], source_is_lost=lost)
 
-        return Act(f"promote{' without it' * lost}", promoted, repeats=True)
+        name = f"promote{' without it' * lost}"
+        return Act(name, promoted, repeats=True, takes_what_is_there=lost)
 
     def _migrate(self) -> Act | None:
         return self._migrate_to("there")

@@ -68,6 +68,7 @@ class Moments:
 
     Args:
         statements: counts statements, not calls.
+        everywhere: counts those of other threads, too: of one call that is made on several.
 
     Attributes:
         names: the calls, in order.
@@ -75,14 +76,19 @@ class Moments:
     """
 
     def __init__(
-        self, number: int = 0, act: Callable[[], object] = lambda: None, *, statements: bool = False
+        self,
+        number: int = 0,
+        act: Callable[[], object] = lambda: None,
+        *,
+        statements: bool = False,
+        everywhere: bool = False,
     ) -> None:
         self.names: list[str] = []
         self.acted = False
         self._places = STATEMENTS if statements else CALLS
         self._number = number
         self._act = act
-        self._thread = threading.get_ident()
+        self._thread = None if everywhere else threading.get_ident()
         self._inside = False
 
     @contextmanager
@@ -109,7 +115,7 @@ class Moments:
     def _counting(self, name: str, method: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(method)
         def call(*args: Any, **more: Any) -> Any:
-            if self._inside or threading.get_ident() != self._thread:
+            if self._inside or self._thread not in (None, threading.get_ident()):
                 return method(*args, **more)
             self.names.append(f"{name} {args[1]:.60}" if self._places is STATEMENTS else name)
             self._inside = True

@@ -169,10 +169,13 @@ def _try_moment(
                 world.close(f"{who} again")
         taken = not isinstance(done["1"], Refused), not isinstance(done["2"], Refused)
         found = taken, pictures(world)
-        if not pair.first.in_parts:
+        is_strict = not (
+            pair.first.in_parts or (pair.first.repeats and pair.second.takes_what_is_there)
+        )
+        if is_strict:
             assert found in _allowed(taken, orders), difference(found, orders)
         world.close("look")
-        if pair.first.in_parts or pair.random.random() < WORKS:
+        if not is_strict or pair.random.random() < WORKS:
             _check_works(world, pair.random)
     except BaseException as error:
         error.add_note(f"before {name}: first {said['1']}; second {said['2']}")
@@ -383,6 +386,8 @@ def try_program(
             seconds = [*SOME, *OTHERS]
             if first.executes:  # who holds a branch keeps others waiting, who keep it
                 seconds = [one for one in seconds if one not in ("run", "serve", "close")]
+            if first.is_told:
+                seconds.remove("close")
             second = acts.choose(seconds)
             assert second is not None
             pair = Pair(copies, first, second, f"{scene}, {kinds}", random, statements)
