@@ -29,7 +29,7 @@ from perdure.state.time_travel import BranchMove
 from perdure.state.working_copy import WorkingCopy
 from perdure.storage.appending import Ref
 from perdure.storage.log.reader import LogReader
-from perdure.storage.log.refusals import HeldError
+from perdure.storage.log.refusals import is_race
 from perdure.system.backoff import CHANCES_MAX, chances
 from perdure.verification.snapshot_removal import healing_log
 from perdure.verification.verify import Progress, verify_log
@@ -216,7 +216,7 @@ class Agent(Generic[T]):
                     lost = True  # what is a conflict from here on was a race
                 return edit.commit
             except Conflict as error:
-                if not lost or isinstance(error, HeldError) or tried == CHANCES_MAX - 1:
+                if not (lost and is_race(error)) or tried == CHANCES_MAX - 1:
                     raise
                 self._working.reopen_if_created_meanwhile()
         raise AssertionError("unreachable")

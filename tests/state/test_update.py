@@ -53,6 +53,23 @@ def test_a_moved_head_is(store):
     assert (calls, agent.state) == ([0, 10], {"n": 11})
 
 
+def test_what_is_refused_for_good_is_refused_at_once(store):
+    """On a branch of the store's own it was tried a hundred times, for most of a minute, before
+    anybody was told that it is read-only."""
+    agent, calls = store.agent("a", initial={"n": 0}), []
+    for n in range(1, 5):
+        agent.save({"n": n}, "put")
+    agent.trim(5)
+
+    def add(draft: Any) -> None:
+        calls.append(draft)
+        draft["n"] = 99
+
+    with pytest.raises(Conflict, match="read-only") as refused:
+        agent.branch("@retention").update(add)
+    assert len(calls) == 1 and not refused.value.retry
+
+
 def test_nor_on_the_async_face(place: Place):
     async def main() -> None:
         async with perdure.open_async(place.url, durability="os") as store:

@@ -24,7 +24,7 @@ from perdure.state.edit_block import Block, used_key
 from perdure.state.flow import Flow, drive_async
 from perdure.state.returned_drafts import refuse_new_state
 from perdure.state.time_travel import BranchMove
-from perdure.storage.log.refusals import HeldError
+from perdure.storage.log.refusals import is_race
 from perdure.system.backoff import CHANCES_MAX, pauses
 from perdure.system.holders import End, ends_block, first_frame, is_over, span_of
 from perdure.verification.verify import Progress
@@ -184,7 +184,7 @@ class AsyncAgent(Generic[T]):
                     lost = True  # what is a conflict from here on was a race
                 return edit.commit
             except Conflict as error:
-                if not lost or isinstance(error, HeldError) or tried == CHANCES_MAX - 1:
+                if not (lost and is_race(error)) or tried == CHANCES_MAX - 1:
                     raise
                 async with self._turn.hold():
                     self._working.reopen_if_created_meanwhile()

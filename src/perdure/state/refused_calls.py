@@ -5,8 +5,14 @@ from __future__ import annotations
 from perdure.errors import Conflict
 
 
+class RefusedError(Conflict):
+    """A call that is refused however often it is made."""
+
+    retry = False
+
+
 def inside_edit(agent: str) -> Conflict:
-    return Conflict(
+    return RefusedError(
         "not inside an open edit",
         target=f"agent {agent!r}",
         hint="end the block first, or use another handle: store.agent(…)",
@@ -14,7 +20,7 @@ def inside_edit(agent: str) -> Conflict:
 
 
 def stores_own(agent: str, branch: str) -> Conflict:
-    return Conflict(
+    return RefusedError(
         f"the branch {branch!r} belongs to the store and is read-only",
         target=f"agent {agent!r}",
         hint="fork it, or write to a branch of your own",

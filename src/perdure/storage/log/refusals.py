@@ -27,6 +27,11 @@ class HeldError(Conflict):
         self.held = held
 
 
+def is_race(error: Conflict) -> bool:
+    """True if others were faster: decided anew, the same write may succeed at once."""
+    return error.retry and not isinstance(error, HeldError)
+
+
 class ConsumedError(Conflict):
     """Another commit took the message out of the inbox, or its agent was deleted."""
 
