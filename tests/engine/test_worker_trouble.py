@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import threading
 import time
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -472,3 +473,29 @@ def test_an_exception_where_a_run_is_about_to_begin_ends_the_worker(
 def _work_until_interrupted(store: Store, function: Any) -> None:
     with contextlib.suppress(KeyboardInterrupt):
         perdure.Worker(store, [function]).run()
+
+
+@dataclass
+class Named:
+    name: str
+
+
+def test_a_run_that_can_never_begin_is_refused_where_it_is_asked_for(place: Place) -> None:
+    """Its state has a field without a default, and nobody had made the agent: a worker tried for
+    ever to begin it, and `why` said that no worker serves it."""
+
+    @perdure.agent(Named)
+    def greet(run: perdure.Run[Named]) -> str:
+        return f"Hello, {run.state.name}"
+
+    store = place.open()
+    with pytest.raises(perdure.SchemaError, match="cannot be made without values"):
+        store.start(greet, "a")
+    assert store.runs() == []
+    store.agent("a", Named, initial=Named("Ada")).checkpoint("begin")
+    handle = store.start(greet, "a")
+    with working(store, greet):
+        assert handle.result(BOUND_S) == "Hello, Ada"
+    store.delete("a")
+    with pytest.raises(perdure.SchemaError, match="cannot be made without values"):
+        store.start(greet, "a")

@@ -10,9 +10,11 @@ from perdure.core.arguments.names import check_name
 from perdure.engine.control.run_handle import RunHandle
 from perdure.engine.dispatch.command import Command
 from perdure.engine.dispatch.runner import Runner
-from perdure.engine.functions.agent_functions import check_kind
+from perdure.engine.functions.agent_functions import check_kind, spec_of
 from perdure.engine.functions.orders import Order, deadline_us
 from perdure.engine.functions.run import Run
+from perdure.missing import MISSING
+from perdure.state.initial_state import initial_state
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -71,7 +73,11 @@ class Options:
         self, function: Callable[..., Any], agent: str, /, *args: Any, **kwargs: Any
     ) -> RunHandle[Any]:
         """Starts a run with these options; see `Store.start`."""
-        run = self._runner.start(self.order(function, agent, args, kwargs, storable=True))
+        order = self.order(function, agent, args, kwargs, storable=True)
+        there = self._runner.context.backend.agent(order.agent)
+        if there is None or there.deleted:  # a worker would try to create it for ever
+            initial_state(spec_of(function).schema, MISSING, order.agent)
+        run = self._runner.start(order)
         handle: RunHandle[Any] = RunHandle(self._runner.context, self._runner.wakeups, run)
         return handle.typed(function)
 
