@@ -131,6 +131,15 @@ class Schema(Generic[T]):
     def root(self) -> Node:
         return self.registry.root
 
+    @cached
+    def needs_values(self) -> bool:
+        """True if no state can be made of the type alone."""
+        try:
+            self.take({} if self.type is dict else self.type(), aliases_refused=True)
+        except Exception:
+            return True
+        return False
+
     def take(
         self, value: Any, path: Path = (), annotation: Any = ROOT, *, aliases_refused: bool
     ) -> Plain:

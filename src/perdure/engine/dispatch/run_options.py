@@ -74,9 +74,11 @@ class Options:
     ) -> RunHandle[Any]:
         """Starts a run with these options; see `Store.start`."""
         order = self.order(function, agent, args, kwargs, storable=True)
-        there = self._runner.context.backend.agent(order.agent)
-        if there is None or there.deleted:  # a worker would try to create it for ever
-            initial_state(spec_of(function).schema, MISSING, order.agent)
+        schema = spec_of(function).schema
+        if schema.needs_values:  # else a worker would try for ever to create the agent
+            there = self._runner.context.backend.agent(order.agent)
+            if there is None or there.deleted:
+                initial_state(schema, MISSING, order.agent)
         run = self._runner.start(order)
         handle: RunHandle[Any] = RunHandle(self._runner.context, self._runner.wakeups, run)
         return handle.typed(function)
