@@ -375,8 +375,7 @@ class Store:
 
         Raises:
             Conflict: it was requested with other arguments; use another key.
-            Unstorable: an argument cannot be stored.
-            SchemaError: there is no such agent, and its state cannot be made without values.
+            Unstorable: an argument is not stored. SchemaError: a new agent's state needs values.
         """
         return self.options().start(function, agent, *args, **kwargs)
 
