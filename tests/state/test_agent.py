@@ -544,13 +544,13 @@ def test_verifying_many_steps_back_to_checkpoints_reads_the_log_once(store, monk
     for n in range(150):
         agent.rollback(f"c{n}")
     read: list[int] = []
-    original = chain._read_commit
+    original = chain.read_commit
 
     def counted(agent: str, seq: int, *rest: Any) -> Any:
         read.append(seq)
         return original(agent, seq, *rest)
 
-    monkeypatch.setattr(chain, "_read_commit", counted)
+    monkeypatch.setattr(chain, "read_commit", counted)
     agent.verify()
     assert len(read) < 5 * agent.seq
 

@@ -39,30 +39,18 @@ class Context:
         self.backend = backend
         self.committer = committer
         self.snapshots = snapshots
-        self._ids: dict[int, str] = {}
-        self._executor = ""
-        self._pid = 0
-        self._lock = Lock()
-        self._threads: Threads | None = None
-        self._heads: Heads | None = None
         self._closed = False
+        self.begin_anew()
         process_id.renew_in_children(self)
 
     def begin_anew(self) -> None:
-        """Resets itself in a forked child: the threads do not exist there, and nobody will release
-        the lock."""
-        self._lock = Lock()
-        self._threads = self._heads = None
-
-    @property
-    def executor(self) -> str:
+        """Resets itself in a forked child, which is somebody else: the threads do not exist there,
+        and nobody will release the lock."""
+        self.executor = os.urandom(6).hex()
         """The id of this opening in this process: unique per start, in every header it writes."""
-        if self._pid != process_id.pid:  # a forked child is somebody else
-            # All threads agree on one id, whoever is first; the mark that it exists is written
-            # last.
-            self._executor = self._ids.setdefault(process_id.pid, os.urandom(6).hex())
-            self._pid = process_id.pid
-        return self._executor
+        self._lock = Lock()
+        self._threads: Threads | None = None
+        self._heads: Heads | None = None
 
     @property
     def closed(self) -> bool:

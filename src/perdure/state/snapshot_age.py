@@ -59,11 +59,11 @@ class SinceSnapshot:
         """True if the next commit is to carry a snapshot."""
         policy, weight = context.snapshots, self._weight
         if policy.by_weight and weight >= self._wrote:
-            if cause.kind in RESTING:
-                heavy = weight >= min(policy.weight_min, RESTING_WEIGHT_MIN)
-            else:
-                heavy = weight >= max(policy.weight_min, min(self._holds // 2, WEIGHT_LONG))
-            if heavy:
+            rests = cause.kind in RESTING
+            if weight >= policy.weight_min:
+                if rests or weight >= min(self._holds // 2, WEIGHT_LONG):
+                    return True
+            elif rests and weight >= RESTING_WEIGHT_MIN:
                 return True
         if policy.every_commits is not None and self._commits >= policy.every_commits:
             return True

@@ -272,25 +272,23 @@ def read_commit(agent: str, seq: int, header: bytes, payload: bytes | None) -> C
         Corrupt: naming agent and commit.
     """
     try:
-        return _read_commit(agent, seq, header, payload)
+        read = _typed_header(header, "")
+        if read.agent != agent or read.seq != seq:
+            whose = f"agent {read.agent!r}, commit {read.seq}"
+            raise Corrupt(f"its header is that of {whose}", hint=HINT)
+        if read.parents and max(read.parents) >= seq:
+            raise Corrupt(f"names {read.parents} as its parents", hint=HINT)
+        size = len(header) + len(payload or b"")
+        trimmed = False
+        if payload is not None and payload.startswith(remains.MAGIC):
+            trimmed = payload == remains.REMOVED
+            payload = payload if trimmed else remains.payload_of(payload, "")
+        content = _NO_CONTENT if trimmed else read_payload(payload, read.payload_digest)
     except PerdureError as error:
         error.target = error.target or f"agent {agent!r}, commit {seq}"
         raise
-
-
-def _read_commit(agent: str, seq: int, header: bytes, payload: bytes | None) -> Commit:
-    read = _typed_header(header, "")
-    if read.agent != agent or read.seq != seq:
-        raise Corrupt(f"its header is that of agent {read.agent!r}, commit {read.seq}", hint=HINT)
-    parents, (schema_id, major, minor), (kind, said) = read.parents, read.schema, read.cause
-    if parents and max(parents) >= seq:
-        raise Corrupt(f"names {parents} as its parents", hint=HINT)
-    size = len(header) + len(payload or b"")
-    trimmed = False
-    if payload is not None and payload.startswith(remains.MAGIC):
-        trimmed = payload == remains.REMOVED
-        payload = payload if trimmed else remains.payload_of(payload, "")
-    delta, records, typed = ((), (), ()) if trimmed else read_payload(payload, read.payload_digest)
+    (schema_id, major, minor), (kind, said) = read.schema, read.cause
+    delta, records, typed = content
     return Commit(
         agent,
         read.incarnation,
@@ -298,7 +296,7 @@ def _read_commit(agent: str, seq: int, header: bytes, payload: bytes | None) -> 
         commit_id(header),
         read.prev,
         read.branch,
-        parents,
+        read.parents,
         schema_id,
         (major, minor),
         read.at,
@@ -313,9 +311,13 @@ def _read_commit(agent: str, seq: int, header: bytes, payload: bytes | None) -> 
     )
 
 
-def read_payload(
-    data: bytes | None, expected: bytes
-) -> tuple[tuple[Op, ...], tuple[dict[str, Plain], ...], tuple[Record, ...]]:
+Content = tuple[tuple[Op, ...], tuple[dict[str, Plain], ...], tuple[Record, ...]]
+"""A delta, and records, plain and typed."""
+
+_NO_CONTENT: Content = ((), (), ())
+
+
+def read_payload(data: bytes | None, expected: bytes) -> Content:
     """Returns the delta of a payload whose digest a header names, and its records, plain and
     typed."""
     if data is None:

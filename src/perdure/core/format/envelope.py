@@ -56,7 +56,13 @@ SEALED_MAX = 900_000_000
 again, or does not fit into a row of SQLite."""
 
 _idle: list[_Tools] = []
-"""Taken and put back by single operations, which need no lock."""
+"""Tools that nobody uses, the last used one last: what it works on is still in the processor's
+caches. Taken and put back by single operations, which need no lock.
+
+They are pooled, not thread-local: programs have threads that make a few commits and end, as each
+run of a graph has new ones. The first commit of each took 100 µs longer, and each had its own
+memory to warm up.
+"""
 
 
 def seal(body: bytes, salt: bytes = b"") -> bytes:
@@ -75,7 +81,10 @@ def seal(body: bytes, salt: bytes = b"") -> bytes:
         )
     features = 0
     if len(body) >= COMPRESS_MIN:
-        tools = _borrow()
+        try:
+            tools = _idle.pop()
+        except IndexError:
+            tools = _Tools()
         try:
             if len(body) > DICTIONARY_MAX:
                 packed = tools.pack_long(body)
@@ -122,7 +131,10 @@ def _unusual(data: bytes, target: str) -> int:
 
 
 def _inflate(body: bytes, features: int, target: str) -> bytes:
-    tools = _borrow()
+    try:
+        tools = _idle.pop()
+    except IndexError:
+        tools = _Tools()
     try:
         unpack = tools.unpack_long
         if features & DICTIONARY:
@@ -174,16 +186,3 @@ class _Tools:
         self.unpack_long = zstandard.ZstdDecompressor().decompress
         self.size = zstandard.frame_content_size
         self.broken = zstandard.ZstdError
-
-
-def _borrow() -> _Tools:
-    """Returns tools that no other thread uses; the caller puts them back when it is done.
-
-    They are pooled, not thread-local: programs have threads that make a few commits and end, as
-    each run of a graph has new ones. The first commit of each took 100 µs longer, and each had its
-    own memory to warm up.
-    """
-    try:
-        return _idle.pop()  # the last one used: what it works on is still in the processor's caches
-    except IndexError:
-        return _Tools()

@@ -10,8 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from itertools import compress
-from operator import attrgetter, is_not
+from operator import attrgetter
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -312,8 +311,8 @@ _OURS: dict[str, type[Record]] = {}
 Names = Sequence[str]
 _WRITTEN: dict[str, tuple[Names, attrgetter[Any], Sequence[Any], Names, Names]] = {}
 _EMPTY: Sequence[Any] = ()
-"""The written form of each kind of record: names of fields, functions that read them, the values
-with which they are left out; and the fields that hold structs or pairs."""
+"""The written form of each kind of record: names of fields, a function that reads them all, the
+values with which they are left out; the fields that hold lists, and those with structs or pairs."""
 _LEFT = "cancelled after error told several kept_on"
 
 
@@ -375,8 +374,10 @@ for _shape in (*_OURS.values(), Other, Error, WentBack, StartedChild, WaitBranch
 def plain_of(record: Record) -> dict[str, Any]:
     """A record as it is stored: what it has not is not there."""
     names, read, absent, lists, nested = _WRITTEN[record.t]
-    values = read(record)
-    plain = dict(compress(zip(names, values, strict=True), map(is_not, values, absent)))
+    plain: dict[str, Any] = {}
+    for name, value, empty in zip(names, read(record), absent, strict=True):
+        if value is not empty:  # a loop: one of C's makes more objects than it saves
+            plain[name] = value
     for name in lists:  # which of them are empty is known once they are written
         if not plain.get(name, True):
             del plain[name]
@@ -407,11 +408,15 @@ def written(records: Sequence[Any]) -> list[dict[str, Any]]:
         ValueError, TypeError: one does not have the shape of its kind.
     """
     said = []
+    shape: type[Record] | None
     for record in records:
-        plain = plain_of(record) if isinstance(record, Record) else record
-        if type(plain) is not dict or type(kind := plain.get("t")) is not str:
+        if isinstance(record, Record):
+            plain, shape = plain_of(record), _OURS[record.t]
+        elif type(record) is dict and type(kind := record.get("t")) is str:
+            plain, shape = record, _OURS.get(kind)
+        else:
             raise TypeError(_NO_RECORD)
-        if (shape := _OURS.get(kind)) is not None:
+        if shape is not None:
             read = convert(plain, shape)
             if shape is Finished:
                 _check_end(read)

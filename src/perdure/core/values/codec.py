@@ -72,6 +72,11 @@ def encode(value: Plain, encoder: msgspec.msgpack.Encoder = _encoder) -> bytes:
 def canonical(value: Plain) -> bytes:
     """Returns the bytes of a plain value with dict keys and set members sorted: equal values give
     equal bytes."""
+    if type(value) in _FLAT:  # as most arguments of calls, each of which is digested
+        try:
+            return _sorting_encoder.encode(value)
+        except _REFUSED:
+            pass
     return encode(value, _sorting_encoder)
 
 

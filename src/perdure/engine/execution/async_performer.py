@@ -221,16 +221,18 @@ class AsyncPerformer(Handing):
 
     async def _arrive(self, effect: Arrive, calling: Calling) -> Arrived:
         execution = self._execution
-        scope = execution.scope()
-        if self._tasks.numbered or not execution.journal.replaying:
+        scope, entry = execution.check_place(effect.name), None
+        past = execution.past_record or execution.comes_past_record()
+        if not past and (self._tasks.numbered or not execution.journal.replaying):
             entry = execution.find(effect, scope)
-        else:
+        elif not past:
             entry = await self._find_patiently(effect, scope)
         calling.arrive, calling.since = effect, time.monotonic()
         calling.began = entry.call if entry is not None else None
         try:
-            await self.wait_for_turn(entry, scope, effect.name)
-            if entry is None or entry.outcome is None:
+            if not past or self._tasks.is_over:
+                await self.wait_for_turn(entry, scope, effect.name)
+            if execution.asked_to_stop is not None and (entry is None or entry.outcome is None):
                 await self.let_calls_end()
         except asyncio.CancelledError as cancelled:
             if entry is not None and entry.order >= 0:
@@ -279,12 +281,12 @@ class AsyncPerformer(Handing):
         if calling.noted and not self._tasks.numbered:
             execution.writer.later(Riders(effect.riders.records))  # see `cancelled_item`
             return
-        kind = effect.last.t
+        kind, place = (last := effect.last).t, last.place
         if calling.kept_on and not calling.noted and kind in SETTLING:
             effect = _kept_on(effect)
         item = execution.to_write(effect)
         if kind == "wait-began":
-            calling.began = effect.last
+            calling.began = last
         if kind == "intent":
             execution.going.calling.marks.append(None)
             self._tasks.calling.marks.append(None)
@@ -292,9 +294,9 @@ class AsyncPerformer(Handing):
         if kind in SETTLING:
             calling.settled, heard = effect, None
             if calling.noted and calling.arrive is not None:
-                heard = Heard(calling.arrive.kind, {"told": effect.last.told})
+                heard = Heard(calling.arrive.kind, {"told": last.told})
             try:
-                await self.hand_over(item, effect.last.place, heard=heard)
+                await self.hand_over(item, place, heard=heard)
             except asyncio.CancelledError as cancelled:
                 if item is None or not isinstance(item.error, Unstorable):
                     raise

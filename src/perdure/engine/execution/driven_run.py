@@ -11,7 +11,7 @@ import time
 import warnings
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
-from perdure.core.format.records import WaitBegan
+from perdure.core.format.records import Placed, WaitBegan
 from perdure.engine.execution.activity import Going
 from perdure.engine.execution.commit_items import Item
 from perdure.engine.execution.interrupts import Asking, Stopping
@@ -124,7 +124,7 @@ class DrivenRun(Generic[T]):
         self.met: dict[int, Any] | None = None if journal.older else {}  # see identity.Unsaid
         self.stopping, self.asking = Stopping(self.leaving.passed_on), Asking(self.interrupt)
         self.tasks = None
-        self._loop_thread, self._warned = 0, set[str]()
+        self.loop_thread, self._warned = 0, set[str]()
 
     @property
     def agent(self) -> str:
@@ -148,7 +148,7 @@ class DrivenRun(Generic[T]):
 
     def warn_if_blocking(self, name: str) -> None:
         """Makes a plain call of a synchronous function in asynchronous code; it blocks the loop."""
-        if threading.get_ident() == self._loop_thread and name not in self._warned:
+        if threading.get_ident() == self.loop_thread and name not in self._warned:
             self._warned.add(name)
             warnings.warn(
                 f"{visible(name)} is synchronous and holds up the event loop; in asynchronous code "
@@ -179,7 +179,8 @@ class DrivenRun(Generic[T]):
 
     def to_write(self, effect: RecordEffect) -> Item | None:
         """Returns what the writer must commit for an effect now; None if nothing."""
-        riders, first = effect.riders, effect.said(0)
+        riders, first = effect.riders, effect.riders.records[0]
+        assert isinstance(first, Placed)
         cause = Cause(kind := first.t, run=self.id, step=first.place)
         if not effect.wait:
             if kind == "wait-ended":

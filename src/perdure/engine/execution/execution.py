@@ -73,7 +73,7 @@ class Execution(RunPosition[T]):
 
     def runs_in_loop(self, performer: AsyncPerformer) -> None:
         """Notes that its function is about to be called in the event loop of this thread."""
-        self._async_performer, self._loop_thread = performer, threading.get_ident()
+        self._async_performer, self.loop_thread = performer, threading.get_ident()
         if self.tasks is not None:
             self.seeing.tell_lookers(performer.lookers)
 

@@ -92,16 +92,17 @@ def note_timers(loop: asyncio.AbstractEventLoop) -> None:
 
 def _wrap(loop: Any) -> None:
     noted = _Noted() if scheduled_in(loop) is None else None
-    tell, make_at, make_later = loop.time, loop.call_at, loop.call_later
+    tell: Callable[[], float] = loop.time
+    make_at, make_later = loop.call_at, loop.call_later
     if isinstance(loop, asyncio.BaseEventLoop):  # its own goes by what a run's function is told
 
         def make_later(delay: float, *callback: Any, **context: Any) -> asyncio.TimerHandle:
             return cast(asyncio.TimerHandle, make_at(tell() + delay, *callback, **context))
 
     def time() -> float:
-        frame = current()
-        timers = None if frame is None else _timers_of(frame, loop)
-        return float(tell() if timers is None else timers.clock.ask())
+        if (frame := current()) is None or (timers := _timers_of(frame, loop)) is None:
+            return tell()
+        return timers.clock.ask()
 
     def begin(
         make: Callable[..., asyncio.TimerHandle],

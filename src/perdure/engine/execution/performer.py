@@ -318,9 +318,10 @@ def _in_place_s(execution: RunPosition[Any]) -> float:
 
 def frame_of(execution: RunPosition[Any], effect: Invoke) -> RunFrame:
     """Returns the frame of a call's code."""
-    return RunFrame(
-        execution, effect.inside, execution.scope(), effect.key, effect.attempt, current()
-    )
+    outer = current()
+    within = outer is not None and outer.run is execution and outer.scope
+    scope = within or execution.root
+    return RunFrame(execution, effect.inside, scope, effect.key, effect.attempt, outer)
 
 
 def suspended(execution: RunPosition[Any]) -> Suspended:

@@ -108,7 +108,8 @@ class RunPosition(DrivenRun[T]):
                 return None
             self.check_process()
             self._take(entry)
-            self.show(entry.seq - 1)
+            if self.seeing.behind or self.seeing.ahead:
+                self.show(entry.seq - 1)
             woken = self.turns.pass_on(entry)
         for waiter in woken:
             waiter.wake()

@@ -7,6 +7,7 @@ any event loop; none of them waits for another's code.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import cache
 from sys import _getframe
 from types import FrameType
 from typing import TYPE_CHECKING, Any
@@ -234,16 +235,13 @@ class RunWriter:
             raise item.error
 
     def _wait_for(self, item: Item) -> LoopWait:
-        with loading:
-            from perdure.state.event_loop.loop_waits import new_wait  # asyncio: who is here has it
-
         def look() -> None:  # while that takes long: it may be lost, or that it is settled
             if item.settled:
                 wait.wake()
             else:
                 self._go_on_without(item)
 
-        wait = new_wait(look)
+        wait = _loop_waits()(look)
         return wait
 
     def _queue_up(self, item: Item) -> None:
@@ -480,6 +478,16 @@ class RunWriter:
                     item.wake()
                 else:
                     woken.append(item.wake)
+
+
+@cache
+def _loop_waits() -> Callable[[Callable[[], None]], LoopWait]:
+    """Returns what makes a wait for the running loop. Kept: an import that finds its module takes
+    as long as all else of a wait."""
+    with loading:
+        from perdure.state.event_loop.loop_waits import new_wait  # asyncio: who asks has it
+
+    return new_wait
 
 
 def _is_this_threads(error: BaseException) -> bool:

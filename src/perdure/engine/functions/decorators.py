@@ -216,7 +216,8 @@ class RecordedFunction:
                 run = self.recorder()
                 if run is None:
                     return function(*args, **kwargs)
-                run.warn_if_blocking(self.name)
+                if run.loop_thread:
+                    run.warn_if_blocking(self.name)
                 return run.performer.make(self.call(run, args, kwargs))
 
             call = call_sync

@@ -61,7 +61,8 @@ class Call(Struct):
         return Outcome(t="outcome", run=self.run, place=self.place, **more)
 
     def step(self, **more: Any) -> Outcome:
-        return self.first(Outcome, t="step", **more)
+        args, said = self.digests, preview(self.arguments)
+        return Outcome(t="step", run=self.run, place=self.place, args=args, preview=said, **more)
 
     def first(self, shape: type[R], **more: Any) -> R:
         """Returns a record that may be the first at its place, and so describes the call."""

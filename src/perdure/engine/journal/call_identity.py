@@ -68,7 +68,10 @@ def digests(arguments: Mapping[str, Any], unknown: list[Any] | None = None) -> d
     Args:
         unknown: gets the objects in them that say nothing of themselves.
     """
-    return {name: digest(value, unknown) for name, value in arguments.items()}
+    found: dict[str, str] = {}
+    for name, value in arguments.items():
+        found[name] = digest(value, unknown)
+    return found
 
 
 def declared(key: Any, unknown: list[Any]) -> dict[str, str]:

@@ -112,7 +112,8 @@ class Journal(Struct):
             self._cut()
         if entry is None:
             return None
-        if not entry.hands:
+        outcome = entry.outcome
+        if outcome is None or (outcome.not_done and not entry.hands):
             self._unsure[entry.place] = entry
         elif self._unsure:
             self._unsure.pop(entry.place, None)
