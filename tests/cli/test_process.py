@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 
 import perdure
-from perdure.cli.failures import in_the_shell
+from perdure.cli.failures import in_the_shell, name_of
+from perdure.storage.standing import ClosedError, NoRoomError, OvertakenError
 from tests.cli.operator import Operator
 
 COMMAND = [sys.executable, "-m", "perdure"]
@@ -357,3 +358,12 @@ def test_closed_streams(operator: Operator) -> None:
         )
         assert found.returncode == code, (words, found.stderr)
         assert "unexpected" not in found.stderr
+
+
+def test_scripts_are_told_the_names_that_the_documents_have() -> None:
+    """A script that looked for `StoreUnavailable` in the JSON of an error met the library's
+    own names, which come and go: `AwayError`, `HeldError`."""
+    assert name_of(NoRoomError("the disk is full")) == "StoreUnavailable"
+    assert name_of(OvertakenError("another one ships")) == "Conflict"
+    assert name_of(ClosedError("it follows", target="", hint="", url="")) == "ClosedError"
+    assert name_of(ZeroDivisionError()) == "ZeroDivisionError"

@@ -31,7 +31,7 @@ from perdure.replication import (
 from perdure.storage.capabilities import RunQuery, Shipment
 from perdure.storage.locate import _named_memories
 from perdure.storage.port import Feed, StoredCommit
-from perdure.storage.standing import Why, read_why
+from perdure.storage.standing import NoRoomError, Why, read_why
 from perdure.transfer import shipping
 from perdure.transfer.follower import Follower
 from perdure.transfer.promotion import promote as promote_backends
@@ -385,6 +385,30 @@ def test_an_agent_is_aside_until_all_of_it_is_there(
     assert [one.agent for one in follower.aside] == ["a"]
     follower.drain()
     assert follower.aside == follower_of(source, target).aside == ()
+    assert same(source, target)
+
+
+def test_a_disk_without_room_sets_no_agent_aside(pair: Pair) -> None:
+    """A follower's file might not become larger, and small commits still got in. The agent whose
+    large ones did not was set aside, as if they were the reason."""
+    source, target = pair.both()
+    for n in range(4):
+        put(source, "a", n=n)
+
+    class Full(Refusing):
+        def ship(self, shipment: Shipment) -> None:
+            try:
+                super().ship(shipment)
+            except StoreUnavailable as error:
+                raise NoRoomError("the disk is full") from error
+
+    full: Any = Full(backend_of(target), "a", 3)
+    follower = Follower(backend_of(source), full)
+    follower.begin()
+    with pytest.raises(NoRoomError):
+        follower.drain()
+    assert follower.aside == ()
+    follower_of(source, target).drain()
     assert same(source, target)
 
 

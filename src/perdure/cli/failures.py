@@ -57,6 +57,9 @@ IN_THE_SHELL: Mapping[str, str] = {
 """Hints for programs in the words of the command line."""
 
 
+OF_REPLICATION = ("ClosedError", "DivergedError", "DoneBeforeError", "IncompleteError")
+"""Public kinds of errors from `perdure.replication`."""
+
 STORELESS = re.compile("`perdure (?![^`]*--store)")
 """A command of the library's, which does not say on which store."""
 
@@ -66,6 +69,17 @@ def code_of(error: BaseException) -> int:
         return USAGE  # the library's words for an argument that cannot be, e.g. an overlong name,
         # or a URL whose driver is not installed
     return next((code for kind, code in CODES if isinstance(error, kind)), INTERNAL)
+
+
+def name_of(error: BaseException) -> str:
+    """Returns the name of an error's kind that users know: of a kind of the library's own, the one
+    in docs/errors.md that it is a kind of."""
+    known = (kind.__name__ for kind in type(error).__mro__ if _is_public(kind))
+    return next(known, type(error).__name__)
+
+
+def _is_public(kind: type) -> bool:
+    return vars(errors).get(kind.__name__) is kind or kind.__name__ in OF_REPLICATION
 
 
 def in_the_shell(words: str, store: str | None, *, shown: bool) -> str:
@@ -93,7 +107,7 @@ def report(error: Exception, *, as_json: bool, say: Callable[[str], str]) -> int
     problem, hint = say(problem), say(hint)
     if as_json:
         said: dict[str, object] = {
-            "error": "Usage" if code == USAGE else type(error).__name__,
+            "error": "Usage" if code == USAGE else name_of(error),
             "exit_code": code,
             "problem": problem,
             "target": target,

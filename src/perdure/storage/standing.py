@@ -113,6 +113,11 @@ def closed_error(standing: Standing | None, target: str) -> ClosedError:
     )
 
 
+class NoRoomError(StoreUnavailable):
+    """The store's disk is full, or its files may not become larger. Smaller commits may still get
+    in: it is no word about the one that did not."""
+
+
 class OvertakenError(Conflict):
     """Another process shipped into the same store in the meantime, or ended that: nothing was
     written."""

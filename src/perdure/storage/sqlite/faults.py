@@ -15,6 +15,7 @@ with suppress(ImportError):  # it is not there on Windows
     import resource
 
 from perdure.errors import Corrupt, NotAStore, PerdureError, StoreUnavailable
+from perdure.storage.standing import NoRoomError
 
 IOERR_DATA = 8202
 """SQLITE_IOERR_DATA: a page whose checksum (cksumvfs) does not fit what was read."""
@@ -142,7 +143,8 @@ def translate(error: BaseException, path: str) -> PerdureError:
         )
     if isinstance(error, OSError):
         problem, hint = _SYSTEM.get(error.errno or 0, _UNAVAILABLE[apsw.IOError])
-        return StoreUnavailable(f"{problem} ({error})", target=target, hint=hint)
+        kind = NoRoomError if error.errno in NO_ROOM else StoreUnavailable
+        return kind(f"{problem} ({error})", target=target, hint=hint)
     extended = getattr(error, "extendedresult", 0)
     if isinstance(error, apsw.NotADBError):
         return NotAStore(
@@ -159,13 +161,14 @@ def translate(error: BaseException, path: str) -> PerdureError:
         problem, hint = _SYSTEM[errno.EFBIG]
         other, more = _UNAVAILABLE[type(error)]
         problem = f"{other}, or {problem}" if full else problem
-        return StoreUnavailable(
+        return NoRoomError(
             f"{problem} ({error})", target=target, hint=f"{hint}; if it is not that, {more}"
         )
     problem, hint = _SHM.get(extended) or _UNAVAILABLE.get(
         type(error), (str(error), "see the system's log")
     )
-    return StoreUnavailable(f"{problem} ({error})", target=target, hint=hint)
+    kind = NoRoomError if full or extended in _SHM else StoreUnavailable
+    return kind(f"{problem} ({error})", target=target, hint=hint)
 
 
 _WRITING = (
