@@ -30,8 +30,10 @@ STEPS = ("save", "save", "edit", "edit", "edit", "undo", "undo", "redo", "rollba
 class Straight(Wider):
     """Shapes whose values hold nothing but what their classes declare."""
 
-    # With `use_enum_values` pydantic makes values of Enums that assignments do not take back.
-    CONFIGURED = tuple(name for name in Wider.CONFIGURED if name != "use_enum_values")
+    # With these, pydantic itself makes other values of those that are assigned.
+    CONFIGURED = tuple(
+        name for name in Wider.CONFIGURED if name not in ("use_enum_values", "validate_assignment")
+    )
 
     def _bent(self, value: Any, names: list[str]) -> Any:
         return value
