@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
@@ -408,10 +409,15 @@ def test_a_copy_that_is_read_only(source: Path, operator: Operator) -> None:
         folder.chmod(0o755)
 
 
+def run_script(path: Path, script: str) -> None:
+    with contextlib.closing(sqlite3.connect(path)) as connection:
+        connection.executescript(script)
+
+
 def test_files_that_are_none(operator: Operator, tmp_path: Path) -> None:
     garbage, other, folder = tmp_path / "garbage", tmp_path / "other.db", tmp_path / "folder"
     garbage.write_bytes(os.urandom(10_000))
-    sqlite3.connect(other).executescript("CREATE TABLE checkpoints (thread_id TEXT);").close()
+    run_script(other, "CREATE TABLE checkpoints (thread_id TEXT);")
     folder.mkdir()
     for path, code, words in (
         (garbage, 9, "is not a SQLite database"),
@@ -421,7 +427,7 @@ def test_files_that_are_none(operator: Operator, tmp_path: Path) -> None:
     ):
         found = operator.refused("import-langgraph", str(path))
         assert found[0] == code and words in found[1] and str(path) in found[1]
-    sqlite3.connect(other).executescript("DROP TABLE checkpoints; CREATE TABLE x (y);").close()
+    run_script(other, "DROP TABLE checkpoints; CREATE TABLE x (y);")
     assert "has no table 'checkpoints'" in operator.refused("import-langgraph", str(other))[1]
     assert not operator.path.exists()
 

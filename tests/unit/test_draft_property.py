@@ -6,6 +6,7 @@ import copy as copying
 import dataclasses
 import math
 import operator
+import sys
 from dataclasses import dataclass, field
 from typing import Any, TypedDict
 
@@ -521,9 +522,9 @@ READINGS: dict[str, Any] = {
             copying.copy,
             copying.deepcopy,
             callable,
-            dataclasses.asdict,
-            dataclasses.astuple,
             dataclasses.replace,
+            # Later ones look at the class of each part, and not at what it says of itself.
+            *([dataclasses.asdict, dataclasses.astuple] if sys.version_info < (3, 12) else []),
         )
     },
     "iter": lambda x: list(iter(x)),

@@ -8,6 +8,7 @@ import operator
 import random
 import sqlite3
 import threading
+import weakref
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, suppress
 from typing import Annotated, Any
@@ -110,7 +111,9 @@ class Both(SqliteSaver):
     """Both savers as one. Each read is compared; `ours` is any of those that are open."""
 
     def __init__(self, place: Place, chance: random.Random) -> None:
-        super().__init__(sqlite3.connect(":memory:", check_same_thread=False))
+        connection = sqlite3.connect(":memory:", check_same_thread=False)
+        weakref.finalize(self, connection.close)  # Python 3.13 warns of one that is left open
+        super().__init__(connection)
         self.setup()
         self._place, self._chance = place, chance
         self._savers = [place.open(), place.open()]
