@@ -205,3 +205,48 @@ def test_a_run_that_an_older_program_began_sees_one_at_a_time(store):
     agent = store.agent("a", new)
     assert given(agent.state) == seen[3]
     assert [commit.cause.kind for commit in agent.log()].count("migrate") == 1
+
+
+@dataclass
+class CallBefore:
+    tool: str = ""
+
+
+@dataclass
+class NoteBefore:
+    text: str = ""
+
+
+@dataclass
+class CallAfter:
+    tool: str = ""
+    mark: int = field(default_factory=lambda: 7)
+
+
+@dataclass
+class NoteAfter:
+    text: str = ""
+    mark: int = field(default_factory=lambda: 8)
+
+
+def test_a_default_of_one_class_is_none_of_another(store):
+    """An older program put a note where a call stood, field by field, and the newer one's handle
+    kept the default that it had made for the call: what it then read was a call, and its next edit
+    made one of the note for everybody."""
+    schemas = [
+        perdure.Schema(dict[str, CallBefore | NoteBefore], id="s"),
+        perdure.Schema(dict[str, CallAfter | NoteAfter], id="s", version=(1, 1)),
+    ]
+    older, newer = store.agent("t", schemas[0]), store.agent("t", schemas[1])
+    newer.save({"k": NoteAfter("begin")})
+    older.update(lambda draft: draft.__setitem__("k", CallBefore("search")))
+    newer.rollback(older.seq)
+    newer.follow()
+    older.refresh()
+    older.save({"k": NoteBefore("end")})
+    newer.follow()
+    assert newer.state == store.agent("t", schemas[1]).state == {"k": NoteAfter("end", 8)}
+    older.save({"k": CallBefore("again")})
+    assert newer.refresh() == {"k": CallAfter("again", 7)}
+    newer.update(lambda draft: draft.__setitem__("other", NoteAfter("x")))
+    assert newer.state == store.agent("t", schemas[1]).state

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import NotRequired
 
 import pytest
+from pydantic import BaseModel
 from typing_extensions import TypedDict
 
 import perdure
@@ -474,3 +475,19 @@ def test_a_save_of_another_class_of_a_union_is_undone(store):
     assert agent.state == {"s": Call("a", {"x": 1})}
     agent.redo()
     assert agent.state == {"s": Note("b", {"x": 2})}
+
+
+class Free(BaseModel, extra="allow"):
+    a: int = 0
+
+
+def test_extra_fields_come_back_in_their_order(store):
+    """The log and each new handle had them in order, and the handle that undid had not: equal, and
+    dumped otherwise."""
+    agent = store.agent("t", Free, initial=Free(a=1, z=1, y=2))  # type: ignore[call-arg]
+    agent.checkpoint("begin")
+    before = agent.state.model_dump_json()
+    with agent.edit("removed") as draft:
+        del draft.z
+    agent.undo()
+    assert agent.state.model_dump_json() == before == store.agent("t", Free).state.model_dump_json()

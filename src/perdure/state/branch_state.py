@@ -180,7 +180,15 @@ class BranchState(Generic[T]):
 
     def _newer(self, head: int) -> list[Commit] | None:
         own = self._own
+        if self._mixes:
+            return None
         return newer_commits(self.reader, self._seq, head, own) if self._stored == own else None
+
+    @property
+    def _mixes(self) -> bool:
+        """True if others' commits cannot be put on the state in memory: it has defaults that no
+        commit has stored, of classes that those commits may replace field by field."""
+        return self.migration_due and self.schema.fills_unions
 
     def refuse_inside_edit(self) -> None:
         """Raises Conflict while a block of `edit` is open: its draft stands on the head."""
@@ -260,7 +268,8 @@ class BranchState(Generic[T]):
             in_place: change the live typed object, as committing here would have.
         """
         moved = commit.parent != self._seq or self.migration_due  # not on a state's path, all known
-        if self._older or (moved and commit.cause.kind in MOVES):
+        mixed = self._mixes and commit.delta
+        if self._older or mixed or (moved and commit.cause.kind in MOVES):
             self._adopt(self.reader.fold(commit.seq))
             return
         # Until all is in step the plain state is not there: an exception leaves none to trust.

@@ -72,7 +72,8 @@ class ObjectShadow(Shadow):
         self.made: Any = None
         """An instance on which the class's own code ran: its private attributes come along."""
         self._left: set[str] = set()
-        """Keys of a TypedDict that were taken out. One that comes back stands last."""
+        """Keys of a TypedDict, or extra fields, that were taken out. One that comes back stands
+        last."""
 
     @property
     def changed_itself(self) -> bool:
@@ -84,7 +85,9 @@ class ObjectShadow(Shadow):
         return self.node.face.get(self.value, key)
 
     def put(self, key: Any, value: Any, op: int) -> None:
-        if self.node.face.is_dict and (value is MISSING or self.changes.get(key, 0) is MISSING):
+        face = self.node.face
+        in_order = face.is_dict or (face.keeps_extra and key not in face.fields)
+        if in_order and (value is MISSING or self.changes.get(key, 0) is MISSING):
             self._left.add(key)
             self.changes.pop(key, None)
         self.changes[key] = value

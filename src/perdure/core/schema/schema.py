@@ -252,6 +252,12 @@ class Schema(Generic[T]):
     def _changes(self) -> bool:
         return any(map(changing, self.registry.faces.values()))
 
+    @cached
+    def fills_unions(self) -> bool:
+        """True if what `complete` fills in may be of one class of a union, and stay where another
+        program puts fields of another one."""
+        return self._changes and self.registry.has_unions
+
     def complete(self, plain: Plain) -> Plain:
         """`plain`, with the fields that it lacks and whose defaults may be others each time: until
         a write stores them, they follow from nothing. The same where it lacks none, or does not

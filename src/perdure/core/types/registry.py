@@ -89,6 +89,8 @@ class Registry:
         for bare in found:
             _refuse_unstorable(bare)
         self.engine = engine_for(root, found, self._faces)
+        self.has_unions = any(map(_is_of_several, found))
+        """True if a value may be of another type as soon as one of its fields is another."""
         self.any = AnyNode(Any, self.engine, None)
         self.root = self.node(root, None)
 
@@ -308,6 +310,10 @@ def keeps_either(bare: Bare) -> bool:
     """True if values of several kinds are kept as they are there; msgspec turns them into one
     kind."""
     return get_origin(bare.type) in _EITHER or bare.type in _EITHER
+
+
+def _is_of_several(bare: Bare) -> bool:
+    return is_union(bare.type) and len({*get_args(bare.type)} - {type(None)}) > 1
 
 
 def _refuse_unstorable(bare: Bare) -> None:
