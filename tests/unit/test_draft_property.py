@@ -495,6 +495,11 @@ def inside(one: Any) -> Any:
         return found
 
 
+# From Python 3.12 on they look at the class of each part, and not at what it says of itself.
+AS_DATA: tuple[Any, ...] = (
+    (dataclasses.asdict, dataclasses.astuple) if sys.version_info < (3, 12) else ()
+)
+
 READINGS: dict[str, Any] = {
     **{name: getattr(operator, name) for name in ("neg", "pos", "abs", "invert", "not_", "index")},
     **{
@@ -523,8 +528,7 @@ READINGS: dict[str, Any] = {
             copying.deepcopy,
             callable,
             dataclasses.replace,
-            # Later ones look at the class of each part, and not at what it says of itself.
-            *([dataclasses.asdict, dataclasses.astuple] if sys.version_info < (3, 12) else []),
+            *AS_DATA,
         )
     },
     "iter": lambda x: list(iter(x)),
