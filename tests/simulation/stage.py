@@ -23,7 +23,7 @@ from perdure.engine.dispatch import worker
 from perdure.engine.functions import run as run_module
 from perdure.storage import listeners
 from perdure.storage.memory import backend
-from perdure.system import locks
+from perdure.system import locks, randomness
 from tests.simulation.primitives import (
     Queue,
     System,
@@ -54,6 +54,7 @@ def staged(scheduler: Scheduler) -> Iterator[None]:
     }
     kept = random.getstate()
     random.seed(chance.getrandbits(64))  # pauses between attempts, and `run.random`
+    randomness.drop_drawn()
     disabled = logging.root.manager.disable
     logging.disable()  # what is expected here would fill a log
     with ExitStack() as patches:
@@ -69,6 +70,7 @@ def staged(scheduler: Scheduler) -> Iterator[None]:
         finally:
             logging.disable(disabled)
             random.setstate(kept)
+            randomness.drop_drawn()
 
 
 def _patch_names(patches: ExitStack, scheduler: Scheduler, chance: Random) -> None:

@@ -7,7 +7,6 @@ Field by field in docs/format.md ("Header").
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from hashlib import sha256
 from typing import Annotated, Any, Literal
@@ -23,12 +22,12 @@ from perdure.core.values.plain_values import Plain
 from perdure.errors import Corrupt, PerdureError, Unstorable, UnsupportedFormat
 from perdure.model import MICROS_MAX, Cause, Commit, id_text
 from perdure.system import stack_room
+from perdure.system.randomness import random_bytes
 
 HEADER_VERSION: Literal[1] = 1
 PARTS = 2
 """Of a payload: its delta and its records."""
 SHA256 = b"\x01"
-PAYLOAD_ID_SIZE = 8
 _DOMAIN = b"perdure.commit.v1\0"
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -136,7 +135,7 @@ def pack_payload(delta: Sequence[Op], records: Sequence[Record | Mapping[str, An
     except (ValueError, TypeError) as error:
         raise _unreadable(f"what is recorded ({_kinds(records)})", error) from error
     body = codec.encode([[*map(ops.to_wire, delta)], said])
-    random = os.urandom(envelope.SALT_SIZE + PAYLOAD_ID_SIZE)
+    random = random_bytes()
     data = envelope.seal(body, random[: envelope.SALT_SIZE])
     return Payload(data, envelope.digest(data), random[envelope.SALT_SIZE :])
 
