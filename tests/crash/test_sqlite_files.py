@@ -7,6 +7,7 @@ import shutil
 import sqlite3
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -573,3 +574,31 @@ def test_a_file_made_read_only_under_us_says_so(path: str) -> None:
     files.fault = no_fault
     pen.write()
     backend.close()
+
+
+def test_nobody_tidies_a_file_that_is_just_made_shorter(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The commit before a VACUUM woke the store's own housekeeper, which moved the WAL meanwhile:
+    half of the calls said that another process had locked the file."""
+    at_work: list[str] = []
+    with perdure.open(tmp_path / "s.db") as store:
+        store.agent("a").save({"n": 1})
+        writer: Any = store._context.backend._writer  # type: ignore[attr-defined]
+        keeper, begin, tidy = writer._housekeeper, writer.begin, writer.tidy
+
+        def woken(**how: Any) -> Any:
+            keeper._checkpoint_due = True
+            keeper._kick()
+            time.sleep(0.05)
+            return begin(**how)
+
+        def tidied() -> None:
+            at_work.append("shrink")
+            tidy()
+
+        monkeypatch.setattr(keeper, "_checkpoint", lambda: at_work.append("housekeeper"))
+        monkeypatch.setattr(writer, "begin", woken)
+        monkeypatch.setattr(writer, "tidy", tidied)
+        store.shrink()
+    assert at_work[0] == "shrink"

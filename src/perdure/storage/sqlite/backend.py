@@ -374,8 +374,7 @@ class SqliteBackend:
                 with self._writer.lock:
                     self._writer.tidy()
             case "shrink":
-                with self._writer.lock:
-                    self._writer.shrink()
+                self._writer.shrink()
             case "flush":
                 self._writer.flush()
         return Sizes()

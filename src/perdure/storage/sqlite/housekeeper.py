@@ -9,8 +9,8 @@ from __future__ import annotations
 import queue
 import threading
 import time
-from collections.abc import Callable
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 
 import apsw
 
@@ -163,6 +163,14 @@ class Housekeeper:
                 connection.set_busy_timeout(KEPT_OUT_MAX_MS if waits else 0)
                 connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_RESTART)
                 self._wait_from_pages = LONG_PAGES
+
+    @contextmanager
+    def resting(self) -> Iterator[None]:
+        """Keeps it away from the file, once what is under way is done. To be entered before the
+        writer's lock is taken, which it waits for itself."""
+        with self._at_work:
+            self._let_go()
+            yield
 
     def stop(self) -> None:
         """Before a fork: finishes what is under way, closes the connection, and waits for

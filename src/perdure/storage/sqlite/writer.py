@@ -378,13 +378,14 @@ class Writer:
     def shrink(self) -> None:
         """Gives free pages back: the file is rewritten, and as much again goes through the WAL.
         Meanwhile nobody else can write."""
-        try:
-            connection = self.begin(renumbers=True)
-            self.commit(connection)
-            connection.execute("VACUUM")
-        except FAILED as error:
-            raise self.translate(error) from error
-        self.tidy()
+        with self._housekeeper.resting(), self.lock:
+            try:
+                connection = self.begin(renumbers=True)
+                self.commit(connection)
+                connection.execute("VACUUM")
+            except FAILED as error:
+                raise self.translate(error) from error
+            self.tidy()
 
     def rewrite(self) -> None:
         """Writes every page again, with its checksum. Nobody else may have the file open."""
