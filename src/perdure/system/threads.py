@@ -43,12 +43,6 @@ def begin(thread: threading.Thread) -> threading.Thread:
         _Start(thread).make()
     except RuntimeError as error:
         raise no_thread(error) from error
-    except KeyError as error:
-        # An error of Python's own bookkeeping: the exception in between was handled, and the thread
-        # is there.
-        if error.__context__ is None:
-            raise
-        raise error.__context__ from None
     return thread
 
 
@@ -94,6 +88,10 @@ class _Start:
     def _make_there(self, held: _Held) -> None:
         try:
             self._thread.start()
+        except KeyError as error:
+            # Of Python's own bookkeeping: the exception in between was handled, and the thread is
+            # there. What it came from is told here, as raising it elsewhere gives it another past.
+            self._error = error.__context__ or error
         except BaseException as error:  # it is the caller's
             self._error = error
         finally:
