@@ -197,15 +197,24 @@ class StoreUnavailable(PerdureError):
 
     Attributes:
         outcome: ``"not_done"``, or ``"unknown"`` where a commit may or may not have happened (I1).
+        no_room: True if the disk is full, or the files may not become larger. Smaller commits may
+            still get in.
     """
 
     retry = True
 
     def __init__(
-        self, problem: str, *, target: str = "", hint: str = "", outcome: Outcome = "not_done"
+        self,
+        problem: str,
+        *,
+        target: str = "",
+        hint: str = "",
+        outcome: Outcome = "not_done",
+        no_room: bool = False,
     ) -> None:
         super().__init__(problem, target=target, hint=hint)
         self.outcome: Outcome = outcome
+        self.no_room = no_room
 
 
 class TimedOut(PerdureError):

@@ -14,7 +14,8 @@ import pytest
 
 import perdure
 from perdure.cli.failures import in_the_shell, name_of
-from perdure.storage.standing import ClosedError, NoRoomError, OvertakenError
+from perdure.storage.postgres.faults import AwayError
+from perdure.storage.standing import ClosedError, OvertakenError
 from tests.cli.operator import Operator
 
 COMMAND = [sys.executable, "-m", "perdure"]
@@ -363,7 +364,7 @@ def test_closed_streams(operator: Operator) -> None:
 def test_scripts_are_told_the_names_that_the_documents_have() -> None:
     """A script that looked for `StoreUnavailable` in the JSON of an error met the library's
     own names, which come and go: `AwayError`, `HeldError`."""
-    assert name_of(NoRoomError("the disk is full")) == "StoreUnavailable"
+    assert name_of(AwayError("no answer")) == "StoreUnavailable"
     assert name_of(OvertakenError("another one ships")) == "Conflict"
     assert name_of(ClosedError("it follows", target="", hint="", url="")) == "ClosedError"
     assert name_of(ZeroDivisionError()) == "ZeroDivisionError"

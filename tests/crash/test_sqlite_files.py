@@ -26,7 +26,6 @@ from perdure.storage.appending import Appended
 from perdure.storage.locate import locate
 from perdure.storage.sqlite import connection
 from perdure.storage.sqlite.backend import SqliteBackend
-from perdure.storage.standing import NoRoomError
 from perdure.testing.contract.backend import Pen
 from perdure.testing.faults import FaultyFiles, no_fault
 
@@ -540,7 +539,7 @@ def test_i2_in_a_batch_only_what_cannot_be_written_fails(path: str) -> None:
     files.fault = nearly_full
     outcomes = backend.append(appends)
     kinds = [type(outcome) for outcome in outcomes]
-    assert kinds[2] is NoRoomError
+    assert kinds[2] is StoreUnavailable
     assert kinds[0] is kinds[1] is Appended
     files.fault = no_fault
     backend.close()

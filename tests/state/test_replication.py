@@ -31,7 +31,7 @@ from perdure.replication import (
 from perdure.storage.capabilities import RunQuery, Shipment
 from perdure.storage.locate import _named_memories
 from perdure.storage.port import Feed, StoredCommit
-from perdure.storage.standing import NoRoomError, Why, read_why
+from perdure.storage.standing import Why, read_why
 from perdure.transfer import shipping
 from perdure.transfer.follower import Follower
 from perdure.transfer.promotion import promote as promote_backends
@@ -400,12 +400,12 @@ def test_a_disk_without_room_sets_no_agent_aside(pair: Pair) -> None:
             try:
                 super().ship(shipment)
             except StoreUnavailable as error:
-                raise NoRoomError("the disk is full") from error
+                raise StoreUnavailable("the disk is full", no_room=True) from error
 
     full: Any = Full(backend_of(target), "a", 3)
     follower = Follower(backend_of(source), full)
     follower.begin()
-    with pytest.raises(NoRoomError):
+    with pytest.raises(StoreUnavailable, match="the disk is full"):
         follower.drain()
     assert follower.aside == ()
     follower_of(source, target).drain()

@@ -113,14 +113,17 @@ def closed_error(standing: Standing | None, target: str) -> ClosedError:
     )
 
 
-class NoRoomError(StoreUnavailable):
-    """The store's disk is full, or its files may not become larger. Smaller commits may still get
-    in: it is no word about the one that did not."""
-
-
 class OvertakenError(Conflict):
     """Another process shipped into the same store in the meantime, or ended that: nothing was
     written."""
+
+
+def is_of_the_store(error: BaseException) -> bool:
+    """True if an error of a shipment says nothing about the agents in it: the store takes none now,
+    or has no room, or what became of it is unknown."""
+    if isinstance(error, OvertakenError | ClosedError | MemoryError):
+        return True
+    return isinstance(error, StoreUnavailable) and (error.no_room or error.outcome != "not_done")
 
 
 def check_after(found: Standing | None, wanted: Standing | None, url: str) -> None:

@@ -22,7 +22,7 @@ from perdure.storage.keys import find_key
 from perdure.storage.log.reader import CHUNK_MAX, LogReader
 from perdure.storage.port import Fed, StoredCommit
 from perdure.storage.retention import RETENTION
-from perdure.storage.standing import Aside, ClosedError, NoRoomError, OvertakenError, Why
+from perdure.storage.standing import Aside, Why, is_of_the_store
 from perdure.system import logs
 from perdure.transfer.arriving_messages import Arriving, all_mail
 from perdure.transfer.divergence import DivergedError, Divergence, diverged, first_difference
@@ -381,10 +381,8 @@ class Shipper:
     ) -> int:
         try:
             return self._send_whole(load, messages, why, epochs)
-        except (OvertakenError, ClosedError, NoRoomError, MemoryError):
-            raise
         except Exception as error:
-            if not self.isolating or getattr(error, "outcome", "not_done") != "not_done":
+            if not self.isolating or is_of_the_store(error):
                 raise
             # If the target takes nothing at all, no agent's commits are the reason.
             self.target.ship(Shipment(after=self._standing))
@@ -402,10 +400,8 @@ class Shipper:
                 mail = []
             for part in load.of(agent):
                 shipped += self._send_whole(part, ())
-        except (OvertakenError, ClosedError, NoRoomError, MemoryError):
-            raise
         except Exception as error:
-            if getattr(error, "outcome", "not_done") != "not_done":
+            if is_of_the_store(error):
                 raise
             self._set_aside(agent, error, mail=bool(mail))
         return shipped

@@ -20,7 +20,6 @@ from perdure.errors import (
     UnsupportedFormat,
 )
 from perdure.storage.postgres.address import Address
-from perdure.storage.standing import NoRoomError
 
 RESTORE = "run `perdure verify`, and restore the database from a copy; do not write to it"
 
@@ -124,9 +123,8 @@ def translate(error: BaseException, address: Address) -> PerdureError:
         )
     known = state if state in _UNAVAILABLE else state[:2]
     problem, hint = _UNAVAILABLE.get(known, ("the database refused", "see its log"))
-    full = NoRoomError if known == "53" else StoreUnavailable
-    kind = AwayError if known in _AWAY else full
-    return kind(f"{problem} ({words})", target=target, hint=hint)
+    kind = AwayError if known in _AWAY else StoreUnavailable
+    return kind(f"{problem} ({words})", target=target, hint=hint, no_room=known == "53")
 
 
 def _state_of(words: str) -> str:

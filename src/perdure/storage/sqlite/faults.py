@@ -15,7 +15,6 @@ with suppress(ImportError):  # it is not there on Windows
     import resource
 
 from perdure.errors import Corrupt, NotAStore, PerdureError, StoreUnavailable
-from perdure.storage.standing import NoRoomError
 
 IOERR_DATA = 8202
 """SQLITE_IOERR_DATA: a page whose checksum (cksumvfs) does not fit what was read."""
@@ -143,8 +142,8 @@ def translate(error: BaseException, path: str) -> PerdureError:
         )
     if isinstance(error, OSError):
         problem, hint = _SYSTEM.get(error.errno or 0, _UNAVAILABLE[apsw.IOError])
-        kind = NoRoomError if error.errno in NO_ROOM else StoreUnavailable
-        return kind(f"{problem} ({error})", target=target, hint=hint)
+        no_room = error.errno in NO_ROOM
+        return StoreUnavailable(f"{problem} ({error})", target=target, hint=hint, no_room=no_room)
     extended = getattr(error, "extendedresult", 0)
     if isinstance(error, apsw.NotADBError):
         return NotAStore(
@@ -161,14 +160,17 @@ def translate(error: BaseException, path: str) -> PerdureError:
         problem, hint = _SYSTEM[errno.EFBIG]
         other, more = _UNAVAILABLE[type(error)]
         problem = f"{other}, or {problem}" if full else problem
-        return NoRoomError(
-            f"{problem} ({error})", target=target, hint=f"{hint}; if it is not that, {more}"
+        return StoreUnavailable(
+            f"{problem} ({error})",
+            target=target,
+            hint=f"{hint}; if it is not that, {more}",
+            no_room=True,
         )
     problem, hint = _SHM.get(extended) or _UNAVAILABLE.get(
         type(error), (str(error), "see the system's log")
     )
-    kind = NoRoomError if full or extended in _SHM else StoreUnavailable
-    return kind(f"{problem} ({error})", target=target, hint=hint)
+    no_room = full or extended in _SHM
+    return StoreUnavailable(f"{problem} ({error})", target=target, hint=hint, no_room=no_room)
 
 
 _WRITING = (
