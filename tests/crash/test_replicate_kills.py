@@ -209,8 +209,8 @@ def _promote_and_die(target: str, after: int) -> None:
     left = [after]
 
     def dies(real: Callable[..., None]) -> Callable[..., None]:
-        def write(*args: object) -> None:
-            real(*args)
+        def write(*args: object, **how: object) -> None:
+            real(*args, **how)
             if not left[0]:
                 os.kill(os.getpid(), 9)
             left[0] -= 1
