@@ -13,10 +13,10 @@ import inspect
 import opcode
 import os
 import sys
-import threading
 import weakref
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
 from functools import partial, update_wrapper
+from itertools import accumulate, chain, repeat, starmap, takewhile
 from sys import _getframe
 from types import FrameType
 from typing import Any
@@ -31,14 +31,22 @@ here, and they look as if somebody did."""
 
 
 def _note_other_threads() -> None:
-    found: set[FrameType] = set()
-    here = threading.get_ident()
-    for thread, newest in sys._current_frames().items():
-        frame = newest if thread != here else None
-        while frame is not None:
-            found.add(frame)
-            frame = frame.f_back
+    found = set(_frames_of_all())
+    frame: FrameType | None = _getframe()
+    while frame is not None:
+        found.discard(frame)
+        frame = frame.f_back
     _noted.append(found)
+
+
+def _frames_of_all() -> Iterator[FrameType]:
+    """Yields the calls that each thread is in. All of it is made of functions in C, so that no
+    other thread goes on meanwhile: frames that are just torn down have crashed the interpreter."""
+    newest = chain.from_iterable(map(dict.values, starmap(sys._current_frames, [()])))
+    lines: Any = map(chain, zip(newest), repeat(repeat("f_back")))
+    return chain.from_iterable(
+        map(takewhile, repeat(bool), map(accumulate, lines, repeat(getattr)))
+    )
 
 
 def _forget_noted() -> None:
