@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 
@@ -13,6 +12,7 @@ import pytest
 import perdure
 from perdure.errors import StoreUnavailable
 from perdure.storage.sqlite import shm
+from tests.crash.mounts import run_with_own_mounts
 
 FILL = """
 import os, sys
@@ -69,15 +69,7 @@ def test_a_full_disk_with_small_blocks_is_an_error_and_no_signal(tmp_path: Path)
     """`mkfs.ext4` makes blocks of 1 KiB of any volume below 512 MB. An edit ended its process by
     SIGBUS there, and so did every command, for as long as the disk was full."""
     (tmp_path / "inside").mkdir()
-    done = subprocess.run(
-        ["unshare", "-m", "sh", "-c", SCRIPT, sys.executable, str(tmp_path), FILL, LOOK],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    if done.returncode == 77:
-        pytest.skip("no mounts here")
-    assert done.returncode == 0, done
+    run_with_own_mounts(SCRIPT, tmp_path, FILL, LOOK)
 
 
 class SmallBlocks:

@@ -40,7 +40,7 @@ def default_state(schema: Schema[Any], problem: str, target: str, way: str) -> P
         SchemaError: the type needs arguments.
     """
     try:
-        made = {} if schema.type is dict else schema.type()
+        made = schema.empty()
     except Exception as error:
         raise _needed(schema, problem, target, way, str(error)) from error
     try:

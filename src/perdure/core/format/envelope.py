@@ -81,10 +81,7 @@ def seal(body: bytes, salt: bytes = b"") -> bytes:
         )
     features = 0
     if len(body) >= COMPRESS_MIN:
-        try:
-            tools = _idle.pop()
-        except IndexError:
-            tools = _Tools()
+        tools = _borrow()
         try:
             if len(body) > DICTIONARY_MAX:
                 packed = tools.pack_long(body)
@@ -131,10 +128,7 @@ def _unusual(data: bytes, target: str) -> int:
 
 
 def _inflate(body: bytes, features: int, target: str) -> bytes:
-    try:
-        tools = _idle.pop()
-    except IndexError:
-        tools = _Tools()
+    tools = _borrow()
     try:
         unpack = tools.unpack_long
         if features & DICTIONARY:
@@ -186,3 +180,11 @@ class _Tools:
         self.unpack_long = zstandard.ZstdDecompressor().decompress
         self.size = zstandard.frame_content_size
         self.broken = zstandard.ZstdError
+
+
+def _borrow() -> _Tools:
+    """Returns tools that no other thread uses; the caller puts them back when it is done."""
+    try:
+        return _idle.pop()
+    except IndexError:
+        return _Tools()

@@ -131,11 +131,15 @@ class Schema(Generic[T]):
     def root(self) -> Node:
         return self.registry.root
 
+    def empty(self) -> Any:
+        """Returns what the type makes without values. Raises what it raises if it needs some."""
+        return {} if self.type is dict else self.type()
+
     @cached
     def needs_values(self) -> bool:
         """True if no state can be made of the type alone."""
         try:
-            self.take({} if self.type is dict else self.type(), aliases_refused=True)
+            self.take(self.empty(), aliases_refused=True)
         except Exception:
             return True
         return False

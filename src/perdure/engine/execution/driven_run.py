@@ -125,6 +125,11 @@ class DrivenRun(Generic[T]):
         self.stopping, self.asking = Stopping(self.leaving.passed_on), Asking(self.interrupt)
         self.tasks = None
         self.loop_thread, self._warned = 0, set[str]()
+        self._make_parts()
+
+    def _make_parts(self) -> None:
+        """Makes what performs the run's calls and edits, once all that they need is there."""
+        raise NotImplementedError
 
     @property
     def agent(self) -> str:

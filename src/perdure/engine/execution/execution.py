@@ -11,18 +11,12 @@ from typing import TYPE_CHECKING, TypeVar
 
 from perdure.engine.execution.performer import Performer
 from perdure.engine.execution.run_edits import Edits
-from perdure.engine.execution.run_inbox import RunInbox
 from perdure.engine.execution.run_position import RunPosition
-from perdure.engine.execution.wakeups import Wakeups
-from perdure.engine.journal.journal import Journal
-from perdure.engine.journal.prepared_replies import Fakes, PreparedReplies
-from perdure.state.working_copy import WorkingCopy
 from perdure.system.late_imports import loading
 
 if TYPE_CHECKING:
     from perdure.engine.execution.async_performer import AsyncPerformer
     from perdure.engine.execution.run_tasks import RunTasks
-    from perdure.engine.journal.left_history import Before
 
 T = TypeVar("T")
 
@@ -33,30 +27,7 @@ class Execution(RunPosition[T]):
     performer: Performer
     tasks: RunTasks | None
 
-    def __init__(
-        self,
-        working: WorkingCopy[T],
-        run_id: str,
-        journal: Journal,
-        wakeups: Wakeups,
-        *,
-        fakes: Fakes | None = None,
-        played: PreparedReplies | None = None,
-        deadline: int = 0,
-        before: Before | None = None,
-        mail: RunInbox | None = None,
-    ) -> None:
-        super().__init__(
-            working,
-            run_id,
-            journal,
-            wakeups,
-            fakes=fakes,
-            played=played,
-            deadline=deadline,
-            before=before,
-            mail=mail,
-        )
+    def _make_parts(self) -> None:
         self.edits, self.performer = Edits(self), Performer(self)
         self._async_performer: AsyncPerformer | None = None
         self._in_own_loops: dict[int, AsyncPerformer] = {}  # by their threads
