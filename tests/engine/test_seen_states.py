@@ -34,6 +34,7 @@ class Held:
         self._lost = True
         writer = run._execution.writer
         held = apsw.Connection(str(self._path))
+        held.set_busy_timeout(30_000)  # The store may be committing at this moment.
         held.execute("BEGIN IMMEDIATE")
 
         def release() -> None:
