@@ -1,4 +1,8 @@
 -- What writes to a log and to inboxes: each commit, and each message, in one call.
+--
+-- What a commit names is looked up by its index, name by name. How many rows come out of JSON the
+-- server cannot tell, and takes a hundred or two for likely: joined with them, it reads all unread
+-- messages of the store, all its runs and snapshots, to look for a few in a hash table.
 
 -- Before a transaction's end: whether its COMMIT waits for the disk (and for standbys, as the server
 -- is set), or not. Told in each transaction, as a pooler may give each one another session.
@@ -14,7 +18,9 @@ END $$;
 -- Puts one message in. answer: fresh, before (it was there), begun (a "start" for a run that began
 -- without one), gone, closed. The lock on the run's row, or on the "start" of one that is not there yet,
 -- makes the numbers of its messages grow in the order in which they can be seen, and lets none be
--- put in beside the commit that ends the run.
+-- put in beside the commit that ends the run. What asks for a run and the deletion of its agent, which
+-- ends the inboxes, take turns until their transactions' ends, by a lock on the agent's name: it may
+-- have no row yet.
 CREATE FUNCTION {schema}.send_1(
     p_durable boolean, p_run text, p_agent text, p_kind text, p_name text, p_key text,
     p_value bytea, p_who text, p_at bigint, p_token bigint,
@@ -30,6 +36,9 @@ BEGIN
     END IF;
     IF p_kind = 'start' THEN
         PERFORM {schema}.lock_begin_1(p_run);
+        PERFORM pg_advisory_xact_lock_shared(
+            hashtext('perdure {schema}'), hashtext('agent ' || p_agent)
+        );
     END IF;
     FOR v_try IN 1..10 LOOP
         SELECT 'before', m.no, m.value, m.who, m.at, m.token
@@ -45,6 +54,13 @@ BEGIN
             IF FOUND THEN
                 answer := 'begun';
                 at := v_began;
+                RETURN;
+            END IF;
+            PERFORM 1 FROM {schema}.agents a WHERE a.name = p_agent
+                AND a.incarnation + a.deleted::int
+                    > coalesce(substring(p_run FROM '~([0-9]+)$')::numeric, 1);
+            IF FOUND THEN
+                answer := 'gone';
                 RETURN;
             END IF;
         ELSIF FOUND THEN
@@ -122,7 +138,9 @@ BEGIN
     END IF;
     IF p_more ? 'consumed' THEN
         UPDATE {schema}.inbox SET consumed = true, value = NULL WHERE agent = p_agent
-            AND no IN (SELECT c::bigint FROM jsonb_array_elements_text(p_more -> 'consumed') c);
+            AND no = ANY (ARRAY(
+                SELECT c::bigint FROM jsonb_array_elements_text(p_more -> 'consumed') c
+            ));
     END IF;
     FOR v_item IN SELECT * FROM jsonb_array_elements(p_more -> 'runs') LOOP
         IF NOT EXISTS (
@@ -175,6 +193,9 @@ BEGIN
             WHERE no = p_agent_no;
         UPDATE {schema}.refs SET deleted = true, held = NULL, holder = NULL
             WHERE agent_no = p_agent_no;
+        PERFORM pg_advisory_xact_lock(
+            hashtext('perdure {schema}'), hashtext('agent ' || p_agent)
+        );
         -- First what lets messages in for runs that did not start; then what came in until now.
         DELETE FROM {schema}.inbox WHERE agent = p_agent AND kind = 'start';
         DELETE FROM {schema}.inbox WHERE agent = p_agent;
@@ -200,16 +221,19 @@ BEGIN
     IF p_more ? 'read_to' THEN
         -- Locked first: a signal that is just being put in is seen by the next statement.
         PERFORM 1 FROM {schema}.runs r
-            WHERE r.id IN (SELECT jsonb_object_keys(p_more -> 'read_to')) ORDER BY r.id FOR NO KEY UPDATE;
+            WHERE r.id = ANY (ARRAY(SELECT jsonb_object_keys(p_more -> 'read_to')))
+            ORDER BY r.id FOR NO KEY UPDATE;
     END IF;
     IF p_more ? 'read_to' OR p_more ? 'holder' THEN
         PERFORM 1 FROM (
             SELECT t.key AS run, t.value::bigint AS last FROM jsonb_each_text(p_more -> 'read_to') t
             UNION ALL SELECT w ->> 'id', NULL FROM jsonb_array_elements(p_more -> 'runs') w
                 WHERE p_more ? 'holder'
-        ) l JOIN {schema}.inbox m ON m.run = l.run AND NOT m.consumed WHERE m.no > l.last AND m.kind = 'signal'
-            OR l.last IS NULL AND m.kind = 'cancel'
-            OR m.kind = 'start' AND NOT COALESCE(p_more -> 'consumed', '[]') @> to_jsonb(m.no);
+        ) l CROSS JOIN LATERAL (
+            SELECT m.no, m.kind FROM {schema}.inbox m WHERE m.run = l.run AND NOT m.consumed
+            OFFSET 0  -- it stays a query of its own, run by run
+        ) m WHERE m.no > l.last AND m.kind = 'signal' OR m.kind IN ('start', 'cancel')
+            AND NOT COALESCE(p_more -> 'consumed', '[]') @> to_jsonb(m.no);
         IF FOUND THEN
             RETURN '{"why": "unread"}';
         END IF;
@@ -309,7 +333,9 @@ BEGIN
     IF p_more ? 'consumed' THEN
         IF jsonb_array_length(p_more -> 'consumed') <> (
             SELECT count(*) FROM {schema}.inbox m WHERE m.agent = p_agent AND NOT m.consumed
-            AND m.no IN (SELECT c::bigint FROM jsonb_array_elements_text(p_more -> 'consumed') c)
+            AND m.no = ANY (ARRAY(
+                SELECT c::bigint FROM jsonb_array_elements_text(p_more -> 'consumed') c
+            ))
         ) THEN
             refusal := '{"why": "consumed"}';
             RETURN;

@@ -142,6 +142,7 @@ BEGIN
     )::text, m.value, NULL FROM {schema}.inbox m WHERE m.run = p_run AND NOT m.consumed
     UNION ALL SELECT 'commit', -c.seq, json_build_array(c.seq, EXISTS (
         SELECT 1 FROM {schema}.snapshots s WHERE s.agent_no = c.agent_no AND s.seq = c.seq
+        OFFSET 0  -- asked commit by commit; else all snapshots of the store go into a table
     ))::text, c.header, c.payload FROM branch f JOIN {schema}.commits c
         ON c.agent_no = f.agent_no AND c.seq BETWEEN f.seq - p_commits + 1 AND f.seq
     WHERE NOT p_free OR (f.held IS NULL AND NOT f.deleted AND NOT EXISTS (
