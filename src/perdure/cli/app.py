@@ -31,7 +31,7 @@ from perdure.cli import (
     trimming,
     worker,
 )
-from perdure.cli.session import JsonOption, Settings, StoreOption
+from perdure.cli.session import JsonOption, Settings, StoreOption, with_options
 
 JSON_ASKED = "perdure.json"
 
@@ -162,8 +162,10 @@ COMMANDS: tuple[tuple[str, Callable[..., Any], str], ...] = (
     ("restore", replicas.restore, "Fill a new store with what another had at a moment."),
     ("import-langgraph", import_langgraph.import_langgraph, "Bring LangGraph's threads over."),
 )
+OF_TWO_STORES = ("replicate", "promote", "migrate", "restore")
 for name, function, summary in COMMANDS:
-    app.command(name, short_help=summary)(function)
+    options = with_options(function, store=name not in OF_TWO_STORES)
+    app.command(name, short_help=summary)(options)
 
 run_app = typer.Typer(no_args_is_help=True, help="One run: show it, or go on from a step of it.")
 RUN_COMMANDS: tuple[tuple[str, Callable[..., Any], str], ...] = (
@@ -181,5 +183,5 @@ RUN_COMMANDS: tuple[tuple[str, Callable[..., Any], str], ...] = (
     ("fork", steering.fork_run, "Another run on a new branch, from a step of it."),
 )
 for name, function, summary in RUN_COMMANDS:
-    run_app.command(name, short_help=summary)(function)
+    run_app.command(name, short_help=summary)(with_options(function))
 app.add_typer(run_app, name="run")

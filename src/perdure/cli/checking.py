@@ -12,7 +12,7 @@ from perdure import Corrupt, PerdureError, UnsupportedFormat
 from perdure.cli import plain
 from perdure.cli.failures import UsageError, code_of, report
 from perdure.cli.progress import Bar, bar
-from perdure.cli.session import JsonOption, Session, Settings, StoreOption, opened, store_url
+from perdure.cli.session import Session, Settings, opened, store_url
 from perdure.cli.terminal import stdout_console, text
 from perdure.cli.words import count
 from perdure.model import Verified
@@ -36,8 +36,6 @@ def verify(
     heal: Annotated[
         bool, typer.Option("--heal", help="Remove damaged snapshots; the log has their content.")
     ] = False,
-    store: StoreOption = None,
-    as_json: JsonOption = False,
 ) -> None:
     """Prove that no byte of a log changed, and that all views of it agree with it.
 
@@ -76,8 +74,6 @@ def repair(
             "again. The file as it was is kept beside it.",
         ),
     ] = False,
-    store: StoreOption = None,
-    as_json: JsonOption = False,
 ) -> None:
     """Restore the store's page checksums, after another SQLite moved pages without them.
 

@@ -16,9 +16,7 @@ from perdure.cli.overview import Unreadable, heads_of, tell_of
 from perdure.cli.session import (
     AgentArgument,
     BranchOption,
-    JsonOption,
     Session,
-    StoreOption,
     number_option,
     opened,
 )
@@ -47,8 +45,6 @@ def log(
         typer.Option("-p", "--patch", help="Show every change in full, with ids and executors."),
     ] = False,
     branch: BranchOption = "main",
-    store: StoreOption = None,
-    as_json: JsonOption = False,
 ) -> None:
     """Show the commits of a branch, newest first: when, why, and what each changed.
 

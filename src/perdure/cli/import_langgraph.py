@@ -17,7 +17,7 @@ from perdure import NotFound
 from perdure.cli import plain
 from perdure.cli.failures import UsageError
 from perdure.cli.progress import Bar, bar
-from perdure.cli.session import JsonOption, Settings, StoreOption, store_url
+from perdure.cli.session import Settings, store_url
 from perdure.cli.terminal import attended, flush, stderr_console, stdout_console, table, text
 from perdure.cli.words import count, size
 from perdure.store import Store
@@ -57,8 +57,6 @@ def import_langgraph(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Check everything, and write nothing.")
     ] = False,
-    store: StoreOption = None,
-    as_json: JsonOption = False,
 ) -> None:
     """Import the threads of LangGraph's own savers, with their whole history.
 

@@ -12,8 +12,6 @@ from perdure.cli.session import (
     WHERE_HELP,
     AgentArgument,
     BranchOption,
-    JsonOption,
-    StoreOption,
     opened,
     where,
 )
@@ -30,8 +28,6 @@ def state(
         str | None, typer.Option("--at", metavar="WHERE", help=f"{WHERE_HELP}; default: the head.")
     ] = None,
     branch: BranchOption = "main",
-    store: StoreOption = None,
-    as_json: JsonOption = False,
 ) -> None:
     """Print the state at a commit, as it was written, as JSON; with --json also its place and
     time."""
@@ -73,8 +69,6 @@ def diff(
     ] = None,
     whole: Annotated[bool, typer.Option("--whole", "-p", help="Show values in full.")] = False,
     branch: BranchOption = "main",
-    store: StoreOption = None,
-    as_json: JsonOption = False,
 ) -> None:
     """Show the differences between two states, path by path. The exit code is 0 whether or not they
     differ."""
@@ -100,8 +94,6 @@ def branches(
     ctx: typer.Context,
     agent: AgentArgument,
     every: Annotated[bool, typer.Option("--all", "-a", help="Include deleted ones.")] = False,
-    store: StoreOption = None,
-    as_json: JsonOption = False,
 ) -> None:
     """List the agent's branches and checkpoints."""
     with opened(ctx) as session:

@@ -22,9 +22,7 @@ from perdure.cli.naming import find_run, login, value_of
 from perdure.cli.overview import Unreadable, tell_of
 from perdure.cli.session import (
     AgentArgument,
-    JsonOption,
     Session,
-    StoreOption,
     at_the_head,
     number_option,
     opened,
@@ -84,8 +82,6 @@ def effects(
     agent: AgentArgument,
     number: Annotated[int | None, number_option("the newest calls", LIMIT)] = None,
     whole: WholeOption = False,
-    store: StoreOption = None,
-    as_json: JsonOption = False,
 ) -> None:
     """Show what an agent did to the world: the tool calls of all its runs, with their outcomes.
 
@@ -146,8 +142,6 @@ def settle(
     by: Annotated[
         str | None, typer.Option("--by", metavar="WHO", help="Who settles it; default: your login.")
     ] = None,
-    store: StoreOption = None,
-    as_json: JsonOption = False,
 ) -> None:
     """Settle a tool call in doubt. The run resumes when its program runs it again.
 

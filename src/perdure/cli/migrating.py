@@ -13,7 +13,6 @@ from perdure.cli.replicas import (
     urls_understood,
     wants_json,
 )
-from perdure.cli.session import JsonOption
 from perdure.cli.terminal import stdout_console, text
 from perdure.cli.words import count
 from perdure.replication import DoneBeforeError, Moved
@@ -25,7 +24,6 @@ def migrate(
     source: SourceArgument,
     target: TargetArgument,
     take_incomplete: IncompleteOption = False,
-    as_json: JsonOption = False,
 ) -> None:
     """Move all agents of SRC to DST, with every commit id as it was, while they run.
 

@@ -17,9 +17,7 @@ from perdure.cli.session import (
     AgentArgument,
     BranchOption,
     CancelRunOption,
-    JsonOption,
     Session,
-    StoreOption,
     at_the_head,
     opened,
     where,
@@ -39,8 +37,6 @@ def fork(
         str | None, typer.Option("--at", metavar="WHERE", help=f"{WHERE_HELP}; default: the head.")
     ] = None,
     branch: BranchOption = "main",
-    store: StoreOption = None,
-    as_json: JsonOption = False,
 ) -> None:
     """Make a new branch at any commit. It costs one commit, and copies nothing."""
     with opened(ctx) as session:
@@ -68,8 +64,6 @@ def checkpoint(
         typer.Option("--dependency", metavar="DIST", help="Record this distribution's version."),
     ] = None,
     branch: BranchOption = "main",
-    store: StoreOption = None,
-    as_json: JsonOption = False,
 ) -> None:
     """Name a branch's head as a recovery point, with the hash of its state."""
     with opened(ctx) as session:
@@ -87,8 +81,6 @@ def undo(
     agent: AgentArgument,
     branch: BranchOption = "main",
     cancel_run: CancelRunOption = False,
-    store: StoreOption = None,
-    as_json: JsonOption = False,
 ) -> None:
     """Take back the latest change that is not taken back yet, as a new commit.
 
@@ -105,8 +97,6 @@ def redo(
     agent: AgentArgument,
     branch: BranchOption = "main",
     cancel_run: CancelRunOption = False,
-    store: StoreOption = None,
-    as_json: JsonOption = False,
 ) -> None:
     """Take back the latest undo, as a new commit."""
     with opened(ctx) as session:
@@ -121,8 +111,6 @@ def rollback(
     to: Annotated[str, typer.Argument(metavar="TO", help=WHERE_HELP + ".")],
     branch: BranchOption = "main",
     cancel_run: CancelRunOption = False,
-    store: StoreOption = None,
-    as_json: JsonOption = False,
 ) -> None:
     """Give a branch the state of an earlier commit, as a new commit: nothing is lost.
 

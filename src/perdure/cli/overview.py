@@ -28,9 +28,7 @@ from perdure.cli.failures import report
 from perdure.cli.progress import bar
 from perdure.cli.session import (
     AgentArgument,
-    JsonOption,
     Session,
-    StoreOption,
     number_option,
     opened,
 )
@@ -52,8 +50,6 @@ def ls(
         str, typer.Argument(metavar="PREFIX", help="The beginning of the names.")
     ] = "",
     number: Annotated[int | None, number_option("agents", LIMIT)] = None,
-    store: StoreOption = None,
-    as_json: JsonOption = False,
 ) -> None:
     """List the agents: their size in commits, their last change, and their runs that are not done:
     unfinished ones, those that need a person, and those that failed.
@@ -160,9 +156,7 @@ def _agent_json(info: AgentInfo, last: Commit | Unreadable, runs: list[RunInfo])
 # -- show -----------------------------------------------------------------------------------
 
 
-def show(
-    ctx: typer.Context, agent: AgentArgument, store: StoreOption = None, as_json: JsonOption = False
-) -> None:
+def show(ctx: typer.Context, agent: AgentArgument) -> None:
     """One agent at a glance: schema, branches, checkpoints, runs, size, and its last commits."""
     with opened(ctx) as session:
         info = session.find(agent)
@@ -290,8 +284,6 @@ def _show_json(
 def stats(
     ctx: typer.Context,
     agent: Annotated[str | None, typer.Argument(metavar="AGENT", help="Only this one.")] = None,
-    store: StoreOption = None,
-    as_json: JsonOption = False,
 ) -> None:
     """Show sizes and growth, per agent and in total. Snapshots share their leaves, so the store's
     sum can be less than that of its agents."""

@@ -8,7 +8,7 @@ import typer
 
 from perdure.cli import plain
 from perdure.cli.progress import bar
-from perdure.cli.session import JsonOption, ShrinkOption, StoreOption, opened
+from perdure.cli.session import ShrinkOption, opened
 from perdure.cli.terminal import stdout_console, text
 from perdure.cli.words import count
 
@@ -28,8 +28,6 @@ def purge(
         ),
     ] = None,
     shrink: ShrinkOption = False,
-    store: StoreOption = None,
-    as_json: JsonOption = False,
 ) -> None:
     """Permanently remove what deleted agents left, except the deletion itself.
 

@@ -16,7 +16,7 @@ from perdure import StoreUnavailable
 from perdure.cli import plain
 from perdure.cli.failures import CORRUPT, UsageError
 from perdure.cli.progress import bar
-from perdure.cli.session import JsonOption, Settings
+from perdure.cli.session import Settings
 from perdure.cli.terminal import flush, put, stderr_console, stdout_console, text
 from perdure.cli.words import count
 from perdure.replication import (
@@ -79,7 +79,6 @@ def replicate(
             "followed another store, if its logs are all beginnings of SRC's.",
         ),
     ] = False,
-    as_json: JsonOption = False,
 ) -> None:
     """Copy a store into another one, of whatever kind, and keep it up to date.
 
@@ -216,7 +215,6 @@ def promote(
         ),
     ] = False,
     take_incomplete: IncompleteOption = False,
-    as_json: JsonOption = False,
 ) -> None:
     """Make a follower a store of its own, with fencing tokens above those of its source.
 
@@ -295,7 +293,6 @@ def restore(
         ),
     ],
     take_incomplete: IncompleteOption = False,
-    as_json: JsonOption = False,
 ) -> None:
     """Fill a new store with all that SRC, a primary or a follower, had committed by a moment.
 

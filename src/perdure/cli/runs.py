@@ -30,7 +30,7 @@ from perdure.cli.naming import (
     begun,
     find_run,
 )
-from perdure.cli.session import JsonOption, Session, StoreOption, number_option, opened
+from perdure.cli.session import Session, number_option, opened
 from perdure.cli.terminal import Screen, stdout_console, table, text
 from perdure.cli.timeline import why_json
 from perdure.cli.words import ago, moment
@@ -58,8 +58,6 @@ def runs(
     newest_first: Annotated[
         bool, typer.Option("--newest-first", "-r", help="Show the newest runs first.")
     ] = False,
-    store: StoreOption = None,
-    as_json: JsonOption = False,
 ) -> None:
     """List the runs of one agent or of all, oldest first, including requested ones that have not
     begun; those that need a person stand out."""
@@ -115,9 +113,7 @@ def run_json(session: Session, run: RunInfo) -> dict[str, Any]:
 # -- why ------------------------------------------------------------------------------------
 
 
-def why(
-    ctx: typer.Context, run: RunArgument, store: StoreOption = None, as_json: JsonOption = False
-) -> None:
+def why(ctx: typer.Context, run: RunArgument) -> None:
     """Why is it not moving? One answer for any run, and what to do about it."""
     with opened(ctx) as session:
         info = find_run(session, run)

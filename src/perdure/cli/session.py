@@ -7,6 +7,8 @@ import difflib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
+from functools import wraps
+from inspect import Parameter, signature
 from typing import Annotated, Any, TypeVar
 
 import typer
@@ -76,6 +78,27 @@ JsonOption = Annotated[
         "--json", callback=_note_json, help="Print JSON on stdout, and nothing else there."
     ),
 ]
+
+
+def with_options(command: Callable[..., None], *, store: bool = True) -> Callable[..., None]:
+    """Returns a command that takes --json and, with `store`, --store behind its own options. What
+    they say is noted in `Settings`: the command itself is not given it."""
+    common = {"store": (StoreOption, None), "as_json": (JsonOption, False)}
+    added = [
+        Parameter(name, Parameter.KEYWORD_ONLY, default=default, annotation=option)
+        for name, (option, default) in common.items()
+        if store or name != "store"
+    ]
+
+    @wraps(command)
+    def called(*, store: str | None = None, as_json: bool = False, **given: Any) -> None:
+        command(**given)
+
+    own = signature(command, eval_str=True)
+    called.__signature__ = own.replace(parameters=[*own.parameters.values(), *added])  # type: ignore[attr-defined]
+    return called
+
+
 AgentArgument = Annotated[str, typer.Argument(metavar="AGENT", help="The agent's name.")]
 BranchOption = Annotated[
     str, typer.Option("--branch", "-b", metavar="NAME", help="The branch to work on.")

@@ -30,7 +30,7 @@ from perdure.cli.naming import (
     login,
     value_of,
 )
-from perdure.cli.session import JsonOption, Session, StoreOption, at_the_head, opened
+from perdure.cli.session import Session, at_the_head, opened
 from perdure.cli.terminal import Screen, stderr_console, stdout_console, text
 from perdure.cli.timeline import wanted, why_json
 from perdure.cli.words import full
@@ -74,8 +74,6 @@ def answer(
         ),
     ] = None,
     by: ByOption = None,
-    store: StoreOption = None,
-    as_json: JsonOption = False,
 ) -> None:
     """Answer a run's question, or show its questions. The answering person is recorded; the first
     answer counts."""
@@ -150,8 +148,6 @@ def signal(
         typer.Option("--key", metavar="KEY", help="With the same key, it arrives only once."),
     ] = None,
     by: ByOption = None,
-    store: StoreOption = None,
-    as_json: JsonOption = False,
 ) -> None:
     """Send a run a signal, durably. It may come before the run waits for it."""
     if key == "":
@@ -200,8 +196,6 @@ def cancel(
     older: OlderOption = None,
     newer: NewerOption = None,
     yes: YesOption = False,
-    store: StoreOption = None,
-    as_json: JsonOption = False,
 ) -> None:
     """End runs. An executing run is asked to end, and leaves its function at its next step or wait.
     Tool calls stay in the ledger; calls in doubt stay in doubt."""
@@ -244,8 +238,6 @@ def resume(
     older: OlderOption = None,
     newer: NewerOption = None,
     yes: YesOption = False,
-    store: StoreOption = None,
-    as_json: JsonOption = False,
 ) -> None:
     """Let runs that need attention be tried again, once the cause is fixed."""
     status = status or ["needs_attention"]
@@ -280,8 +272,6 @@ def retry(
     older: OlderOption = None,
     newer: NewerOption = None,
     yes: YesOption = False,
-    store: StoreOption = None,
-    as_json: JsonOption = False,
 ) -> None:
     """Set runs that have ended, or need attention, back to where a step began, together with the
     branch's state: the named ones, or all that failed. Later events stay in the log, and the runs
@@ -310,8 +300,6 @@ def fork_run(
         str | None,
         typer.Option("--key", metavar="KEY", help="The new run's key; default: generated."),
     ] = None,
-    store: StoreOption = None,
-    as_json: JsonOption = False,
 ) -> None:
     """Make another run on a new branch, which continues where a step of this one began; it shares
     the history, and copies nothing."""

@@ -22,7 +22,7 @@ from perdure.cli.attention import (
 from perdure.cli.ledger import WholeOption, effect_json
 from perdure.cli.naming import RunArgument, find_run
 from perdure.cli.overview import Unreadable, tell_of
-from perdure.cli.session import NUMBER_MAX, JsonOption, Session, StoreOption, opened
+from perdure.cli.session import NUMBER_MAX, Session, opened
 from perdure.cli.terminal import Screen, stdout_console, table, text
 from perdure.cli.words import REMOVED, ago, cut, full, moment, short, span
 from perdure.model import UNFINISHED, UNTIL, from_micros
@@ -55,8 +55,6 @@ def show(
         ),
     ] = EVENTS,
     whole: WholeOption = False,
-    store: StoreOption = None,
-    as_json: JsonOption = False,
 ) -> None:
     """Show one run: its timeline of steps, tool calls and waits; its place; what it waits for and
     asks; its result; and if it stands still, the way out."""

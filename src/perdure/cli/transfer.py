@@ -24,9 +24,7 @@ from perdure.cli.session import (
     WHERE_HELP,
     AgentArgument,
     BranchOption,
-    JsonOption,
     Session,
-    StoreOption,
     opened,
     where,
 )
@@ -64,8 +62,6 @@ def export(
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace FILE if it is there.")] = False,
     branch: BranchOption = "main",
-    store: StoreOption = None,
-    as_json: JsonOption = False,
 ) -> None:
     """Write an agent's whole history, or one state of it, to one file.
 
@@ -213,8 +209,6 @@ def import_(
     create: Annotated[
         bool, typer.Option("--create", help="Create the store if it does not exist.")
     ] = False,
-    store: StoreOption = None,
-    as_json: JsonOption = False,
 ) -> None:
     """Import an agent that `perdure export` wrote, with every id as it was.
 

@@ -17,10 +17,8 @@ from perdure.cli.naming import age
 from perdure.cli.progress import bar
 from perdure.cli.session import (
     WHERE_HELP,
-    JsonOption,
     Session,
     ShrinkOption,
-    StoreOption,
     opened,
     where,
 )
@@ -48,8 +46,6 @@ def trim(
         ),
     ] = None,
     shrink: ShrinkOption = False,
-    store: StoreOption = None,
-    as_json: JsonOption = False,
 ) -> None:
     """Permanently remove what agents did before a commit or longer ago: changes, records, states.
 

@@ -17,7 +17,7 @@ import typer
 
 from perdure import Worker
 from perdure.cli.failures import UsageError
-from perdure.cli.session import JsonOption, Session, StoreOption, close_names, opened
+from perdure.cli.session import Session, close_names, opened
 from perdure.cli.terminal import complain, elsewhere, flush, stdout_console, text
 from perdure.cli.words import STATUS_STYLES
 from perdure.types import WorkerEvent
@@ -62,8 +62,6 @@ def worker(
     limit: Annotated[
         int, typer.Option("--limit", "-l", min=1, help="Number of runs to execute at a time.")
     ] = 8,
-    store: StoreOption = None,
-    as_json: JsonOption = False,
 ) -> None:
     """Execute runs that `store.start` requested, resume those that waited, and take over those of
     dead executors.
