@@ -1,1 +1,1 @@
-"""Faces for other frameworks; each needs its extra, e.g. `pip install perdure[openai-agents]`."""
+"""Faces for other frameworks; each needs its extra, as in `pip install perdure[openai-agents]`."""
