@@ -142,6 +142,35 @@ def test_what_others_sent_meanwhile_is_not_touched(place: Place) -> None:
     assert len({one.no for one in store.runner.context.backend.mail().messages}) == 4
 
 
+def test_a_log_that_is_refused_leaves_nothing_known(place: Place) -> None:
+    """An agent was imported while somebody else made one of its name: the import was refused, but
+    the signals that its run had taken were known. The new one's run, with the same key, waited for
+    a signal whose sender was told that it was there already."""
+    with perdure.open("memory://") as source:
+        run = run_until_waiting(source, two, "a")
+        run.signal("paid", 1, key="event-1")
+        run_until_waiting(source, two, "a")
+        info = source.find("a")
+        assert info is not None
+        log = [*source.export_log(info)]
+    store, other = place.open(), place.open()
+    backend = store.runner.context.backend
+    submit = store.runner.context.submit
+
+    def late(proposal: Any) -> None:
+        other.agent("a").save({}, "by another one")
+        submit(proposal)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(store.runner.context, "submit", late)
+        with pytest.raises(Conflict):
+            store.import_log(log)
+    assert backend.mail().messages == []
+    begun = run_until_waiting(other, two, "a")
+    assert begun.id == run.id
+    assert begun.signal("paid", 1, key="event-1")
+
+
 @perdure.agent(dict)
 def several(run: perdure.Run[dict], count: int) -> list[Any]:
     heard = []

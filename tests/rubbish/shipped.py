@@ -19,6 +19,7 @@ from perdure.adapters import ForeignLog, ForeignLogs, foreign_logs
 from perdure.core.values import ops
 from perdure.core.values.plain_values import copy
 from perdure.errors import PerdureError
+from perdure.missing import MISSING
 from perdure.model import MAIN, Cause, Checkpoint, Message, RunInfo
 from perdure.storage.answers import Standing
 from perdure.storage.appending import Riders
@@ -302,8 +303,10 @@ _APPEND = tuple(
         "__riders",
         *(f"__riders__{one}" for one in Riders.__struct_fields__),
         "__riders__sends__0",
+        "__riders__known__0",
         *(f"__riders__{one}" for one in _RUN),
         *(f"__riders__sends__0__{one}" for one in _MESSAGE),
+        *(f"__riders__known__0__{one}" for one in _MESSAGE),
         *(f"__riders__checkpoint__{one}" for one in Checkpoint.__struct_fields__),
     )
 )
@@ -355,9 +358,10 @@ class Port(Room):
         pen = Pen(backend, f"{PENNED}{next(_numbers)}")
         n = next(_numbers)
         message = Message("asks/asking/main", "asks", "signal", "s", f"k{n}", 1, "who", no=0)
+        known = replace(message, name="known", value=MISSING)
         row = RunInfo(f"{pen.agent}/f/main", pen.agent, 1, MAIN, "f", "main", "running", started=1)
         checkpoint = Checkpoint("cp", 1, "hash", "dict", (1, 0), None, {"d": "1"})
-        append, _ = pen.make(runs=[row], checkpoint=checkpoint, sends=[message])
+        append, _ = pen.make(runs=[row], checkpoint=checkpoint, sends=[message], known=[known])
         penned = backend.agent(PENNED).no
         every: dict[str, Any] = {
             "append": {"batch": [append]},

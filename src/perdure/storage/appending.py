@@ -64,6 +64,8 @@ class Riders(Struct, frozen=True):
         consumed: numbers of the messages that it takes out of the inbox, each once.
         sends: messages that are put into inboxes along with it, like by `send`; refused ones are
             left out.
+        known: messages that other commits took out, in another store: the inbox knows them from
+            then on, under a number of its own, and one of them that waits in it is taken out.
         release: releases the branch's lease.
         sync: durable before it is answered, whatever the store's durability is.
         purge: with `delete_agent`: from then on `to_purge` lists it.
@@ -83,6 +85,7 @@ class Riders(Struct, frozen=True):
     runs: Sequence[RunInfo] = ()
     consumed: Sequence[int] = ()
     sends: Sequence[Message] = ()
+    known: Sequence[Message] = ()
     release: bool = False
     sync: bool = False
     purge: bool = False

@@ -6,8 +6,7 @@ beside the log (branches, checkpoints, keys, runs) are rebuilt from it on the wa
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import islice
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from msgspec import Struct
@@ -23,7 +22,7 @@ from perdure.core.values import codec
 from perdure.core.values.plain_values import Plain
 from perdure.errors import Conflict, Corrupt, NotFound
 from perdure.missing import MISSING
-from perdure.model import MAIN, Cause, Commit, Message, RunInfo, Verified, id_text
+from perdure.model import MAIN, Cause, Commit, RunInfo, Verified, id_text
 from perdure.state.commit_lookup import resolve
 from perdure.state.context import Context
 from perdure.state.runs.parentage import args_of_start
@@ -37,16 +36,11 @@ from perdure.storage.log.reader import CHUNK_MAX, LogReader
 from perdure.storage.log.snapshots import Leaves
 from perdure.storage.retention import RETENTION
 from perdure.transfer import incoming_states
-from perdure.transfer.arriving_messages import PAGE
-from perdure.transfer.given_tokens import last_number
 from perdure.transfer.incoming_log import LogEnd
 from perdure.transfer.retold_messages import Ties, begun_by, untold_by
 from perdure.transfer.unrelated_runs import refuse_strangers
 
 Progress = Callable[[int, int], None]
-
-NUMBERS_AHEAD = 1 << 20
-TRIES_MAX = 20
 
 
 class LogEntry(Struct, frozen=True):
@@ -220,39 +214,19 @@ def import_log(
     # A waiting run remembers the number of the last message that it looked at; new messages must
     # have later ones.
     context.backend.ship(Shipment(number_min=plan.seen))
-    _say_what_was_taken(context.backend, plan)
-    # Messages between runs are in no log, either.
+    # Messages between runs are in no log, either; nor is it known from a log alone which signals
+    # its runs have taken (I5).
     rows, backend = plan.rows, context.backend
     end = plan.appends[-1]
-    untold = [*untold_by(backend, rows, plan.ties, plan.orders)]
-    end.riders = replace(end.riders, sends=untold, consumed=begun_by(backend, rows))
+    end.riders = replace(
+        end.riders,
+        sends=[*untold_by(backend, rows, plan.ties, plan.orders)],
+        consumed=begun_by(backend, rows),
+        known=[*plan.taken.messages(plan.parents)],
+    )
     context.submit(_Whole.of(plan, last))
     _tell_of_others(context, plan)
     return Verified(last.agent, last.seq, 1, last.id)
-
-
-def _say_what_was_taken(backend: Backend, plan: _LogPlan) -> None:
-    """Notes the signals that runs have taken (I5): a signal sent again is not taken twice. Noted
-    before the runs are there, so that nobody can send one in between."""
-    standing = backend.standing()
-    if standing is not None and standing.closed:
-        return  # it will refuse the log, and what it has follows another store
-    taken = plan.taken.messages(plan.parents)
-    while part := [*islice(taken, PAGE)]:
-        _take_in(backend, part)
-
-
-def _take_in(backend: Backend, messages: Sequence[Message]) -> None:
-    for left in reversed(range(TRIES_MAX)):
-        # Far above the numbers that others are getting at this moment.
-        first = last_number(backend) + NUMBERS_AHEAD
-        numbered = [replace(one, no=no) for no, one in enumerate(messages, first)]
-        try:
-            backend.ship(Shipment(messages=numbered))
-            return
-        except Conflict:  # somebody takes in another log
-            if not left:
-                raise
 
 
 def _tell_of_others(context: Context, plan: _LogPlan) -> None:

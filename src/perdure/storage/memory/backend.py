@@ -150,6 +150,8 @@ class MemoryBackend:
             self._runs.put(replace(run, agent_no=agent.no))
         for sent in item.riders.sends:
             self._runs.send(sent, self.now(), AgentLog.following(self._latest.get(sent.agent)))
+        for known in item.riders.known:
+            self._runs.know(known)
         if item.epoch_min:
             ref = agent.refs[item.branch]
             agent.refs[item.branch] = replace(ref, epoch=max(ref.epoch, item.epoch_min))

@@ -234,6 +234,17 @@ class RunTable:
                 self.waiting.in_order()
         self.last_no = max(self.last_no, message.no)
 
+    def know(self, message: Message) -> None:
+        """See `Riders.known`."""
+        place = message.run, message.kind, message.name, message.key
+        there = self.put_in.get(place)
+        if there is not None:
+            self.consume(there.no)
+            return
+        self.undo.field(self, "last_no")
+        self.last_no += 1
+        self._put_in(place, replace(message, no=self.last_no))
+
     def has_all(self, numbers: Sequence[int]) -> bool:
         return len(set(numbers)) == len(numbers) and all(no in self.waiting.all for no in numbers)
 

@@ -144,6 +144,19 @@ def _more_of(item: Append, now: int, extra: _Bytes) -> str | None:
             ]
             for message in item.riders.sends
         ]
+    if item.riders.known:
+        more["known"] = [
+            [
+                text(message.run),
+                text(message.agent),
+                message.kind,
+                text(message.name),
+                text(message.key),
+                text(message.who),
+                message.at,
+            ]
+            for message in item.riders.known
+        ]
     if item.riders.holder is not None:
         more["holder"] = text(item.riders.holder)
     if item.epoch_min:

@@ -16,7 +16,7 @@ from perdure.storage.retention import RETENTION
 from perdure.storage.sqlite.closing import closed
 from perdure.storage.sqlite.forest import RUNS
 from perdure.storage.sqlite.guards import check_missing
-from perdure.storage.sqlite.inbox import Put
+from perdure.storage.sqlite.inbox import Put, know
 from perdure.storage.sqlite.purging import mark
 from perdure.storage.sqlite.rows import (
     do,
@@ -249,6 +249,8 @@ def _append_extras(db: apsw.Connection, item: Append, no: int, at: int, clock: C
             do(db, "close_inbox", (row.id,))
     for message in item.riders.sends:
         Put(message, clock())(db)
+    for message in item.riders.known:
+        know(db, message)
     if item.epoch_min:
         do(db, "raise_epoch", (no, item.branch, item.epoch_min))
     if item.riders.release:

@@ -14,7 +14,7 @@ from perdure.storage.appending import Refused
 from perdure.storage.capabilities import Sent
 from perdure.storage.cursors import foreign_cursor, number_of
 from perdure.storage.sqlite.closing import unless_closed
-from perdure.storage.sqlite.rows import run, to_message, to_run
+from perdure.storage.sqlite.rows import ids_json, run, to_message, to_run
 from perdure.storage.wanted import InboxQuery
 
 
@@ -71,6 +71,16 @@ def find(db: apsw.Connection, message: Message) -> Message | None:
     place = message.run, message.kind, message.name, message.key
     rows = run(db, "find_message", place)
     return to_message(rows[0]) if rows else None
+
+
+def know(db: apsw.Connection, message: Message) -> None:
+    """Puts in a message that was taken out elsewhere; one that is there is taken out."""
+    there = find(db, message)
+    if there is not None:
+        run(db, "consume_messages", (ids_json([there.no]),))
+        return
+    place = message.run, message.agent, message.kind, message.name, message.key
+    run(db, "add_known_message", (*place, message.who, message.at))
 
 
 def mail(db: apsw.Connection, cursor: str, limit: int, url: str) -> Mail:

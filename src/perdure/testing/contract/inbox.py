@@ -382,6 +382,44 @@ class InboxContract(Contract):
                 assert isinstance(backend.append([end])[0], Appended)
             assert backend.inbox() == [], sending.result()
 
+    # -- known from elsewhere ----------------------------------------------------------------
+
+    def test_i5_what_was_taken_out_elsewhere_is_known_with_its_commit(
+        self, backend: Backend, pen: Pen
+    ) -> None:
+        """Noted before the commit that brought its run along, a signal was known also where that
+        commit was refused: to a run that began there later it could not be sent."""
+        elsewhere = replace(signal(), value=MISSING, at=7)
+        late, _ = pen.make(runs=[a_run("r")], known=[elsewhere])
+        pen.write()
+        assert isinstance(backend.append([late])[0], Refused)
+        assert backend.mail().messages == []
+        others = put(backend, start("other")), put(backend, signal("other"))
+        pen.write(runs=[a_run("r"), a_run("done", status="done")])
+        pen.write(known=[elsewhere, replace(elsewhere, run="done", key="2")])
+        assert backend.inbox() == [*others]
+        for message in (signal(value="again"), signal("done", key="2")):
+            sent = backend.send(message)
+            assert isinstance(sent, Sent) and not sent.fresh
+            assert replace(sent.message, no=0) == replace(message, value=MISSING, at=7)
+            assert sent.message.no > others[1].no
+        assert [one.value for one in backend.mail().messages] == [
+            {"args": [1]}, None, MISSING, MISSING,
+        ]  # fmt: skip
+        later = put(backend, signal(key="3"))
+        assert later.no > max(one.no for one in backend.mail().messages[:-1])
+
+    def test_i5_what_waits_and_was_taken_out_elsewhere_is_taken_out(
+        self, backend: Backend, pen: Pen
+    ) -> None:
+        """A run that takes it once in a log would take it once more from the inbox."""
+        pen.write(runs=[a_run("r")])
+        waits, other = put(backend, signal(value=1)), put(backend, signal(key="2"))
+        for _ in range(2):
+            pen.write(known=[replace(waits, value=MISSING, at=7, no=0)])
+            assert backend.inbox() == [other]
+            assert backend.mail().messages == [replace(waits, value=MISSING), other]
+
     # -- beside everything else --------------------------------------------------------------
 
     def test_i4_a_message_needs_no_lease(self, backend: Backend, pen: Pen) -> None:

@@ -180,6 +180,14 @@ BEGIN
             (v_item ->> 8)::bigint
         );
     END LOOP;
+    FOR v_item IN SELECT * FROM jsonb_array_elements(p_more -> 'known') LOOP
+        INSERT INTO {schema}.inbox (run, agent, kind, name, key, who, at, token, consumed)
+            VALUES (
+                v_item ->> 0, v_item ->> 1, v_item ->> 2, v_item ->> 3, v_item ->> 4,
+                v_item ->> 5, (v_item ->> 6)::bigint, 0, true
+            )
+            ON CONFLICT (agent, run, kind, name, key) DO UPDATE SET consumed = true, value = NULL;
+    END LOOP;
     IF p_more ? 'epoch_min' THEN  -- I4: an imported log's fencing tokens go on growing
         UPDATE {schema}.refs SET epoch = greatest(epoch, (p_more ->> 'epoch_min')::bigint)
             WHERE agent_no = p_agent_no AND name = p_branch;

@@ -8,6 +8,9 @@ run, agent, kind, name, key, value, who, at, no
 INSERT INTO inbox (run, agent, kind, name, key, value, who, at) VALUES (?, ?, ?, ?, ?, ?, ?, ?)
 RETURNING no;
 
+-- name: add_known_message
+INSERT INTO inbox (run, agent, kind, name, key, who, at, consumed) VALUES (?, ?, ?, ?, ?, ?, ?, 1);
+
 -- name: find_message
 SELECT {message_columns} FROM inbox WHERE run = ? AND kind = ? AND name = ? AND key = ?;
 
