@@ -87,9 +87,8 @@ def shorten(plain: Plain) -> str:
 
 
 def is_known(found: str) -> bool:
-    """True if equal digests of this form mean equal values. Older versions wrote an empty one where
-    a value could not be stored."""
-    return found[:1] not in ("", UNKNOWN)
+    """True if equal digests of this form mean equal values."""
+    return not found.startswith(UNKNOWN)
 
 
 def declared_key(value: Any) -> Any:

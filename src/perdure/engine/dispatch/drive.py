@@ -33,7 +33,7 @@ from perdure.engine.functions.agent_functions import of_version
 from perdure.engine.functions.orders import refuse_others, resuming, starting
 from perdure.engine.functions.run import Run
 from perdure.engine.functions.turn_end import Again
-from perdure.engine.journal.call_identity import FORM, begun_by_older, digests
+from perdure.engine.journal.call_identity import FORM, digests
 from perdure.engine.journal.deferred_records import PutOff
 from perdure.engine.journal.effects import Carried, uncarried
 from perdure.engine.journal.failures import error_record, rebuild_error
@@ -288,7 +288,6 @@ class Drive:
         # the run back, no longer from the one that began the turn.
         origin = (back := origins.back or began).seq, back.id
         journal = Journal.read(self.id, reversed(commits), origin, origins.runs, began.at_micros)
-        journal.older = begun_by_older(began.typed, origins.runs)
         before = made_before(working.reader, info, origins, journal)
         given = self._read_turn(began, origins)
         self._args, self._kwargs = self._command.arguments(self._function, self.id, given)

@@ -121,7 +121,7 @@ class DrivenRun(Generic[T]):
         self.leaving = Leaving(self.interrupt, run_id)
         self.writer = RunWriter(working, self.seeing, self.leaving.failed, self._lock)
         self.going = Going(lambda: wakeups.ring(run_id))
-        self.met: dict[int, Any] | None = None if journal.older else {}  # see identity.Unsaid
+        self.met: dict[int, Any] = {}  # see call_identity.Unsaid
         self.stopping, self.asking = Stopping(self.leaving.passed_on), Asking(self.interrupt)
         self.tasks = None
         self.loop_thread, self._warned = 0, set[str]()

@@ -173,7 +173,7 @@ class RunPosition(DrivenRun[T]):
             return Arrived(place, None, key)
         name = named[len(scope.path) :]
         with self._lock:
-            made = self._before.made(name, scope.path, effect.args, entry, effect.before)
+            made = self._before.made(name, scope.path, effect.args, entry)
         return Arrived(place, None, key, made, self._before.effects)
 
     def new_place(self, name: str, scope: Scope) -> str:

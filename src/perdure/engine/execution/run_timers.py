@@ -331,16 +331,12 @@ class Timers:
         if unset is not None and (self._passed_over or unset.scope in self._ended):
             self.pass_over()
             return
-        first = next((timed for timed in self._late if not self._is_held(timed)), None)
+        # One that did not go off before a recorded outcome must not overtake that: it would be
+        # recorded, too. The one before may take its time, for example by computing.
+        first = next((timed for timed in self._late if not self._has_before(timed.scope)), None)
         if first is not None:
             self._offer(first)
         self._look_soon(HELD_S if first is None else LATE_S)
-
-    def _is_held(self, timed: Timed) -> bool:
-        """Returns True if a timer did not go off before a recorded outcome, as it would be
-        recorded, too. It must not overtake that outcome. The one before may take its time, for
-        example by computing."""
-        return not self._execution.journal.older and self._has_before(timed.scope)
 
 
 def _nothing(*args: Any) -> None:

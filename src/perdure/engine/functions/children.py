@@ -16,7 +16,7 @@ from perdure.engine.execution.execution import Execution
 from perdure.engine.functions.agent_functions import spec_of
 from perdure.engine.functions.orders import Order
 from perdure.engine.functions.run_lookup import find_run
-from perdure.engine.journal.call_identity import KEY, digests, digests_before
+from perdure.engine.journal.call_identity import KEY, digests
 from perdure.engine.journal.deleted_runs import find_stranger, trace_of
 from perdure.engine.journal.effects import Arrive, Arrived, Carried, Effect, Effects, RecordEffect
 from perdure.engine.journal.failures import error_record, rebuild_error
@@ -116,7 +116,7 @@ def find_problem(execution: Execution[Any], child: str, order: Order) -> Conflic
         if info.parent == execution.id:
             origin = Origin.find(backend, child)
             ours = origin is None or origin.is_of(backend)
-    if ours and order.has(info.args):
+    if ours and info.args == order.args:
         return None
     by = f"run {info.parent}" if info.parent else "somebody else"
     if info.parent == execution.id:
@@ -174,7 +174,6 @@ def _start(
         told,
         lambda: preview(described),
         outside=True,
-        before=lambda: digests_before(described),
     )
     recorded = arrived.entry.outcome if arrived.entry is not None else None
     if recorded is not None and not recorded.not_done:
@@ -265,7 +264,7 @@ def _is_of_a_relative(execution: Execution[Any], child: str, order: Order) -> bo
     backend = execution.context.backend
     with execution.asking:
         info = find_run(backend, child)
-        if not order.has(info.args) or agent_of(info.parent or "") != execution.agent:
+        if info.args != order.args or agent_of(info.parent or "") != execution.agent:
             return False
         origin = Origin.find(backend, child)
         if origin is None or not origin.is_of(backend):

@@ -16,7 +16,7 @@ from perdure.core.format.records import Record, Started, plain_of
 from perdure.core.format.rows import order_of
 from perdure.core.values.plain_values import Plain
 from perdure.engine.functions.agent_functions import spec_of
-from perdure.engine.journal.call_identity import FORM, digests, digests_before, same_as_before
+from perdure.engine.journal.call_identity import FORM, digests
 from perdure.engine.journal.values import binding_of, fitting, parameters_of, preview
 from perdure.errors import Conflict, Corrupt, PerdureError, SchemaError
 from perdure.model import Message, RunInfo
@@ -70,8 +70,6 @@ class Order(Struct, frozen=True):
         input: the arguments as plain data, positional and named; None: they cannot be stored, and
             only a caller that has them can continue the run.
         unstorable: the reason why they cannot be stored.
-        form: the version of the digests; 1: an older version made them.
-        args_before: `args` as older versions computed it; empty if it is the same.
         origin: seq and id of a commit of the log of `parent`, in the turn that makes the order;
             None: there is no parent, or an older version made it.
         deadline_us: the time that it may take from its begin, in microseconds; 0 for no limit.
@@ -88,8 +86,6 @@ class Order(Struct, frozen=True):
     parent: str = ""
     deadline_us: int = 0
     unstorable: PerdureError | None = None
-    form: int = FORM
-    args_before: str = ""
     origin: tuple[int, bytes] | None = None
 
     @classmethod
@@ -129,13 +125,11 @@ class Order(Struct, frozen=True):
             if storable or type(error) is SchemaError:
                 raise
             unstorable = error
-        told = digests(arguments)
-        before = "" if same_as_before(told) else args_digest(digests_before(arguments))
         return cls(
             agent,
             spec.name,
             key,
-            told,
+            digests(arguments),
             preview(arguments),
             given,
             spec.version,
@@ -143,18 +137,12 @@ class Order(Struct, frozen=True):
             parent,
             deadline_us(deadline),
             unstorable,
-            args_before=before,
         )
 
     @property
     def args(self) -> str:
         """One digest of all arguments."""
         return args_digest(self.digests)
-
-    def has(self, args: str) -> bool:
-        """Returns True if a run that began with this digest of its arguments is the requested
-        one."""
-        return args == self.args or (args == self.args_before and args != "")
 
     def look(self, backend: Backend) -> Look:
         """A look at the agent, and at this run, if it is of the agent's first incarnation."""
@@ -177,7 +165,7 @@ class Order(Struct, frozen=True):
             version=self.version,
             queue=self.queue,
             parent=self.parent,
-            digests=self.form if self.form > 1 else None,
+            digests=FORM,
             input=self.input,
             deadline=self.deadline_us,
             origin=self.origin,
@@ -203,7 +191,6 @@ class Order(Struct, frozen=True):
             str(began.queue or "default"),
             str(began.parent),
             began.deadline,
-            form=int(began.digests or 1),
             origin=began.origin,
         )
 
@@ -228,7 +215,7 @@ def refuse_others(order: Order, run: str, info: RunInfo | None, asked: Sequence[
     """Raises Conflict: the run was begun, or asked for by these messages, with other arguments."""
     begun = [info.args] if info is not None else []
     begun += [Order.asked(message).args for message in asked[-1:]]
-    if begun and not order.has(begun[-1]):
+    if begun and begun[-1] != order.args:
         raise Conflict(
             f"was started with other arguments than {order.preview or 'none'}",
             target=f"run {run}",

@@ -8,7 +8,7 @@ from typing import Any, Literal, TypeVar
 from msgspec import Struct
 
 from perdure.core.format.records import Outcome, Placed
-from perdure.engine.journal.call_identity import Captured, Unsaid, digests_before
+from perdure.engine.journal.call_identity import Captured, Unsaid
 from perdure.engine.journal.entry import Entry
 from perdure.engine.journal.retries import NO_LIMITS, Limits
 from perdure.engine.journal.values import Results, preview
@@ -51,10 +51,6 @@ class Call(Struct):
     def preview(self) -> str:
         """Returns its arguments as a person reads them."""
         return preview(self.arguments)
-
-    def before(self) -> Mapping[str, str]:
-        """The digests that older versions wrote of its arguments."""
-        return digests_before(self.arguments)
 
     def outcome(self, **more: Any) -> Outcome:
         """Returns an outcome of a tool call; its intent has the call's description."""

@@ -11,28 +11,23 @@ from __future__ import annotations
 import functools
 import inspect
 import weakref
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from types import MethodType, ModuleType
 from typing import Any, get_origin
 
 from msgspec import Struct
 
-from perdure.core.format.records import Record, Started, Turn
-from perdure.core.schema.schema import Schema
 from perdure.core.schema.value_digest import (
     AS_IT_IS,
-    DIGEST_SIZE,
     UNKNOWN,
     class_label,
     declared_key,
     digest,
     is_function,
     is_none_yet,
-    shorten,
 )
-from perdure.core.values.plain_values import take
-from perdure.errors import NeedsAttention, PerdureError, Unstorable
+from perdure.errors import NeedsAttention
 from perdure.missing import MISSING
 from perdure.system.user_errors import check_own
 
@@ -52,14 +47,8 @@ QUESTION = "(question)"
 SCHEMA = "(schema)"
 """The name for the words of a question, or for its declared key, and for the type of its answer."""
 
-ADDED = (SELF, BOUND, DECLARED, KEY, QUESTION, SCHEMA)
-"""Names in a call's digests that older versions did not write."""
-
-_DIGEST_CHARS = 2 * DIGEST_SIZE
-
 FORM = 2
-"""Of the digests: what the record says with which a run, or a turn, begins. Without it, an older
-version may have recorded any of the run's calls; see `differing`."""
+"""Of the digests: what the record says with which a run, or a turn, begins."""
 
 
 def digests(arguments: Mapping[str, Any], unknown: list[Any] | None = None) -> dict[str, str]:
@@ -106,15 +95,14 @@ class Unsaid(Struct):
     """A call with objects in its arguments, or bound to one, that have no identity.
 
     Attributes:
-        met: the objects of such calls in the run's execution, by the known part of the calls; None
-            if an older version began the run, and may have recorded such steps.
+        met: the objects of such calls in the run's execution, by the known part of the calls.
     """
 
     name: str
     kind: str
     digests: Mapping[str, str]
     objects: Sequence[Any]
-    met: dict[int, Any] | None
+    met: dict[int, Any]
 
     def check(self, target: str, *, recorded: bool) -> None:
         """Checks that the call can be made.
@@ -130,7 +118,7 @@ class Unsaid(Struct):
                 raise self._refused(target, f"nothing tells {self._words()} from another one")
             return
         data = [one for one in self.objects if not is_function(one)]
-        if not data or self.met is None:
+        if not data:
             return  # the variables that a function closes over are no arguments
         key = hash((self.name, *sorted(self.digests.items())))
         if not _same(self.met.setdefault(key, _held(data)), data):
@@ -197,12 +185,10 @@ class Captured(Struct):
     name: str
     digests: Mapping[str, str]
     values: Mapping[str, Any]
-    met: dict[int, Any] | None
+    met: dict[int, Any]
 
     def check(self, target: str, *, recorded: bool) -> None:
         """Checks that the call can be made; see `Unsaid.check`."""
-        if self.met is None:
-            return
         key = hash(("captured", self.name, *sorted(self.digests.items())))
         before = self.met.setdefault(key, self.values)
         if recorded or before is self.values:
@@ -251,9 +237,6 @@ def _same(before: Sequence[Callable[[], Any]], now: Sequence[Any]) -> bool:
     return len(before) == len(now) and all(a() is b for a, b in zip(before, now, strict=True))
 
 
-# -- what older versions recorded ----------------------------------------------------------------
-
-
 def differing(
     recorded: Mapping[str, str],
     now: Mapping[str, str],
@@ -262,57 +245,10 @@ def differing(
     """Returns the arguments in which a recorded call differs from the one that is made now.
 
     Args:
-        before: returns the digests as older versions made them, if one of those may have recorded
-            the call. They left `self` out, ignored the class of a value, and had an empty digest
-            for most values with types inside others: what they did not write is not compared.
+        before: returns other digests of the call that may have been recorded as well.
     """
     names = [name for name in {**recorded, **now} if recorded.get(name) != now.get(name)]
     if not names or before is None:
         return names
     then = before()
-    return [
-        name
-        for name in names
-        if recorded.get(name) != ""
-        and recorded.get(name) != then.get(name)
-        and not (name in ADDED and name not in recorded)
-    ]
-
-
-def begun_by_older(records: Iterable[Record], runs: Container[str]) -> bool:
-    """Returns True if the commit with these records, with which a run or its turn began, does not
-    say that the digests have this version's form."""
-    return not any(
-        record.digests == FORM
-        for record in records
-        if isinstance(record, Started | Turn) and record.run in runs
-    )
-
-
-def same_as_before(found: Mapping[str, str]) -> bool:
-    """Returns True if older versions made the same digests of these arguments."""
-    return all(len(one) == _DIGEST_CHARS for one in found.values()) and found.keys().isdisjoint(
-        ADDED
-    )
-
-
-def digests_before(arguments: Mapping[str, Any]) -> dict[str, str]:
-    """Returns digests as versions without FORM wrote them: empty for arguments that they could not
-    store."""
-    return {name: _digest_before(one) for name, one in arguments.items() if name not in ADDED}
-
-
-def _digest_before(value: Any) -> str:
-    try:
-        return shorten(take(value))
-    except Unstorable:
-        pass
-    except PerdureError:
-        return ""
-    kind = type(value)
-    if get_origin(kind) is not None or kind in (list, dict, tuple, set, frozenset):
-        return ""
-    try:
-        return shorten(Schema(kind, id=kind.__name__).take(value, (), aliases_refused=False))
-    except (PerdureError, TypeError):
-        return ""
+    return [name for name in names if recorded.get(name) != then.get(name)]

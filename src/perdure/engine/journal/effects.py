@@ -35,7 +35,7 @@ class Arrive(Struct, frozen=True):
     """True if it has an effect outside of the run, which must not be repeated without a
     decision."""
     before: Callable[[], Mapping[str, str]] | None = None
-    """Makes the digests that older versions wrote of its arguments, where those may differ."""
+    """Makes other digests of its arguments that may be recorded as well."""
 
 
 class Arrived(Struct, frozen=True):

@@ -48,7 +48,6 @@ class Journal(Struct):
         began_at: the begin of the run, or of its current turn, in microseconds since 1970; 0 if
             unknown.
         unpatched: names of patches that the run does not have: it was past one when it was asked.
-        older: an older version began it, and may have recorded calls with digests of its own.
     """
 
     run: str
@@ -60,7 +59,6 @@ class Journal(Struct):
     clock: dict[str, dict[int, int]] = field(default_factory=dict)
     began_at: int = 0
     unpatched: set[str] = field(default_factory=set)
-    older: bool = False
     _by_name: defaultdict[str, list[Entry]] = field(default_factory=lambda: defaultdict(list))
     _by_args: dict[tuple[str, frozenset[tuple[str, str]]], list[Entry]] = field(
         default_factory=dict
@@ -378,8 +376,7 @@ class Journal(Struct):
             )
         if recorded == args:
             return
-        # A question may have been recorded before it was given a key, or in an older version.
-        names = differing(recorded, args, before if self.older or kind == "wait" else None)
+        names = differing(recorded, args, before)  # a question may have been given its key since
         if QUESTION in names or SCHEMA in names:
             raise NeedsAttention(
                 f"{visible(entry.place)} asks something else now: recorded "

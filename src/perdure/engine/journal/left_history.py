@@ -6,7 +6,7 @@ reaches the same call again, a person decides what to do; see `control.rerun`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Literal
 
 from msgspec import Struct, field
@@ -56,7 +56,7 @@ class Made(Struct):
 
     def had(self, args: Mapping[str, str]) -> bool:
         """Returns True if it is known to have had these arguments. An unknown argument is equal to
-        nothing, and an older version did not see everything in a value."""
+        nothing."""
         return dict(self.args) == dict(args) and all(map(is_known, args.values()))
 
     def gave(self, args: Mapping[str, str]) -> Outcome | None:
@@ -90,12 +90,7 @@ class Before:
                 self._left.setdefault(_same(one.name, one.args), []).append(one)
 
     def made(
-        self,
-        name: str,
-        scope: str,
-        args: Mapping[str, str],
-        entry: Entry | None,
-        before: Callable[[], Mapping[str, str]] | None = None,
+        self, name: str, scope: str, args: Mapping[str, str], entry: Entry | None
     ) -> Made | None:
         """Returns the earlier call of this name and these arguments, made in this task or else in
         another: a call on a thread now may have been made without one before.
@@ -103,8 +98,6 @@ class Before:
         Args:
             entry: the entry of a call that was under way where the history was left, or decided on
                 there.
-            before: makes the digests that older versions wrote: a call that one of those recorded
-                must not be taken for one that was not made.
         """
         if entry is not None and entry.asked and not entry.call.made:
             return self._unknown(name, scope, args)
@@ -112,8 +105,6 @@ class Before:
             found = self._calls.get(entry.call.made if entry.asked else str(entry.call.key or ""))
             return found if found is not None and found.stands else None
         same = self._left.get(_same(name, args))
-        if not same and before is not None:
-            same = self._left.get(_same(name, before()))
         if not same:
             return self._unknown(name, scope, args) if self._unread else None
         found = next((one for one in same if one.scope == scope), same[0])

@@ -90,7 +90,7 @@ def recorded_call(call: Call) -> Effects:
 def arrival(call: Call) -> Arrive:
     """Returns the effect that the function has reached a call."""
     outside = call.kind == "tool"
-    return Arrive(call.name, call.kind, call.digests, call.preview, outside, outside, call.before)
+    return Arrive(call.name, call.kind, call.digests, call.preview, outside, outside)
 
 
 def from_there(call: Call, arrived: Arrived) -> Effects:
