@@ -24,7 +24,6 @@ OURS = "@"
 """The beginning of branches on which Perdure notes what was removed, copied and trimmed."""
 
 RETENTION = "@retention"
-TRIMMED = "trimmed"
 COPIES = "@copies"
 """The branch whose state names the copies of an agent: name, and when it was said."""
 

@@ -19,7 +19,6 @@ NOT_LOGGED = "in memory only"
 GONE = "missing in memory"
 REORDERED = "its keys differ, or their order does, in memory only"
 STRAY = "not in the schema: a rehydration would not bring it back"
-EPHEMERAL = "ephemeral: a rehydration would bring back its default"
 PRIVATE = "a private attribute: a rehydration would bring back its default"
 
 

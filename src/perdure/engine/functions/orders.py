@@ -69,7 +69,6 @@ class Order(Struct, frozen=True):
         digests: digests of the arguments, by name; they decide if two orders are the same.
         input: the arguments as plain data, positional and named; None: they cannot be stored, and
             only a caller that has them can continue the run.
-        unstorable: the reason why they cannot be stored.
         origin: seq and id of a commit of the log of `parent`, in the turn that makes the order;
             None: there is no parent, or an older version made it.
         deadline_us: the time that it may take from its begin, in microseconds; 0 for no limit.
@@ -85,7 +84,6 @@ class Order(Struct, frozen=True):
     queue: str = "default"
     parent: str = ""
     deadline_us: int = 0
-    unstorable: PerdureError | None = None
     origin: tuple[int, bytes] | None = None
 
     @classmethod
@@ -116,7 +114,6 @@ class Order(Struct, frozen=True):
         spec = spec_of(function)
         arguments = binding_of(function).bind(args, kwargs)
         given: tuple[list[Plain], dict[str, Plain]] | None = None
-        unstorable: PerdureError | None = None
         try:
             taken = parameters_of(function).take(args, kwargs)
             fitting(list(taken), "arguments")
@@ -124,7 +121,6 @@ class Order(Struct, frozen=True):
         except PerdureError as error:
             if storable or type(error) is SchemaError:
                 raise
-            unstorable = error
         return cls(
             agent,
             spec.name,
@@ -136,7 +132,6 @@ class Order(Struct, frozen=True):
             queue,
             parent,
             deadline_us(deadline),
-            unstorable,
         )
 
     @property
