@@ -24,6 +24,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from perdure.core.format import chain, remains
 from perdure.core.format.records import Intent, Outcome, Record, is_ours
@@ -34,6 +35,7 @@ from perdure.retention.purging import COPIED, needed_by
 from perdure.state.checkpoints import state_hash
 from perdure.state.context import Context
 from perdure.state.runs.run_reading import RecordedCalls
+from perdure.state.stateless_commits import without_delta
 from perdure.state.threads import of_a_thread
 from perdure.storage.appending import Riders
 from perdure.storage.capabilities import Backend, RunQuery
@@ -290,24 +292,17 @@ def _say(context: Context, reader: LogReader, word: Trim) -> None:
     Raises:
         Conflict: another writer just did.
     """
-    first = _first_known(reader)
-    cause = Cause("trim", f"what was before commit {word.before} removed", refers=(word.before,))
-    # Each word begins at the first commit, which stays: otherwise the second would need the state
-    # of the one before it.
-    draft = chain.Draft(
-        reader.name,
-        reader.incarnation,
-        RETENTION,
-        (1,),
-        first.schema_id,
-        first.schema_version,
-        context.executor,
-        0,
-        cause,
-        chain.pack_payload((), [word.record()]),
-    )
+    draft = draft_of(word, reader, _first_known(reader), context.executor)
     riders = Riders(sync=True, trims=word.previous)
     context.submit(Proposal(draft, reader.no, word.previous or None, riders))
+
+
+def draft_of(word: Trim, reader: LogReader, schema_of: Commit, executor: str) -> chain.Draft:
+    """Returns the draft of the commit that says a word of retention. Each begins at the first
+    commit, which stays: otherwise the second would need the state of the one before it."""
+    cause = Cause("trim", f"what was before commit {word.before} removed", refers=(word.before,))
+    first = replace(schema_of, seq=1)
+    return without_delta(reader, RETENTION, first, cause, [word.record()], executor)
 
 
 def carry_out(backend: Backend, reader: LogReader) -> int | None:

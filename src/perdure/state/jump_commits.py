@@ -13,13 +13,13 @@ from typing import Any
 from msgspec.structs import replace
 
 from perdure.core.arguments.names import check_cause
-from perdure.core.format import chain
 from perdure.errors import NotFound
 from perdure.model import Cause, Commit
 from perdure.state import not_found
 from perdure.state.flow import Flow, drive
 from perdure.state.snapshot_age import SinceSnapshot
 from perdure.state.snapshot_policy import WEIGHT_LONG
+from perdure.state.stateless_commits import without_delta
 from perdure.state.working_copy import WorkingCopy
 from perdure.storage.appending import NOTHING, Riders, StoredSnapshot
 from perdure.storage.log.commits import UNREADABLE
@@ -75,18 +75,8 @@ def committing_move(
     reader = working.reader
     parent: Commit = yield partial(reader.peek, target)
     riders = replace(riders, trims=(yield partial(reader.kept, target)))
-    draft = chain.Draft(
-        working.name,
-        reader.incarnation,
-        branch or working.branch,
-        (target,),
-        parent.schema_id,
-        parent.schema_version,
-        working.context.executor,
-        working.epoch or 0,
-        cause,
-        chain.pack_payload((), riders.records),
-    )
+    on, who, epoch = branch or working.branch, working.context.executor, working.epoch or 0
+    draft = without_delta(reader, on, parent, cause, riders.records, who, epoch)
     proposal = working.propose(draft, None if branch else head, riders)
     if parent.cause.kind in ("fork", *MOVES):
         proposal.snapshot = yield partial(_snapshot, working, target)

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from typing import Any
+
 from perdure.core.arguments.names import check_cause
 from perdure.core.format import chain
+from perdure.core.format.records import Record
 from perdure.model import Cause, Commit
 from perdure.state.context import Context
 from perdure.storage.appending import Riders
@@ -24,16 +28,29 @@ def note(
         NotFound: there is no such branch any more.
     """
     check_cause(cause)
-    draft = chain.Draft(
+    draft = without_delta(reader, branch, head, cause, riders.records, context.executor)
+    return context.submit(Proposal(draft, reader.no, head.seq, riders))
+
+
+def without_delta(
+    reader: LogReader,
+    branch: str,
+    parent: Commit,
+    cause: Cause,
+    records: Sequence[Record | Mapping[str, Any]],
+    executor: str,
+    epoch: int = 0,
+) -> chain.Draft:
+    """Returns the draft of a commit with the state of `parent`, under its schema."""
+    return chain.Draft(
         reader.name,
         reader.incarnation,
         branch,
-        (head.seq,),
-        head.schema_id,
-        head.schema_version,
-        context.executor,
-        0,
+        (parent.seq,),
+        parent.schema_id,
+        parent.schema_version,
+        executor,
+        epoch,
         cause,
-        chain.pack_payload([], riders.records),
+        chain.pack_payload((), records),
     )
-    return context.submit(Proposal(draft, reader.no, head.seq, riders))

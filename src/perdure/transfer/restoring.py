@@ -15,8 +15,8 @@ from perdure.core.format import chain
 from perdure.core.format.records import CheckpointRecord, Named
 from perdure.errors import Conflict, Corrupt, PerdureError
 from perdure.missing import MISSING
-from perdure.model import UNFINISHED, AgentInfo, Cause, from_micros
-from perdure.retention.trimming import carry_out
+from perdure.model import UNFINISHED, AgentInfo, from_micros
+from perdure.retention.trimming import carry_out, draft_of
 from perdure.state.runs.run_rows import RebuiltRows
 from perdure.storage.appending import Append
 from perdure.storage.capabilities import Backend, Shipment
@@ -137,19 +137,7 @@ def _word(target: Backend, reader: LogReader, said: Trim, tail: chain.LogTail) -
         stretches(seq for seq in said.seqs() if seq <= tail.seq),
         {seq: digest for seq, digest in said.bases.items() if seq <= tail.seq},
     )
-    cause = Cause("trim", f"what was before commit {said.before} removed", refers=(said.before,))
-    draft = chain.Draft(
-        reader.name,
-        reader.incarnation,
-        RETENTION,
-        (1,),
-        first.schema_id,
-        first.schema_version,
-        WHO,
-        0,
-        cause,
-        chain.pack_payload((), [word.record()]),
-    )
+    draft = draft_of(word, reader, first, WHO)
     header, end = chain.link(draft, tail, target.now())
     return Append(
         reader.name,
