@@ -209,3 +209,22 @@ class Refused(Struct, frozen=True):
 
 
 Outcome = Appended | Refused | Exception
+
+
+def misplaced(item: Append, ref: Ref | None) -> Refused | None:
+    """Returns why a commit cannot move its branch, as that is; None if it can."""
+    if ref is None or ref.deleted or ref.kind != "branch":
+        return Refused("gone", ref)
+    if item.riders.holder is not None:
+        if ref.held is not None or ref.epoch + 1 != item.epoch:
+            return Refused("fenced" if ref.held is None else "held", ref)
+    elif ref.held != item.epoch:
+        return Refused("held" if item.epoch is None else "fenced", ref)
+    return Refused("moved", ref) if ref.seq != item.expected else None
+
+
+def undroppable(ref: Ref | None) -> Refused | None:
+    """Returns why a branch cannot be deleted, as it is; None if it can."""
+    if ref is None or ref.deleted or ref.kind != "branch":
+        return Refused("gone", ref)
+    return Refused("held", ref) if ref.held is not None else None

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from perdure.errors import Conflict
 from perdure.model import AgentInfo
 from perdure.storage.answers import Sizes
-from perdure.storage.appending import Append, Ref, Refused, StoredSnapshot
+from perdure.storage.appending import Append, Ref, Refused, StoredSnapshot, misplaced, undroppable
 from perdure.storage.memory.run_table import RunTable
 from perdure.storage.memory.undoing import Undo
 from perdure.storage.port import StoredCommit
@@ -94,12 +94,9 @@ def refusal(
     for name in (taken, item.riders.checkpoint.name if item.riders.checkpoint else None):
         if name is not None and name in agent.refs:
             return Refused("exists", agent.refs[name])
-    if item.riders.drop_branch is not None:
-        ref = agent.refs.get(item.riders.drop_branch)
-        if ref is None or ref.deleted or ref.kind != "branch":
-            return Refused("gone", ref)
-        if ref.held is not None:
-            return Refused("held", ref)
+    dropped = item.riders.drop_branch
+    if dropped is not None and (refused := undroppable(agent.refs.get(dropped))):
+        return refused
     if agent.deleted:
         return Refused("gone")
     if item.riders.trims is not None and item.riders.trims != _head(agent, RETENTION):
@@ -108,19 +105,7 @@ def refusal(
         leaf not in leaves and leaf not in item.snapshot.leaves for leaf in item.snapshot.leaf_ids
     ):
         return Refused("leaves")
-    if item.expected is None:
-        return None
-    ref = agent.refs.get(item.branch)
-    if ref is None or ref.deleted or ref.kind != "branch":
-        return Refused("gone", ref)
-    if item.riders.holder is not None:
-        if ref.held is not None or ref.epoch + 1 != item.epoch:
-            return Refused("fenced" if ref.held is None else "held", ref)
-    elif ref.held != item.epoch:
-        return Refused("held" if item.epoch is None else "fenced", ref)
-    if ref.seq != item.expected:
-        return Refused("moved", ref)
-    return None
+    return misplaced(item, agent.refs.get(item.branch)) if item.expected is not None else None
 
 
 def _head(agent: AgentLog, branch: str) -> int:

@@ -10,7 +10,15 @@ from msgspec.structs import replace
 
 from perdure.core.format import chain
 from perdure.model import FINISHED
-from perdure.storage.appending import Append, Appended, Outcome, Refused, StoredSnapshot
+from perdure.storage.appending import (
+    Append,
+    Appended,
+    Outcome,
+    Refused,
+    StoredSnapshot,
+    misplaced,
+    undroppable,
+)
 from perdure.storage.clocks import Clock
 from perdure.storage.retention import RETENTION
 from perdure.storage.sqlite.closing import closed
@@ -75,7 +83,8 @@ def append(
             else:
                 execute(_sql["claim_free_head"], (*wanted, item.riders.holder))
             if not db.changes():
-                return _diagnose(db, item, no)
+                ref = find_ref(db, no, item.branch)
+                return misplaced(item, ref) or Refused("stale", ref)
         # I3: it links to the commit before its place, and the place is free.
         before = item.seq - 1
         links = heads.get(no) == (before, item.prev) or not before or _is_id(db, at - 1, item.prev)
@@ -171,12 +180,9 @@ def _refusal(db: apsw.Connection, item: Append) -> Refused | None:
         taken = item.branch
     if taken is not None and (ref := find_ref(db, item.no, taken)):
         return Refused("exists", ref)
-    if item.riders.drop_branch is not None:
-        ref = find_ref(db, item.no, item.riders.drop_branch)
-        if ref is None or ref.deleted or ref.kind != "branch":
-            return Refused("gone", ref)
-        if ref.held is not None:
-            return Refused("held", ref)
+    dropped = item.riders.drop_branch
+    if dropped is not None and (refused := undroppable(find_ref(db, item.no, dropped))):
+        return refused
     if item.expected is None:
         found = run(db, "find_agent", (item.agent, item.incarnation))
         if not found or found[0][3]:
@@ -210,21 +216,6 @@ def _is_unread(db: apsw.Connection, item: Append) -> bool:
 def _are_there(db: apsw.Connection, messages: Sequence[int]) -> bool:
     found: int = run(db, "count_messages", (ids_json(messages),))[0][0]
     return found == len(messages)
-
-
-def _diagnose(db: apsw.Connection, item: Append, no: int) -> Refused:
-    """Returns why the head could not be claimed."""
-    ref = find_ref(db, no, item.branch)
-    if ref is None or ref.deleted or ref.kind != "branch":
-        return Refused("gone", ref)
-    if item.riders.holder is not None:
-        if ref.held is not None or ref.epoch + 1 != item.epoch:
-            return Refused("fenced" if ref.held is None else "held", ref)
-    elif ref.held != item.epoch:
-        return Refused("held" if item.epoch is None else "fenced", ref)
-    if ref.seq != item.expected:
-        return Refused("moved", ref)
-    return Refused("stale", ref)
 
 
 def _append_extras(db: apsw.Connection, item: Append, no: int, at: int, clock: Clock) -> None:
