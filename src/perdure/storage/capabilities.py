@@ -8,15 +8,16 @@ that each promise of Perdure needs. The errors are those of the port.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Generic, Literal, Protocol, TypeVar, cast
+from typing import Any, Generic, Literal, Protocol, TypeVar, Unpack, cast
 
 from msgspec import Struct
 
 from perdure.missing import MISSING, Missing
-from perdure.model import AgentInfo, Lease, Message, MessageKind, RunInfo
+from perdure.model import AgentInfo, Lease, Message, RunInfo
 from perdure.storage.answers import ExecutorRow, Mail, Serves, Sizes, Standing
 from perdure.storage.appending import Append, Ref, Refused
 from perdure.storage.port import LogStorage
+from perdure.storage.wanted import InboxConditions
 
 C = TypeVar("C")
 
@@ -128,17 +129,7 @@ class Inbox(Protocol):
         """
         ...
 
-    def inbox(
-        self,
-        run: str | None = None,
-        *,
-        agent: str | None = None,
-        kind: MessageKind | None = None,
-        name: str | None = None,
-        limit: int | None = None,
-        newest_first: bool = False,
-        after: int = 0,
-    ) -> list[Message]:
+    def inbox(self, run: str | None = None, **conditions: Unpack[InboxConditions]) -> list[Message]:
         """Returns messages that no commit took out yet, of one run, of one agent or of all, in the
         order they came; each condition narrows. The cost depends on what is returned, and on the
         messages that `name` skips.

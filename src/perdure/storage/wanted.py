@@ -2,9 +2,22 @@
 
 from __future__ import annotations
 
+from typing import TypedDict
+
 from msgspec import Struct
 
 from perdure.model import MessageKind
+
+
+class InboxConditions(TypedDict, total=False):
+    """Conditions on messages, as those of `InboxQuery`."""
+
+    agent: str | None
+    kind: MessageKind | None
+    name: str | None
+    limit: int | None
+    newest_first: bool
+    after: int
 
 
 class InboxQuery(Struct, frozen=True):

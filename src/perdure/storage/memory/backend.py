@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from typing import Literal
+from typing import Literal, Unpack
 
 from msgspec.structs import replace
 
 from perdure.core.format import chain
 from perdure.errors import NotFound, StoreUnavailable
 from perdure.missing import MISSING, Missing
-from perdure.model import MAIN, AgentInfo, Lease, Message, MessageKind, RunInfo
+from perdure.model import MAIN, AgentInfo, Lease, Message, RunInfo
 from perdure.storage.answers import ExecutorRow, Mail, Serves, Sizes, Standing, serves_text
 from perdure.storage.appending import Append, Appended, Outcome, Ref, Refused, StoredSnapshot
 from perdure.storage.capabilities import EVERY_RUN, WHOLE, RunQuery, Sent, Shipment
@@ -34,6 +34,7 @@ from perdure.storage.standing import (
     no_such_agent,
     not_linked,
 )
+from perdure.storage.wanted import InboxConditions, InboxQuery
 from perdure.system.locks import ReentrantLock
 
 
@@ -254,7 +255,7 @@ class MemoryBackend:
             branch = next((row.branch for row in rows if row.id == run), MAIN)
             ref = latest.refs.get(branch) if latest is not None else None
             info = latest.info() if latest is not None else None
-            return AgentAndRun(info, rows, self._runs.inbox(run), branch, ref, ())
+            return AgentAndRun(info, rows, self._runs.inbox(InboxQuery(run)), branch, ref, ())
 
     # -- runs and their inbox --------------------------------------------------------------
 
@@ -282,22 +283,10 @@ class MemoryBackend:
                 self._check_closed(0, "")
             return self._undo.kept(self._runs.send(message, self.now(), AgentLog.following(agent)))
 
-    def inbox(
-        self, run: str | None = None, *, agent: str | None = None, kind: MessageKind | None = None,
-        name: str | None = None, limit: int | None = None, newest_first: bool = False,
-        after: int = 0,
-    ) -> list[Message]:  # two lines, for the limit of the file  # fmt: skip
+    def inbox(self, run: str | None = None, **conditions: Unpack[InboxConditions]) -> list[Message]:
         with self._lock:
             self._check_open()
-            return self._runs.inbox(
-                run,
-                agent=agent,
-                kind=kind,
-                name=name,
-                limit=limit,
-                newest_first=newest_first,
-                after=after,
-            )
+            return self._runs.inbox(InboxQuery(run, **conditions))
 
     def mail(self, cursor: str = "", *, limit: int = 1000) -> Mail:
         with self._lock:
@@ -390,9 +379,14 @@ class MemoryBackend:
     # -- leases and executors --------------------------------------------------------------
 
     def lease(
-        self, no: int, branch: str, executor: str | None, *, over: int | None = None,
+        self,
+        no: int,
+        branch: str,
+        executor: str | None,
+        *,
+        over: int | None = None,
         release: int | None = None,
-    ) -> Lease | Ref:  # two lines, for the limit of the file  # fmt: skip
+    ) -> Lease | Ref:
         with self._lock:
             self._check_open()
             refs = self._agents[no - 1].refs

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from perdure.core.arguments.names import incarnation_of
 from perdure.core.values import codec
 from perdure.missing import MISSING
-from perdure.model import FINISHED, UNFINISHED, Message, MessageKind, RunInfo
+from perdure.model import FINISHED, UNFINISHED, Message, RunInfo
 from perdure.storage.answers import Mail
 from perdure.storage.appending import Refused
 from perdure.storage.capabilities import RunQuery, Sent
@@ -20,6 +20,7 @@ from perdure.storage.due import due_since
 from perdure.storage.memory.shelves import Shelves
 from perdure.storage.memory.undoing import Undo
 from perdure.storage.standing import number_taken
+from perdure.storage.wanted import InboxQuery
 
 Place = tuple[str, str, str, str]
 """Run, kind, name and key of a message: what it is put in once by."""
@@ -172,36 +173,26 @@ class RunTable:
     def _starts(self, run: str) -> bool:
         return any(one.kind == "start" for one in self.waiting.of(("run", run)).values())
 
-    def inbox(
-        self,
-        run: str | None = None,
-        *,
-        agent: str | None = None,
-        kind: MessageKind | None = None,
-        name: str | None = None,
-        limit: int | None = None,
-        newest_first: bool = False,
-        after: int = 0,
-    ) -> list[Message]:
+    def inbox(self, wanted: InboxQuery) -> list[Message]:
         """See `Backend.inbox`."""
-        some = self.waiting.all if kind is None else self.waiting.of(("kind", kind))
-        if agent is not None:
-            some = self.waiting.of(("agent", agent))
-        if run is not None:
-            some = self.waiting.of(("run", run))
+        some = self.waiting.all
+        for label in ("run", "agent", "kind"):
+            if (said := getattr(wanted, label)) is not None:
+                some = self.waiting.of((label, said))
+                break
         found: Iterable[Message] = some.values()
-        if newest_first or after:
-            found = takewhile(lambda message: message.no > after, reversed(some.values()))
-        if after and not newest_first:
+        if wanted.newest_first or wanted.after:
+            found = takewhile(lambda message: message.no > wanted.after, reversed(some.values()))
+        if wanted.after and not wanted.newest_first:
             found = reversed([*found])
-        wanted = (
+        fitting = (
             message
             for message in found
-            if agent in (None, message.agent)
-            and kind in (None, message.kind)
-            and name in (None, message.name)
+            if wanted.agent in (None, message.agent)
+            and wanted.kind in (None, message.kind)
+            and wanted.name in (None, message.name)
         )
-        return [_own(message) for message in islice(wanted, limit)]
+        return [_own(message) for message in islice(fitting, wanted.limit)]
 
     def mail(self, cursor: str, limit: int, url: str) -> Mail:
         """See `Backend.mail`."""

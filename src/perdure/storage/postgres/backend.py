@@ -11,7 +11,7 @@ import time
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, TypeVar, Unpack
 
 import msgspec
 import psycopg
@@ -19,7 +19,7 @@ from psycopg.pq.abc import PGresult
 
 from perdure.errors import NotFound, StoreUnavailable
 from perdure.missing import MISSING, Missing
-from perdure.model import AgentInfo, Durability, Lease, Message, MessageKind, RunInfo
+from perdure.model import AgentInfo, Durability, Lease, Message, RunInfo
 from perdure.storage.answers import ExecutorRow, Mail, Serves, Sizes, Standing, serves_text
 from perdure.storage.appending import Append, Outcome, Ref, Refused, StoredSnapshot
 from perdure.storage.capabilities import EVERY_RUN, WHOLE, RunQuery, Sent, Shipment
@@ -62,7 +62,7 @@ from perdure.storage.shortcuts import (
     AgentAndRun,
     Head,
 )
-from perdure.storage.wanted import InboxQuery
+from perdure.storage.wanted import InboxConditions, InboxQuery
 
 T = TypeVar("T")
 
@@ -244,18 +244,8 @@ class PostgresBackend:
     def send(self, message: Message) -> Sent | Refused:
         return self._writer.settled(inbox.Put(self._sql, message, self.now(), self.url))
 
-    def inbox(
-        self,
-        run: str | None = None,
-        *,
-        agent: str | None = None,
-        kind: MessageKind | None = None,
-        name: str | None = None,
-        limit: int | None = None,
-        newest_first: bool = False,
-        after: int = 0,
-    ) -> list[Message]:
-        wanted = InboxQuery(run, agent, kind, name, limit, newest_first, after)
+    def inbox(self, run: str | None = None, **conditions: Unpack[InboxConditions]) -> list[Message]:
+        wanted = InboxQuery(run, **conditions)
         return self._reading(lambda db: inbox.messages(db, self._sql, wanted))
 
     def mail(self, cursor: str = "", *, limit: int = 1000) -> Mail:

@@ -8,13 +8,13 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 from sys import _getframe
-from typing import Literal, TypeVar, TypeVarTuple
+from typing import Literal, TypeVar, TypeVarTuple, Unpack
 
 import apsw
 
 from perdure.errors import Corrupt, NotFound
 from perdure.missing import MISSING, Missing
-from perdure.model import AgentInfo, Durability, Lease, Message, MessageKind, RunInfo
+from perdure.model import AgentInfo, Durability, Lease, Message, RunInfo
 from perdure.storage.answers import ExecutorRow, Mail, Serves, Sizes, Standing, serves_text
 from perdure.storage.appending import Append, Outcome, Ref, Refused, StoredSnapshot
 from perdure.storage.capabilities import EVERY_RUN, WHOLE, RunQuery, Sent, Shipment
@@ -57,7 +57,7 @@ from perdure.storage.sqlite.sites import refuse_second_names
 from perdure.storage.sqlite.sockets import Sockets
 from perdure.storage.sqlite.transaction import Alone, Transaction, settled
 from perdure.storage.sqlite.writer import Writer
-from perdure.storage.wanted import InboxQuery
+from perdure.storage.wanted import InboxConditions, InboxQuery
 
 T = TypeVar("T")
 Asked = TypeVarTuple("Asked")
@@ -239,21 +239,9 @@ class SqliteBackend:
         with self._alone():
             return settled(self._writer, put, put.find)
 
-    def inbox(
-        self,
-        run: str | None = None,
-        *,
-        agent: str | None = None,
-        kind: MessageKind | None = None,
-        name: str | None = None,
-        limit: int | None = None,
-        newest_first: bool = False,
-        after: int = 0,
-    ) -> list[Message]:
+    def inbox(self, run: str | None = None, **conditions: Unpack[InboxConditions]) -> list[Message]:
         with self._reading() as db:
-            return inbox.messages(
-                db, InboxQuery(run, agent, kind, name, limit, newest_first, after)
-            )
+            return inbox.messages(db, InboxQuery(run, **conditions))
 
     def mail(self, cursor: str = "", *, limit: int = 1000) -> Mail:
         with self._reading() as db:
