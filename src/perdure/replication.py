@@ -251,7 +251,7 @@ def migrate(
 
 def restore(source: Url, target: Url, at: datetime, *, take_incomplete: bool = False) -> Restored:
     """Fills a new store with everything that another had committed by a moment, agent by agent,
-    verified on the way. May be killed, and called again with the same moment.
+    verified on the way. May be killed, and called again with the same moment: it continues.
 
     Args:
         take_incomplete: leaves out agents whose state of that moment retention removed in part, and
@@ -259,6 +259,7 @@ def restore(source: Url, target: Url, at: datetime, *, take_incomplete: bool = F
 
     Raises:
         ValueError: `at` has no zone.
+        DoneBeforeError: an earlier call filled it with this moment.
         Conflict: the target has agents; or retention removed a state of that moment.
         IncompleteError: agents are damaged at the source.
     """

@@ -217,7 +217,9 @@ def test_a_moment(operator: Operator, source: str, target: str) -> None:
     assert said["commits"] >= 3
     assert Operator(Path(target)).json("verify")["agents"][0]["commits"] == 3
     write(target, "on")
-    assert refused("restore", source, target, "--at", third["at"])[0] == 4
+    assert see_json("restore", source, target, "--at", third["at"])["commits"] == 0
+    assert "restored before" in see("restore", source, target, "--at", third["at"])
+    assert refused("restore", source, target, "--at", log[0]["at"])[0] == 4
     for wrong in ("yesterday", "2026-08-12T14:03:22"):
         assert refused("restore", source, target + ".new", "--at", wrong)[0] == 2
     assert not Path(target + ".new").exists()

@@ -21,6 +21,7 @@ from perdure.model import Lease
 from perdure.replication import (
     ClosedError,
     DivergedError,
+    DoneBeforeError,
     IncompleteError,
     Migration,
     following,
@@ -861,7 +862,24 @@ def test_a_moment_is_restored(pair: Pair) -> None:
     for name in then:
         put(target, name, on=True)
     with pytest.raises(Conflict, match="agents of its own"):
-        restore(pair.source, pair.target, at)
+        restore(pair.source, pair.target, at - timedelta(microseconds=1))
+
+
+def test_a_restore_that_was_killed_as_it_ended_says_that_it_was_done(pair: Pair) -> None:
+    """Called again with the same moment, as the docs say, it was refused: the store had "agents of
+    its own", and the hint was to take another one."""
+    source, target = pair.both()
+    put(source, "a", n=1)
+    at = datetime.now(UTC)
+    assert restore(pair.source, pair.target, at).commits == 2
+    put(target, "a", n=2)
+    for _ in range(2):
+        with pytest.raises(DoneBeforeError, match=r"was restored from .* before"):
+            restore(pair.source, pair.target, at)
+    third = pair.another("memory")
+    follower_of(target, pair.open(third))  # it is a store like any other
+    with pytest.raises(Conflict, match="agents of its own"):
+        migrate(pair.source, pair.target)
 
 
 def test_a_moment_has_a_zone(pair: Pair) -> None:

@@ -24,6 +24,7 @@ from perdure.replication import (
     DoneBeforeError,
     Follower,
     Lag,
+    Restored,
     Step,
     follow,
     following,
@@ -299,6 +300,8 @@ def restore(
     Every commit is checked and linked on its way. Agents that were deleted later are alive.
     Messages that a run took out of its inbox later are not in the new inbox: they are in SRC's log.
     If retention removed an agent's state of that moment, --take-incomplete leaves the agent out.
+
+    It may be killed at any moment: run it again. If everything was done, it says so.
     """
     try:
         when = datetime.fromisoformat(at)
@@ -306,7 +309,11 @@ def restore(
         raise UsageError(f"{at!r} is not a moment: write 2026-08-12T14:03:22Z") from None
     with urls_understood(), bar() as progress:
         progress.begin(f"restoring {target}")
-        done = restore_store(source, target, when, take_incomplete=take_incomplete)
+        before = False
+        try:
+            done = restore_store(source, target, when, take_incomplete=take_incomplete)
+        except DoneBeforeError:  # by a command that was ended as it ended
+            before, done = True, Restored(0, 0)
     if wants_json(ctx):
         plain.put(
             {
@@ -320,6 +327,8 @@ def restore(
         )
         return
     words = f"{count(done.commits, 'commit')}, {count(done.messages, 'unread message')} as of {at}"
+    if before:
+        words = f"was restored before as of {at}, and nothing was left to do"
     stdout_console().print(text(("✓ ", "bold green"), (target, "bold"), f"  {words}"))
     for one in done.incomplete:
         console = stdout_console()

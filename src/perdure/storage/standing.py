@@ -19,7 +19,15 @@ from perdure.storage.appending import Append, Outcome, Refused
 from perdure.system.stack_room import pass_on
 
 Kind = Literal[
-    "follows", "promoted", "moved", "moving-in", "moving-out", "restoring", "here", "unknown"
+    "follows",
+    "promoted",
+    "moved",
+    "moving-in",
+    "moving-out",
+    "restoring",
+    "restored",
+    "here",
+    "unknown",
 ]
 
 
@@ -50,10 +58,11 @@ class Why(Struct, frozen=True, omit_defaults=True):
             it was one, and is a store of its own since; ``moved``: it continues at `url`;
             ``moving-in``: agents come from `url`; ``moving-out``: its agents are on their way
             there, and those that are not there yet are open; ``restoring``: it is being filled
-            from `url`; ``here``: the agent has arrived, though others have not.
+            from `url`; ``restored``: it was, and is a store like any other since; ``here``: the
+            agent has arrived, though others have not.
         feed, mail: cursors of `url`, up to which everything is here.
         at: time of the latest commit that came, in microseconds since 1970.
-        until: while restoring: the target moment.
+        until: of a restore: the target moment.
         aside: agents of `url` that are not here up to the cursors.
         untidy: agents whose log has arrived, but whose removed data may still be here.
     """
@@ -69,7 +78,7 @@ class Why(Struct, frozen=True, omit_defaults=True):
 
     @property
     def closed(self) -> bool:
-        return self.kind not in ("promoted", "moving-out", "here")
+        return self.kind not in ("promoted", "moving-out", "restored", "here")
 
     def standing(self) -> Standing:
         return Standing(self.closed, msgspec.json.encode(self).decode())
@@ -211,5 +220,5 @@ _WORDS = {
         "it can be written to once that is done; if it was interrupted, run it again",
     ),
 }
-for _kind in ("promoted", "moving-out", "here", "unknown"):
+for _kind in ("promoted", "moving-out", "restored", "here", "unknown"):
     _WORDS[_kind] = ("takes no writes", "a newer perdure closed it: look with that one")

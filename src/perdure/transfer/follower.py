@@ -160,6 +160,8 @@ class Follower:
         check_able(self.target)
         standing = self.target.standing()
         before = read_why(standing)
+        if before is not None and before.kind == "restored":  # it is a store like any other
+            before = None
         if same_store(self.source.url, self.target.url):
             raise Conflict("is the source itself", target=f"store {self.target.url}")
         if self.why.kind == "follows":

@@ -22,9 +22,10 @@ from perdure.storage.appending import Append
 from perdure.storage.capabilities import Backend, Shipment
 from perdure.storage.log.reader import LogReader
 from perdure.storage.retention import RETENTION, Trim, stretches
-from perdure.storage.standing import Aside
+from perdure.storage.standing import Aside, Why, read_why
+from perdure.system.urls import same_store
 from perdure.transfer.arriving_messages import PAGE, all_mail, taken_by_then
-from perdure.transfer.follower import Follower, unfit
+from perdure.transfer.follower import DoneBeforeError, Follower, unfit
 from perdure.transfer.given_tokens import living, raise_tokens
 from perdure.transfer.preconditions import check_able, misfits
 from perdure.transfer.retold_messages import retell
@@ -48,12 +49,15 @@ def restore(
         or incomplete.
 
     Raises:
+        DoneBeforeError: an earlier call filled it with this moment.
         Conflict: retention removed some of the states of that moment.
         IncompleteError: agents are damaged at the source; or the target cannot take all of them,
             and nothing was written.
         as `Follower.begin` and `Follower.step`.
     """
     source, target, until = follower.source, follower.target, follower.why.until
+    done = Why("restored", source.url, until=until)
+    _refuse_restored(target, done)
     left_out: list[Aside] = []
     logs = [*_logs(source)]
     any_purged = any(info.purged for info in logs)
@@ -94,8 +98,25 @@ def restore(
     came = (target.agent(info.name, info.incarnation) for info in logs)
     commits = sum(info.seq for info in came if info is not None and not info.purged)
     unread = sum(message.value is not MISSING for message in all_mail(target))
-    follower._set_standing(None)
+    follower._set_standing(done.standing())
     return commits, unread, (*left_out, *follower.aside)
+
+
+def _refuse_restored(target: Backend, done: Why) -> None:
+    """Refuses to fill a store that has been filled so, whatever became of it since.
+
+    Raises:
+        DoneBeforeError: it has.
+    """
+    why = read_why(target.standing())
+    if why is None or (why.kind, why.until) != (done.kind, done.until):
+        return
+    if same_store(why.url, done.url):
+        raise DoneBeforeError(
+            f"was restored from {done.url} before, as of {from_micros(done.until).isoformat()}",
+            target=f"store {target.url}",
+            hint="it is a store of its own since; to restore that moment again, take a new one",
+        )
 
 
 def _logs(source: Backend) -> Iterator[AgentInfo]:
