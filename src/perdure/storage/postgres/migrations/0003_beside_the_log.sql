@@ -1,4 +1,91 @@
--- What is beside the log: who goes first, leases, heartbeats, notices, and what moves between stores.
+-- What is beside the log: messages, who goes first, leases, heartbeats, notices, and what moves between
+-- stores.
+
+-- Puts one message in. answer: fresh, before (it was there), begun (a "start" for a run that began
+-- without one), gone, closed. The lock on the run's row, or on the "start" of one that is not there yet,
+-- makes the numbers of its messages grow in the order in which they can be seen, and lets none be
+-- put in beside the commit that ends the run. What asks for a run and the deletion of its agent, which
+-- ends the inboxes, take turns until their transactions' ends, by a lock on the agent's name: it may
+-- have no row yet.
+CREATE FUNCTION {schema}.send_1(
+    p_durable boolean, p_run text, p_agent text, p_kind text, p_name text, p_key text,
+    p_value bytea, p_who text, p_at bigint, p_token bigint,
+    OUT answer text, OUT no bigint, OUT value bytea, OUT who text, OUT at bigint, OUT token bigint
+) LANGUAGE plpgsql VOLATILE AS $$
+#variable_conflict use_column
+DECLARE
+    v_status text;
+    v_began bigint;
+BEGIN
+    IF p_durable IS NOT NULL THEN
+        PERFORM {schema}.durable_1(p_durable);
+    END IF;
+    IF p_kind = 'start' THEN
+        PERFORM {schema}.lock_begin_1(p_run);
+        PERFORM pg_advisory_xact_lock_shared(
+            hashtext('perdure {schema}'), hashtext('agent ' || p_agent)
+        );
+    END IF;
+    FOR v_try IN 1..10 LOOP
+        SELECT 'before', m.no, m.value, m.who, m.at, m.token
+            INTO answer, no, value, who, at, token FROM {schema}.inbox m
+            WHERE m.agent = p_agent AND m.run = p_run AND m.kind = p_kind AND m.name = p_name
+              AND m.key = p_key;
+        IF FOUND THEN
+            RETURN;
+        END IF;
+        SELECT r.status, r.started_at INTO v_status, v_began FROM {schema}.runs r
+            WHERE r.id = p_run ORDER BY r.place DESC LIMIT 1 FOR NO KEY UPDATE;
+        IF p_kind = 'start' THEN
+            IF FOUND THEN
+                answer := 'begun';
+                at := v_began;
+                RETURN;
+            END IF;
+            PERFORM 1 FROM {schema}.agents a WHERE a.name = p_agent
+                AND a.incarnation + a.deleted::int
+                    > coalesce(substring(p_run FROM '~([0-9]+)$')::numeric, 1);
+            IF FOUND THEN
+                answer := 'gone';
+                RETURN;
+            END IF;
+        ELSIF FOUND THEN
+            IF v_status IN ('done', 'failed', 'cancelled') THEN
+                answer := 'gone';
+                RETURN;
+            END IF;
+        ELSE
+            PERFORM 1 FROM {schema}.inbox m WHERE m.agent = p_agent AND m.run = p_run
+                AND m.kind = 'start' AND NOT m.consumed FOR UPDATE;
+            IF NOT FOUND THEN
+                PERFORM 1 FROM {schema}.runs r WHERE r.id = p_run;
+                IF FOUND THEN
+                    CONTINUE;  -- it began just now
+                END IF;
+                answer := 'gone';
+                RETURN;
+            END IF;
+        END IF;
+        PERFORM 1 FROM {schema}.standings s WHERE s.no = 0 AND s.closed
+            AND NOT EXISTS (
+                SELECT 1 FROM {schema}.agents a JOIN {schema}.standings o ON o.no = a.no
+                WHERE a.name = p_agent AND NOT o.closed
+            );
+        IF FOUND THEN
+            answer := 'closed';
+            RETURN;
+        END IF;
+        INSERT INTO {schema}.inbox AS m (run, agent, kind, name, key, value, who, at, token)
+            VALUES (p_run, p_agent, p_kind, p_name, p_key, p_value, p_who, p_at, p_token)
+            ON CONFLICT DO NOTHING
+            RETURNING 'fresh', m.no, m.value, m.who, m.at, m.token
+            INTO answer, no, value, who, at, token;
+        IF FOUND THEN
+            RETURN;
+        END IF;
+    END LOOP;
+    RAISE EXCEPTION 'messages for run % change too fast', p_run USING ERRCODE = '40001';
+END $$;
 
 -- Of a run that is not there yet: what begins it, and what asks for it, take turns until their
 -- transactions' ends, as there is no row to lock. Two numbers: no executor's lock is like that.
