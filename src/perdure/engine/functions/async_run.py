@@ -7,9 +7,7 @@ import time
 import warnings
 from collections.abc import Awaitable as Awaits
 from collections.abc import Callable, Coroutine, Generator, Iterable, Mapping
-from datetime import datetime
 from typing import Any, Concatenate, Generic, NoReturn, ParamSpec, TypeVar, overload
-from uuid import UUID
 
 from perdure.core.arguments.checks import Seconds, iterable
 from perdure.core.arguments.checks import function as check_function
@@ -19,10 +17,11 @@ from perdure.engine.execution.current_run import RunFrame, inside
 from perdure.engine.execution.execution import Execution
 from perdure.engine.execution.handover import CancelledCall
 from perdure.engine.execution.run_edits import OpenEdit
+from perdure.engine.functions.any_run import AnyRun
 from perdure.engine.functions.async_map import AsyncMap
 from perdure.engine.functions.children import Child, ChildOptions, started_child
 from perdure.engine.functions.decorators import recorded_as, with_self
-from perdure.engine.functions.run import Run, check_limit
+from perdure.engine.functions.run import check_limit
 from perdure.engine.journal.cancellations import Heard, alone, as_told, told_of
 from perdure.engine.journal.entry import Entry
 from perdure.engine.journal.failures import CallCancelled
@@ -84,40 +83,11 @@ class Pending(Coroutine[Any, Any, R]):
         self._coroutine().close()
 
 
-class AsyncRun(Generic[T]):
+class AsyncRun(AnyRun[T]):
     """One execution of an asynchronous agent function. Made by `AsyncStore.run`, passed to it.
 
     Everything that is the same as in `Run` is described there.
     """
-
-    def __init__(self, execution: Execution[T]) -> None:
-        self._execution = execution
-        self._sync = Run(execution)
-
-    @property
-    def id(self) -> str:
-        return self._execution.id
-
-    @property
-    def agent(self) -> str:
-        """Name of the agent that this runs on."""
-        return self._execution.agent
-
-    @property
-    def epoch(self) -> int:
-        """The fencing token of the lease that this executes under."""
-        return self._execution.epoch
-
-    @property
-    def replaying(self) -> bool:
-        """True while the function is still being replayed."""
-        return self._sync.replaying
-
-    @property
-    def state(self) -> T:
-        """The agent's state as of the last recorded call that the function has come to. Change it
-        inside `edit`."""
-        return self._execution.state
 
     # -- calls -----------------------------------------------------------------------------
 
@@ -245,32 +215,6 @@ class AsyncRun(Generic[T]):
     ) -> AsyncChildStarter:
         """Sets options of runs to start; see `Run.options`."""
         return AsyncChildStarter(self._execution, ChildOptions(key, queue, let_live))
-
-    # -- varying values, turns, code and people ------------------------------------------------
-
-    def now(self) -> datetime:
-        """Returns the time; see `Run.now`."""
-        return self._sync.now()
-
-    def random(self) -> float:
-        """Returns a random number; see `Run.random`."""
-        return self._sync.random()
-
-    def uuid(self) -> UUID:
-        """Returns a UUID; see `Run.uuid`."""
-        return self._sync.uuid()
-
-    def again(self, *args: Any, **kwargs: Any) -> Any:
-        """Ends this turn: ``return run.again(…)``; see `Run.again`."""
-        return self._sync.again(*args, **kwargs)
-
-    def patched(self, name: str) -> bool:
-        """Returns True for the new way; see `Run.patched`."""
-        return self._sync.patched(name)
-
-    def progress(self, text: str, fraction: float | None = None) -> None:
-        """Reports progress to people; see `Run.progress`."""
-        self._sync.progress(text, fraction)
 
 
 class AsyncChild(Child[R]):

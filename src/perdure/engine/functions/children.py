@@ -168,13 +168,7 @@ def _start(
         raise execution.played.no_children(function, execution.id)
     name, agent = f"start:{function}", order.agent
     told = digests(described)
-    arrived = yield Arrive(
-        name,
-        "step",
-        told,
-        lambda: preview(described),
-        outside=True,
-    )
+    arrived = yield Arrive(name, "step", told, lambda: preview(described), outside=True)
     recorded = arrived.entry.outcome if arrived.entry is not None else None
     if recorded is not None and not recorded.not_done:
         return _started(execution, recorded, arrived)

@@ -3,25 +3,22 @@
 from __future__ import annotations
 
 import contextvars
-import random
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
-from datetime import datetime
 from threading import get_ident
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar
-from uuid import UUID, uuid4
 
 from perdure.core.arguments.checks import Seconds, count, iterable
 from perdure.core.arguments.checks import function as check_function
-from perdure.core.arguments.names import check_name, check_words
+from perdure.core.arguments.names import check_words
 from perdure.engine.execution.activity import Crew
 from perdure.engine.execution.call_limits import Lending
 from perdure.engine.execution.current_run import RunFrame, enter_scope, inside
 from perdure.engine.execution.execution import Execution
 from perdure.engine.execution.run_edits import OpenEdit
+from perdure.engine.functions.any_run import AnyRun
 from perdure.engine.functions.children import Child, ChildOptions, started_child
 from perdure.engine.functions.decorators import recorded_as, with_self
-from perdure.engine.functions.turn_end import Again, note
 from perdure.engine.journal.scopes import Scope
 from perdure.engine.journal.values import is_async, label
 from perdure.engine.journal.waits import (
@@ -37,7 +34,6 @@ from perdure.engine.journal.waits import (
 )
 from perdure.errors import SchemaError
 from perdure.missing import MISSING
-from perdure.model import from_micros
 from perdure.system.holders import End, Span, ends_block, first_frame, span_of
 from perdure.system.late_imports import loading
 from perdure.system.locks import LOOK_MAX_S
@@ -55,38 +51,8 @@ I = TypeVar("I")  # noqa: E741 - an item
 P = ParamSpec("P")
 
 
-class Run(Generic[T]):
+class Run(AnyRun[T]):
     """One execution of an agent function. Made by `Store.run`, passed to the function."""
-
-    def __init__(self, execution: Execution[T]) -> None:
-        self._execution = execution
-        execution.leaving.begins()
-
-    @property
-    def id(self) -> str:
-        """Names the run in its store: agent, function and key, e.g. ``ticket-42/support/main``."""
-        return self._execution.id
-
-    @property
-    def agent(self) -> str:
-        """Name of the agent that this runs on."""
-        return self._execution.agent
-
-    @property
-    def epoch(self) -> int:
-        """The fencing token of the lease that this executes under."""
-        return self._execution.epoch
-
-    @property
-    def replaying(self) -> bool:
-        """True while the function is still being replayed."""
-        return self._execution.journal.replaying
-
-    @property
-    def state(self) -> T:
-        """The agent's state as of the last recorded call that the function has come to. Change it
-        inside `edit`."""
-        return self._execution.state
 
     # -- calls -----------------------------------------------------------------------------
 
@@ -254,38 +220,6 @@ class Run(Generic[T]):
             let_live: the run continues when this run is cancelled.
         """
         return ChildStarter(self._execution, ChildOptions(key, queue, let_live))
-
-    # -- varying values ------------------------------------------------------------------------
-
-    def now(self) -> datetime:
-        """The time, aware, in UTC; the same again on replay."""
-        execution = self._execution
-        return execution.value("now", lambda: from_micros(execution.now()))  # type: ignore[no-any-return]
-
-    def random(self) -> float:
-        """A random number from [0, 1); the same again on replay."""
-        return self._execution.value("random", random.random)  # type: ignore[no-any-return]
-
-    def uuid(self) -> UUID:
-        """A random UUID; the same again on replay."""
-        return self._execution.value("uuid", uuid4)  # type: ignore[no-any-return]
-
-    # -- turns, code and people --------------------------------------------------------------
-
-    def again(self, *args: Any, **kwargs: Any) -> Any:
-        """Ends this turn: ``return run.again(…)``. The function is called again with these
-        arguments on the current state; earlier turns are never replayed again."""
-        return Again(args, kwargs)
-
-    def patched(self, name: str) -> bool:
-        """Returns True for the new way, and False in runs that were past this point before the code
-        had it. ``if run.patched("fee"): … else: …`` keeps those on the old way."""
-        return self._execution.patched(check_name(name, "a patch"))
-
-    def progress(self, text: str, fraction: float | None = None) -> None:
-        """Reports progress to people, e.g. in ``perdure run show``. It is not part of the
-        replay."""
-        note(self._execution, text, fraction)
 
 
 def check_limit(limit: int) -> int:
