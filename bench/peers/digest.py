@@ -73,10 +73,10 @@ def digest(found: Field) -> str:
     lines = [
         pictures,
         "",
-        "Same payloads, same durability, taking turns on one machine: medians, and in brackets how "
-        "many times Perdure's. `make bench-peers` measures it anew. [All figures](docs/field.md) "
-        "has the rest, with the spread, PostgreSQL, and why somebody is better where somebody is. "
-        "–: it has nothing of the kind. Restate's memory is its server's as well.",
+        "Same payloads, same durability, interleaved on one machine: medians, and in brackets the "
+        "multiple of Perdure's. `make bench-peers` measures again. [All figures](docs/field.md) has "
+        "the spread, PostgreSQL, and the reason wherever another library is better. –: the library "
+        "has no such feature. Restate's memory includes its server.",
         "",
         *_table(found, COLUMNS, [found.works[key] for key in ROWS if key in found.works]),
         "",
