@@ -74,9 +74,9 @@ def digest(found: Field) -> str:
         pictures,
         "",
         "Same payloads, same durability, interleaved on one machine: medians, and in brackets the "
-        "multiple of Perdure's. `make bench-peers` measures again. [All figures](docs/field.md) has "
-        "the spread, PostgreSQL, and the reason wherever another library is better. –: the library "
-        "has no such feature. Restate's memory includes its server.",
+        "multiple of Perdure's. `make bench-peers` measures again. [All figures](docs/field.md) "
+        "has the spread, PostgreSQL, and the reason wherever another library is better. –: the "
+        "library has no such feature. Restate's memory includes its server.",
         "",
         *_table(found, COLUMNS, [found.works[key] for key in ROWS if key in found.works]),
         "",
