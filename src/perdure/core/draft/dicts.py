@@ -13,7 +13,7 @@ from collections.abc import (
 )
 from typing import Any, ClassVar
 
-from perdure.core.draft.place import Proxy, detached, place_of
+from perdure.core.draft.place import Proxy, detached, place_of, seen_as
 from perdure.core.draft.taking import rearranged, take_over
 from perdure.core.types.kept_whole import check_member
 from perdure.core.types.nodes import DictNode, Walker
@@ -58,14 +58,7 @@ class DraftDict(Proxy, MutableMapping[Any, Any]):
 
     __slots__ = ()
     __perdure_kind__ = dict
-
-    @property
-    def __class__(self) -> Any:
-        return dict
-
-    @__class__.setter
-    def __class__(self, value: Any) -> None:
-        raise TypeError("the class of a draft cannot change")
+    __class__ = seen_as(lambda proxy: dict)
 
     def _key(self, key: Any) -> Any:
         """Returns the plain key for a user's key: the key that is there, if one is equal."""

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, MutableSequence
 from operator import index as to_index
 from typing import Any, SupportsIndex
 
-from perdure.core.draft.place import Place, Proxy, detached, place_of
+from perdure.core.draft.place import Place, Proxy, detached, place_of, seen_as
 from perdure.core.draft.taking import LeavingContainers, take, take_all, take_over, take_slice
 from perdure.core.values.plain_values import Plain
 
@@ -16,14 +16,7 @@ class DraftList(Proxy, MutableSequence[Any]):
 
     __slots__ = ()
     __perdure_kind__ = list
-
-    @property
-    def __class__(self) -> Any:
-        return list
-
-    @__class__.setter
-    def __class__(self, value: Any) -> None:
-        raise TypeError("the class of a draft cannot change")
+    __class__ = seen_as(lambda proxy: list)
 
     # Reading
 

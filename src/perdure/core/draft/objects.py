@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from types import GetSetDescriptorType, MemberDescriptorType
 from typing import Any, NoReturn
 
-from perdure.core.draft.place import Place, Proxy, place_of
+from perdure.core.draft.place import Place, Proxy, place_of, seen_as
 from perdure.core.draft.taking import rearranged, take_over
 from perdure.core.types.objects import ObjectNode
 from perdure.core.types.private_attributes import private_default
@@ -38,13 +38,7 @@ class DraftObject(Proxy, metaclass=_Looks):
 
     __slots__ = ()
 
-    @property
-    def __class__(self) -> Any:
-        return _face(place_of(self)).cls
-
-    @__class__.setter
-    def __class__(self, value: Any) -> None:
-        raise TypeError("the class of a draft cannot change")
+    __class__ = seen_as(lambda proxy: _face(place_of(proxy)).cls)
 
     def __getattr__(self, name: str) -> Any:
         place = self._perdure

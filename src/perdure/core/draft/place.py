@@ -200,6 +200,15 @@ class Proxy:
         )
 
 
+def seen_as(kind: Callable[[Any], type]) -> Any:
+    """Returns the `__class__` of proxies that look like instances of a class."""
+
+    def refuse(proxy: Proxy, value: Any) -> None:
+        raise TypeError("the class of a draft cannot change")
+
+    return property(kind, refuse)
+
+
 _set_place = Proxy.__dict__["_perdure"].__set__  # past the `__setattr__` of drafts of objects
 
 

@@ -6,7 +6,7 @@ import operator
 from collections.abc import Callable, Iterable, Iterator, MutableSet, Set
 from typing import Any
 
-from perdure.core.draft.place import Proxy, place_of
+from perdure.core.draft.place import Proxy, place_of, seen_as
 from perdure.core.types.kept_whole import check_member
 from perdure.core.types.nodes import Node, SetNode, Walker
 from perdure.core.values.plain_values import Plain, stored
@@ -35,14 +35,7 @@ class DraftSet(Proxy, MutableSet[Any]):
 
     __slots__ = ()
     __perdure_kind__ = set
-
-    @property
-    def __class__(self) -> Any:
-        return set
-
-    @__class__.setter
-    def __class__(self, value: Any) -> None:
-        raise TypeError("the class of a draft cannot change")
+    __class__ = seen_as(lambda proxy: set)
 
     @classmethod
     def _from_iterable(cls, it: Iterable[Any]) -> Any:
