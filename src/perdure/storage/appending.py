@@ -9,6 +9,7 @@ from typing import Any, Literal
 from msgspec import Struct, field
 from msgspec.structs import replace
 
+from perdure.core.format.chain import commit_id
 from perdure.core.format.records import Record
 from perdure.model import Checkpoint, Message, RunInfo
 
@@ -128,7 +129,6 @@ class Append(Struct):
         prev: id of the commit at `seq` − 1, which `header` names. If another one is there, the
             writer linked to a commit that never got in: ``stale`` (I3).
         before: that commit's header, whose id is `prev`; empty if not known.
-        id: its own id, the digest of `header`; empty if not known.
         then: for a commit that creates its agent: commits that follow it (their `no` is None), all
             of which get in along with it, or none.
         awaited: True if the submitting thread waits for nothing else, and does nothing meanwhile.
@@ -148,7 +148,6 @@ class Append(Struct):
     epoch_min: int = 0
     prev: bytes = b""
     before: bytes = b""
-    id: bytes = b""
     then: Sequence[Append] = ()
     awaited: bool = False
 
@@ -161,6 +160,11 @@ class Append(Struct):
         if self.no is None or self.expected is None:
             return False
         return not (self.then or self.epoch_min) and self.snapshot is None
+
+    @property
+    def names_before(self) -> bool:
+        """True if `before` is known, and is what `prev` names."""
+        return commit_id(self.before) == self.prev
 
     @property
     def sync(self) -> bool:

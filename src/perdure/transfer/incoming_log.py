@@ -30,6 +30,7 @@ class LogEnd:
         find_row: FindRow | None = None,
     ) -> None:
         self.last = last
+        self._header = b""
         self.heads = heads if heads is not None else {}
         self.runs = RebuiltRows(find_row)
         self.lacks = False
@@ -72,7 +73,9 @@ class LogEnd:
             riders=riders,
             epoch_min=commit.epoch,
             prev=commit.prev,
+            before=self._header,
         )
+        self._header = header
         self.heads[commit.branch] = commit.seq
         self.lacks = self.lacks or commit.trimmed
         self.last = commit

@@ -123,7 +123,6 @@ class Proposal(Struct, eq=False):
             self.snapshot,
             prev=tail.id,
             before=tail.header,
-            id=place.id,
             awaited=self._done is None,
         )
         end = place

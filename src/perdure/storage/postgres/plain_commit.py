@@ -16,7 +16,6 @@ from __future__ import annotations
 
 from psycopg import errors
 
-from perdure.core.format.chain import commit_id
 from perdure.storage.appending import Append
 from perdure.storage.postgres.awake import Haste
 from perdure.storage.postgres.connection import Connection
@@ -27,7 +26,7 @@ TYPES = (BOOL, BIGINT, BIGINT, BIGINT, BIGINT, TEXT, BYTEA, BYTEA, BYTEA)
 
 
 def is_plain(item: Append) -> bool:
-    return item.is_plain and commit_id(item.before) == item.prev
+    return item.is_plain and item.names_before
 
 
 def write(

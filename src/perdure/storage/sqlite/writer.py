@@ -21,7 +21,7 @@ from perdure.storage.appending import Append, Appended, Outcome
 from perdure.storage.clocks import Clock, wall_clock
 from perdure.storage.sqlite.absent import Find, is_refused_room, judged
 from perdure.storage.sqlite.alone import keep_copy, without_wal, write_anew
-from perdure.storage.sqlite.append import append, id_of, landed
+from perdure.storage.sqlite.append import append, landed
 from perdure.storage.sqlite.connection import connect
 from perdure.storage.sqlite.failed_sync import doubt, is_in_doubt, trust
 from perdure.storage.sqlite.faults import FAILED, MisplacedError, ReplacedError, translate, unmasked
@@ -243,7 +243,7 @@ class Writer:
         for item, outcome in zip(batch, outcomes, strict=True):
             if type(outcome) is Appended:
                 last = item.then[-1] if item.then else item
-                self._heads[outcome.no] = (last.seq, last.id or id_of(last))
+                self._heads[outcome.no] = (last.seq, last.header)
         if durable:
             self._unsynced, housekeeper.flush_due = 0, False
         elif self._durability == "group":
