@@ -15,7 +15,6 @@ import traceback
 from collections import Counter
 
 from tests.between.trying import POINTS, try_program
-from tests.graphs.watching import watched
 
 
 def main() -> int:
@@ -34,15 +33,14 @@ def main() -> int:
     counts: Counter[str] = Counter()
     for seed in range(options.seed, options.seed + options.programs):
         try:
-            with watched(f"seed {seed}"):
-                counts += try_program(
-                    seed,
-                    options.store,
-                    options.points,
-                    options.only,
-                    options.moment,
-                    statements=options.statements,
-                )
+            counts += try_program(
+                seed,
+                options.store,
+                options.points,
+                options.only,
+                options.moment,
+                statements=options.statements,
+            )
         except KeyboardInterrupt:
             break
         except BaseException:

@@ -29,6 +29,7 @@ from tests.between.acts import MOVES, OTHERS, SOME, Act, Acts, Facts
 from tests.between.moments import Moments
 from tests.between.picture import Picture, picture
 from tests.between.worlds import SIDES, Copies, World, backend_of, impatient
+from tests.graphs.watching import watched
 from tests.simulation.following import compare, works
 from tests.simulation.house import House, logs
 
@@ -86,7 +87,7 @@ def try_pair(pair: Pair, points: int = POINTS, *, only: int = 0) -> int:
         numbers = sorted(pair.random.sample(numbers, points))
     for number in [only] if only else numbers:
         knows = pair.random.random() < 0.5 and not pair.first.alone
-        with pair.copies.copied() as world:
+        with watched(pair.name), pair.copies.copied() as world:
             try:
                 _try_moment(pair, world, number, orders, knows=knows)
             except BaseException as error:
@@ -101,7 +102,7 @@ def _orders(pair: Pair) -> tuple[dict[str, Result], int]:
     found: dict[str, Result] = {}
     moments = Moments(statements=pair.statements)
     for order in ("", "1", "2", "12", "21"):
-        with pair.copies.copied() as world:
+        with watched(pair.name), pair.copies.copied() as world:
             taken = {}
             for who in order:
                 act = pair.first if who == "1" else pair.second
@@ -374,7 +375,8 @@ def try_program(
     kinds = {side: random.choice((store, store, "memory", "sqlite")) for side in SIDES}
     kinds["here"] = store
     with tempfile.TemporaryDirectory() as folder:
-        copies = Copies(Path(folder), kinds, filler(seed, scene))
+        with watched(f"the begin of seed {seed}"):
+            copies = Copies(Path(folder), kinds, filler(seed, scene))
         try:
             with copies.copied() as world:
                 facts = facts_of(world)
