@@ -96,9 +96,7 @@ class Block(Struct, Generic[T], eq=False):
         cause, riders = self._cause, NOTHING
         if cause.key is not None:
             riders = key_riders(cause, self._declared)
-        # A single change cannot have been taken back: most edits need no further check.
-        alone = len(recording.done) == 1
-        if not alone and working.seq and riders.key is None and not recording.changed:
+        if working.seq and riders.key is None and not recording.changed:
             given = recording.ephemeral
             working.restore(recording)
             recording.check_handed_out()

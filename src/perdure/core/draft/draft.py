@@ -17,7 +17,7 @@ from perdure.core.draft.objects import kind_of_object
 from perdure.core.draft.place import DraftSession, Place, Proxy, place_of
 from perdure.core.draft.sets import DraftSet
 from perdure.core.draft.taking import take
-from perdure.core.draft.undone_changes import Done, came_to_nothing, undo
+from perdure.core.draft.undone_changes import CONTAINERS, Done, came_to_nothing, undo
 from perdure.core.schema.schema import Schema
 from perdure.core.types.objects import same_order
 from perdure.core.values import ops as ops_module
@@ -71,6 +71,8 @@ class Recording(DraftSession):
         self._puts: dict[int, dict[Any, tuple[int, Plain]]] = {}
         self._appends: dict[int, int] = {}
         self._ordered: set[int] = set()
+        self._moved = False  # a container was moved, or taken out
+        self._within = False  # something may have been changed inside of what came in
         self.torn = False
         """Set while a change is made: an exception in there leaves it set, and what is noted may
         not be what was changed. Then nothing more is taken, and the tree is to be thrown away."""
@@ -95,6 +97,7 @@ class Recording(DraftSession):
         for kept in (self.ops, self.inverses, self._puts, self._appends, self.unstored, self.fresh):
             kept.clear()
         self._count = 0
+        self._moved = self._within = False
         return self.plain
 
     @property
@@ -103,7 +106,7 @@ class Recording(DraftSession):
         back."""
         if self.torn or not self.done:
             return self.torn
-        return not came_to_nothing(self.done, self.fresh, self._appends)
+        return not came_to_nothing(self.done, self.fresh, moved=self._moved, within=self._within)
 
     def check_whole(self) -> None:
         """Refuses to continue after an exception that interrupted a change halfway.
@@ -140,7 +143,9 @@ class Recording(DraftSession):
             place.locate()
             self.put(place.parent, place.key, place.plain)
             place.pending = False  # behind it: done twice it changes nothing
-        return place.locate()
+        path, fresh = place.locate()
+        self._within = self._within or fresh
+        return path, fresh
 
     # Dicts and objects, and single items of lists
 
@@ -152,6 +157,7 @@ class Recording(DraftSession):
         if old is not MISSING and same(old, value) and same_order(place.child(key), old, value):
             return
         self.torn = True
+        self._moved = self._moved or type(old) in CONTAINERS
         self.done.append(("put", target, key, old))
         target[key] = value
         self._bring_in(value)
@@ -186,6 +192,7 @@ class Recording(DraftSession):
         if id(target) not in self._ordered and next(reversed(target)) != key:
             self._ordered.add(id(target))
             order = list(target)
+        self._moved = self._moved or type(old) in CONTAINERS
         self.done.append(("drop", target, key, old, order))
         del target[key]
         if not fresh:
@@ -255,6 +262,7 @@ class Recording(DraftSession):
         if not removed and not values:
             return
         self.torn = True
+        self._moved = self._moved or not CONTAINERS.isdisjoint(map(type, old))
         self.done.append(("cut", target, index, len(values), old))
         if not fresh:
             inverse = Splice(path, index, len(values), copy(old))
@@ -271,6 +279,7 @@ class Recording(DraftSession):
         if source == target:
             return
         self.torn = True
+        self._moved = True
         self.done.append(("move", items, source, target))
         items.insert(target, items.pop(source))
         if not fresh:
@@ -305,7 +314,7 @@ class Recording(DraftSession):
         self._count += 1
 
     def _bring_in(self, value: Plain) -> None:
-        if type(value) in (dict, list, set):
+        if type(value) in CONTAINERS:
             self.fresh[id(value)] = value
 
     def _forget_indexes(self, items: Plain) -> None:

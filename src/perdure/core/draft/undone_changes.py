@@ -3,13 +3,13 @@ cancel out."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from itertools import compress
-from operator import is_not
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from perdure.core.values.plain_values import Plain, same
 from perdure.missing import MISSING
+
+CONTAINERS = frozenset((dict, list, set))
 
 Done = tuple[Any, ...]
 """One change: what it did, the container that it did it to, and what undoes it."""
@@ -21,78 +21,135 @@ def undo(done: Done) -> None:
 
 
 def came_to_nothing(
-    changes: Sequence[Done], fresh: Mapping[int, Any], appended: Mapping[int, Any]
+    changes: Sequence[Done], fresh: Mapping[int, Any], *, moved: bool, within: bool
 ) -> bool:
-    """True if changes leave a tree as it was, the order of its keys included. False where that is
-    not certain: containers that came in are not looked at, unless they were there before, as items
-    of a list that are reordered; those inside of them are.
+    """True if changes leave a tree as it was, the order of its keys included.
 
-    Costs next to nothing where the first change still stands, as in nearly all edits that change
-    something; else O(the containers that were changed).
+    Costs next to nothing where the first change still stands and all containers are where they
+    were, as in nearly all edits that change something; else O(what was changed, and the lists that
+    items were taken out of).
 
     Args:
         fresh: containers that came in, by their ids.
-        appended: lists to which the last change appended, by their ids.
+        moved: a container may have been moved, or taken out.
+        within: something may have been changed inside of what came in.
     """
-    first = changes[0]
-    if not _may_be_undone(first, changes, appended):
+    if not (moved or _may_be_undone(changes)):
         return False
-    before: dict[int, tuple[Any, Any]] = {}
-    for done in reversed(changes):
-        kind, target = done[:2]
-        if id(target) not in before:
-            before[id(target)] = target, target.copy()
-        _UNDO[kind](before[id(target)][1], *done[2:])
-    came = {at for at in before if at in fresh}
-    if came:
-        for _, was in before.values():
-            if type(was) is not set:
-                came.difference_update(map(id, was.values() if type(was) is dict else was))
-    return all(_holds(now, was) for at, (now, was) in before.items() if at not in came)
+    before = _Before(changes)
+    came = before.inside_of(fresh) if within else frozenset()
+    differing = [at for at in before.changed if at not in came and not before.stands(at)]
+    return before.covered.issuperset(differing)
 
 
-def _may_be_undone(first: Done, changes: Sequence[Done], appended: Mapping[int, Any]) -> bool:
-    """True if the value that the first change replaced may be there again."""
-    kind, target, at = first[:3]
+def _may_be_undone(changes: Sequence[Done]) -> bool:
+    """True if what the first change replaced may be there again; its container is where it was."""
+    kind, target, at = changes[0][:3]
     if kind == "put":
+        old = changes[0][3]
         if type(target) is dict:
-            return same(target.get(at, MISSING), first[3])
-        return at < len(target) and same(target[at], first[3])
+            return same(target.get(at, MISSING), old)
+        return at < len(target) and same(target[at], old)
     if kind == "drop":
         return at in target
     if kind == "cut":
-        old = first[4]
-        if old:
-            return same(target[at : at + len(old)], old)
-        return id(target) not in appended and any(one[1] is target for one in changes[1:])
-    if kind == "move":
-        return any(one[1] is target for one in changes[1:])
+        old = changes[0][4]
+        return not _growth(changes, target) and same(target[at : at + len(old)], old)
     undone = target.issuperset(at) if kind == "add" else target.isdisjoint(at)  # "remove"
     return bool(undone)
 
 
-def _holds(now: Any, was: Any) -> bool:
-    """True if a container holds the same items as before. Items that are the same object are
-    checked by themselves."""
-    if len(now) != len(was):
-        return False
-    if type(now) is set:
-        return same(now, was)
-    if type(now) is dict:
-        return _pairwise(list(now), list(was)) and _pairwise(list(now.values()), list(was.values()))
-    return _pairwise(now, was)
+def _growth(changes: Iterable[Done], target: Any) -> int:
+    """Returns how many items more a list has than before the changes."""
+    return sum(done[3] - len(done[4]) for done in changes if done[1] is target and done[0] == "cut")
 
 
-def _pairwise(now: list[Plain], was: list[Plain]) -> bool:
-    others = compress(zip(now, was, strict=True), map(is_not, now, was))
-    return all(same(one, other) and _in_order(one, other) for one, other in others)
+class _Before:
+    """A tree as it was before changes, seen from the containers that were changed: each held
+    something then, and its place in the tree holds something now.
+
+    Attributes:
+        changed: by the id of a container, its changes.
+        covered: the containers of places that were compared from above: another one is there now,
+            or one that is not there any more.
+    """
+
+    def __init__(self, changes: Sequence[Done]) -> None:
+        self.changed: dict[int, list[Done]] = {}
+        for done in changes:
+            self.changed.setdefault(id(done[1]), []).append(done)
+        self.covered: set[int] = set()
+        self._content: dict[int, Any] = {}
+
+    def content(self, container: Any) -> Any:
+        """Returns what a container held."""
+        changes = self.changed.get(id(container))
+        if changes is None:
+            return container
+        if id(container) not in self._content:
+            was = container.copy()
+            for done in reversed(changes):
+                _UNDO[done[0]](was, *done[2:])
+            self._content[id(container)] = was
+        return self._content[id(container)]
+
+    def inside_of(self, fresh: Mapping[int, Any]) -> set[int]:
+        """Returns the containers that came in, with what is inside of them; not those that were
+        there, as items of a list that was put into another order."""
+        inside = {at: set(self._line(one)) for at, one in fresh.items()}
+        came = {at for ids in inside.values() for at in ids}
+        there = [at for at in self.changed if at not in came]
+        while there:
+            was = self.content(self.changed[there.pop()][0][1])
+            for item in () if type(was) is set else _items(was):
+                if id(item) in inside and id(item) in came:
+                    came -= inside[id(item)]
+                    there += inside[id(item)] & self.changed.keys()
+        return came
+
+    def _line(self, value: Any) -> Iterator[int]:
+        if type(value) in CONTAINERS:
+            yield id(value)
+        if type(value) in (dict, list, tuple):
+            for item in _items(self.content(value)):
+                yield from self._line(item)
+
+    def stands(self, at: int) -> bool:
+        """True if a changed container holds what it held. Items that are the same object are
+        compared by themselves."""
+        changes = self.changed[at]
+        now = changes[0][1]
+        if type(now) is list and _growth(changes, now):
+            return False
+        if type(now) is dict:
+            olds = {done[2]: done[3] for done in reversed(changes)}  # the first of each key's
+            if not all(self._is(now.get(key, MISSING), old) for key, old in olds.items()):
+                return False
+            dropped = any(done[0] == "drop" for done in changes)
+            return not dropped or all(map(same, now, self.content(now)))  # and in their order
+        was = self.content(now)
+        return same(now, was) if type(now) is set else all(map(self._is, now, was))
+
+    def _is(self, now: Plain, was: Plain) -> bool:
+        return now is was or self._equals(now, was)
+
+    def _equals(self, now: Plain, was: Plain) -> bool:
+        """True if a place holds now what it held. A container that it held is covered, with all
+        that is in it: wherever these are now."""
+        kind = type(was)
+        if type(now) is not kind or not (kind is tuple or kind in CONTAINERS):
+            return same(now, was)
+        self.covered.add(id(was))
+        held = self.content(was)
+        if kind is set or len(now) != len(held):
+            return same(now, held)
+        if kind is dict and not all(map(same, now, held)):
+            return False
+        return all(map(self._equals, _items(now), _items(held)))
 
 
-def _in_order(one: Plain, other: Plain) -> bool:
-    """True if all dicts in two equal values have their keys in the same order."""
-    if type(one) is dict:
-        return list(one) == list(other) and all(map(_in_order, one.values(), other.values()))
-    return type(one) not in (list, tuple) or all(map(_in_order, one, other))
+def _items(container: Any) -> Iterable[Plain]:
+    return container.values() if type(container) is dict else container
 
 
 def _undo_put(target: Any, key: Any, old: Plain) -> None:
