@@ -100,6 +100,20 @@ def test_agents_follow_to_a_synchronous_standby(pair: Pair, tmp_path: Path) -> N
             agent.verify()
 
 
+def test_a_standby_is_verified(pair: Pair) -> None:
+    """Whoever wanted to prove it before its promotion was told that the database refused: a table
+    that is not logged cannot be read there."""
+    url = pair.url()
+    with perdure.open(url) as store:
+        store.agent("ticket", initial={"n": 0}).checkpoint("begin")
+    pair.catch_up()
+    there = f"127.0.0.1:{pair.other.port}"
+    only = url.replace(f"127.0.0.1:{pair.one.port},{there}", there)
+    with perdure.open(only + "&target_session_attrs=any") as store:
+        store.check_pages()
+        assert store.agent("ticket").verify().commits == 2
+
+
 def test_i1_a_commit_on_the_primary_alone_is_made_once_after_a_failover(pair: Pair) -> None:
     """Its standby was gone: cancelled, COMMIT said success, and a warning, on the primary alone.
     Had that been acknowledged, it would have been lost now. It was unknown, and its key tells."""

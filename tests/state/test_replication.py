@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import itertools
 import random
+import shutil
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -16,7 +17,7 @@ import pytest
 from msgspec.structs import replace
 
 import perdure
-from perdure import Conflict, Corrupt, Store, StoreUnavailable
+from perdure import Conflict, Corrupt, NotFound, Store, StoreUnavailable
 from perdure.model import Lease
 from perdure.replication import (
     ClosedError,
@@ -209,6 +210,53 @@ def test_a_follower_goes_on_as_another_process(pair: Pair) -> None:
         assert second.drain()[0] == 1
         assert second.step().commits == 0
     assert same(source, target)
+
+
+def test_a_source_that_was_loaded_into_another_server_is_followed_on(tmp_path: Path) -> None:
+    """That one's transactions count from lower numbers. The cursor of the copy was beyond all of
+    them: it stood still for good, said nothing but its lag, and --resync kept the cursor."""
+    made = Pair(tmp_path, "postgres", "sqlite")
+    try:
+        source, target = made.both()
+        put(source, "a", n=1)
+        follower = follower_of(source, target)
+        follower.drain()
+        follower.why = replace(follower.why, feed=_counted(follower.why.feed, 10**9))
+        put(source, "a", n=2)
+        with pytest.raises(NotFound, match="loaded into another server") as said:
+            follower.step()
+        assert "--resync" in said.value.hint
+        put(source, "b", n=3)
+        again = follower_of(source, target, resync=True)
+        again.drain()
+        assert same(source, target)
+        at = again.why.feed
+        assert follower_of(source, target, resync=True).why.feed == at  # it is known there
+    finally:
+        made.close()
+
+
+def _counted(cursor: str, tx: int) -> str:
+    store, _, *rest = cursor.split(".")
+    return ".".join([store, str(tx), *rest])
+
+
+def test_a_source_that_was_restored_from_an_older_copy_is_compared(tmp_path: Path) -> None:
+    """--resync kept the cursor, which that source does not know: nobody heard of what differs."""
+    path, kept = tmp_path / "source.db", tmp_path / "kept.db"
+    with perdure.open(path) as source:
+        put(source, "a", n=1)
+    shutil.copy(path, kept)
+    with perdure.open("memory://") as target:
+        with perdure.open(path) as source:
+            put(source, "a", n=2)
+            follower_of(source, target).drain()
+        shutil.copy(kept, path)
+        with perdure.open(path) as source:
+            with pytest.raises(NotFound, match="older copy"):
+                follower_of(source, target).step()
+            with pytest.raises(DivergedError, match="'a', commit 3"):
+                follower_of(source, target, resync=True)
 
 
 def test_two_who_ship_at_once_bring_nothing_twice(pair: Pair) -> None:

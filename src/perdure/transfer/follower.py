@@ -166,7 +166,7 @@ class Follower:
             raise Conflict("is the source itself", target=f"store {self.target.url}")
         if self.why.kind == "follows":
             self._check_source(before)
-        if before is not None and self._goes_on(before):
+        if before is not None and self._goes_on(before) and not (resync and self._lost(before)):
             self._go_on(standing, replace(before, kind=self.why.kind, url=self.why.url))
             self.shipper.tidy()
             return
@@ -195,6 +195,28 @@ class Follower:
             for one in misfits(self.source, living(self.source)):
                 self.shipper.aside[one.agent] = one
                 self._retry_at = time.monotonic() + RETRY_S
+
+    def _lost(self, before: Why) -> bool:
+        """True if the source does not know the cursors that it gave any more: it was restored from
+        an older copy, or loaded into another server."""
+        try:
+            self.source.feed(before.feed, limit=1)
+            self.source.mail(before.mail, limit=1)
+        except NotFound:
+            return True
+        return False
+
+    def _not_as_it_was(self) -> NotFound:
+        source, target = self.source.url, self.target.url
+        hint = "take another target, a new one"
+        if self.why.kind == "follows":
+            order = shell.perdure("replicate", source, target, resync=True)
+            hint = f"`{order}` compares the logs, and continues if those here are all beginnings"
+        return NotFound(
+            "was restored from an older copy, or loaded into another server, since the last look",
+            target=f"store {source}",
+            hint=hint,
+        )
 
     def _way_on(self, before: Why | None) -> str:
         """Returns the hint for a target that is not free; `before`: its standing. Only a follower
@@ -272,7 +294,8 @@ class Follower:
         Raises:
             DivergedError: the target has other commits than the source.
             Corrupt: the source cannot be read at all.
-            NotFound: the source was restored from an older copy: `begin` with resync.
+            NotFound: the source was restored from an older copy, or loaded into another server:
+                `begin` with resync.
             StoreUnavailable: make the call again: it continues from what is there.
         """
         overtaken = 0
@@ -286,8 +309,10 @@ class Follower:
                 if overtaken == TRIES:
                     raise
                 self._read_again()
-            except (DivergedError, ClosedError, NotFound):
+            except (DivergedError, ClosedError):
                 raise
+            except NotFound as error:
+                raise self._not_as_it_was() from error
             except Exception:
                 # A fresh read may succeed; if it does not, one agent's part of it may be the
                 # reason.

@@ -9,9 +9,10 @@ began later has ended: its number is the smaller one, its commit the later one. 
 the greatest of its own transaction and of the commit before it (`append_1`): that grows along each
 log, and a row is still not given before its transaction has ended.
 
-The feed's cursor names the store, the last commit given, and a bit of its header, so that a cursor
-of another store, or of one that was since restored from an older copy, is detected. Messages work
-the same way, by their transactions: so their numbers grow within each answer, but not across
+The feed's cursor names the store, the last commit given with its transaction, and a bit of its
+header, so that a cursor of another store is detected, or of one that was since restored from an
+older copy, or loaded into another server, which counts transactions anew. Messages work the same
+way, by their transactions: so their numbers grow within each answer, but not across
 answers.
 """
 
@@ -55,9 +56,10 @@ def _place(
     if found is not None and found[1] == store:
         no, seq = int(found[3]), int(found[4])
         row = db.cursor(binary=True).execute(sql["find_header"], (no, seq)).fetchone()
-        if row is not None and _mark(row[0]) == found[5]:
+        if row is not None and (_mark(row[0]), row[1]) == (found[5], found[2]):
             return found[2], no, seq
-        if row is None and db.execute(sql["is_purged"], (no,)).fetchone():
+        purged = row is None and db.execute(sql["is_purged"], (no,)).fetchone()
+        if purged and _has_begun(db, sql, found[2]):
             return found[2], no, seq
     raise foreign_cursor(url)
 

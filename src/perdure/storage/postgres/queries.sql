@@ -329,7 +329,7 @@ WHERE coalesce(r.epoch, 0) < k.epoch
 SELECT %s::xid8 < pg_snapshot_xmax(pg_current_snapshot());
 
 -- name: find_header
-SELECT header FROM {schema}.commits WHERE agent_no = %s AND seq = %s;
+SELECT header, tx::text FROM {schema}.commits WHERE agent_no = %s AND seq = %s;
 
 -- name: count_commits
 SELECT count(*), coalesce(sum(length(header)), 0)::bigint, coalesce(sum(length(payload)), 0)::bigint
@@ -349,7 +349,9 @@ WHERE c.relnamespace = to_regnamespace(%s) AND c.relkind = 'r';
 
 -- name: list_tables
 SELECT c.relname FROM pg_class c
-WHERE c.relnamespace = to_regnamespace(%s) AND c.relkind = 'r' ORDER BY c.relname;
+WHERE c.relnamespace = to_regnamespace(%s) AND c.relkind = 'r'
+  AND NOT (c.relpersistence = 'u' AND pg_is_in_recovery())  -- a standby has nothing of these
+ORDER BY c.relname;
 
 -- name: list_to_purge
 SELECT {agent_columns} FROM {schema}.agents a WHERE a.to_purge AND a.no > %s
