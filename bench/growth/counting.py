@@ -20,10 +20,10 @@ from typing import Any, Protocol
 import apsw
 
 import perdure
-from perdure.system import randomness
+from perdure.core.format.envelope import random_bytes
 
 _OURS = os.path.dirname(perdure.__file__) + os.sep
-_DRAWN = randomness.__file__
+_DRAWN = random_bytes.__code__
 """Not counted: it draws for many commits at once, and some call or other comes to that."""
 
 
@@ -103,8 +103,8 @@ def lines_of(does: Callable[[], object]) -> int:
         return line
 
     def call(frame: FrameType, event: str, _: Any) -> Any:
-        path = frame.f_code.co_filename
-        if not path.startswith(_OURS) or path == _DRAWN:
+        code = frame.f_code
+        if not code.co_filename.startswith(_OURS) or code is _DRAWN:
             return None
         counts.setdefault(threading.get_ident(), [0])[0] += 1
         return line

@@ -19,11 +19,12 @@ from typing import Any
 from unittest.mock import patch
 from uuid import UUID
 
+from perdure.core.format import envelope
 from perdure.engine.dispatch import worker
 from perdure.engine.functions import run as run_module
 from perdure.storage import listeners
 from perdure.storage.memory import backend
-from perdure.system import locks, randomness
+from perdure.system import locks
 from tests.simulation.primitives import (
     Queue,
     System,
@@ -54,7 +55,7 @@ def staged(scheduler: Scheduler) -> Iterator[None]:
     }
     kept = random.getstate()
     random.seed(chance.getrandbits(64))  # pauses between attempts, and `run.random`
-    randomness.drop_drawn()
+    envelope.drop_drawn()
     disabled = logging.root.manager.disable
     logging.disable()  # what is expected here would fill a log
     with ExitStack() as patches:
@@ -70,7 +71,7 @@ def staged(scheduler: Scheduler) -> Iterator[None]:
         finally:
             logging.disable(disabled)
             random.setstate(kept)
-            randomness.drop_drawn()
+            envelope.drop_drawn()
 
 
 def _patch_names(patches: ExitStack, scheduler: Scheduler, chance: Random) -> None:

@@ -1,1 +1,1 @@
-"""The library's needs of its process: threads, locks, stacks, randomness, logs, and shells."""
+"""The library's needs of its process: threads, locks, stacks, logs, and shells."""

@@ -22,7 +22,6 @@ from perdure.core.values.plain_values import Plain
 from perdure.errors import Corrupt, PerdureError, Unstorable, UnsupportedFormat
 from perdure.model import MICROS_MAX, Cause, Commit, id_text
 from perdure.system import stack_room
-from perdure.system.randomness import random_bytes
 
 HEADER_VERSION: Literal[1] = 1
 PARTS = 2
@@ -135,7 +134,7 @@ def pack_payload(delta: Sequence[Op], records: Sequence[Record | Mapping[str, An
     except (ValueError, TypeError) as error:
         raise _unreadable(f"what is recorded ({_kinds(records)})", error) from error
     body = codec.encode([[*map(ops.to_wire, delta)], said])
-    random = random_bytes()
+    random = envelope.random_bytes()
     data = envelope.seal(body, random[: envelope.SALT_SIZE])
     return Payload(data, envelope.digest(data), random[envelope.SALT_SIZE :])
 
