@@ -22,11 +22,10 @@ from perdure.state.commit_lookup import Where as Where
 from perdure.state.commit_lookup import horizon, place_of, resolve
 from perdure.state.context import Context
 from perdure.state.edit_block import Edit, used_key
-from perdure.state.flow import Flow, drive
 from perdure.state.returned_drafts import refuse_awaitable, refuse_new_state
 from perdure.state.state_diff import changes
 from perdure.state.time_travel import BranchMove
-from perdure.state.working_copy import WorkingCopy
+from perdure.state.working_copy import Flow, WorkingCopy, drive
 from perdure.storage.appending import Ref
 from perdure.storage.log.reader import LogReader
 from perdure.storage.log.refusals import is_race

@@ -11,8 +11,7 @@ import pytest
 import perdure
 from perdure.engine.execution import run_writer
 from perdure.engine.execution.run_writer import RunWriter
-from perdure.state.flow import next_proposal
-from perdure.state.working_copy import WorkingCopy
+from perdure.state.working_copy import WorkingCopy, next_proposal
 from perdure.store import Store
 
 went_on: list[str] = []

@@ -17,8 +17,8 @@ from perdure.core.schema.schema import Schema
 from perdure.engine.journal.leaving import TornError
 from perdure.engine.journal.visible_state import Seeing
 from perdure.model import Cause
-from perdure.state.flow import drive
 from perdure.state.run_view import ViewedCopy
+from perdure.state.working_copy import drive
 from perdure.store import Store
 from perdure.system.locks import ReentrantLock
 from tests.faults.injecting import KINDS, counted, inject

@@ -21,9 +21,9 @@ from perdure.model import Branch, Cause, Change, Checkpoint, Commit, Verified
 from perdure.retention.trimming import Trimmed
 from perdure.state import branch_operations, time_travel
 from perdure.state.edit_block import Block, used_key
-from perdure.state.flow import Flow, drive_async
 from perdure.state.returned_drafts import refuse_new_state
 from perdure.state.time_travel import BranchMove
+from perdure.state.working_copy import Flow, drive_async
 from perdure.storage.log.refusals import is_race
 from perdure.system.backoff import CHANCES_MAX, pauses
 from perdure.system.holders import End, ends_block, first_frame, is_over, span_of

@@ -16,10 +16,9 @@ from perdure.errors import Conflict
 from perdure.model import Cause, Checkpoint, Commit, RunInfo
 from perdure.state import checkpoints
 from perdure.state.edit_block import key_riders, used_key
-from perdure.state.flow import Flow
 from perdure.state.jump_commits import committing_move, find_head
 from perdure.state.time_travel import unfinished_runs
-from perdure.state.working_copy import WorkingCopy
+from perdure.state.working_copy import Flow, WorkingCopy
 from perdure.storage.appending import Riders
 from perdure.storage.log.proposals import HERE
 from perdure.storage.retention import STORES_OWN

@@ -8,8 +8,7 @@ from perdure.core.arguments.names import check_cause
 from perdure.core.format import chain
 from perdure.errors import Conflict
 from perdure.model import Cause
-from perdure.state.flow import drive
-from perdure.state.working_copy import WorkingCopy
+from perdure.state.working_copy import WorkingCopy, drive
 from perdure.storage.appending import Riders
 from perdure.storage.log.proposals import Committed, Proposal
 

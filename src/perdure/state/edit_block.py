@@ -13,8 +13,7 @@ from perdure.core.arguments.not_entered import ToEnter
 from perdure.core.draft.draft import Recording
 from perdure.errors import Conflict
 from perdure.model import Cause, Commit
-from perdure.state.flow import Flow, drive
-from perdure.state.working_copy import WorkingCopy
+from perdure.state.working_copy import Flow, WorkingCopy, drive
 from perdure.storage.appending import NOTHING, Riders
 from perdure.storage.keys import find_key
 from perdure.storage.log.proposals import Committed, asked

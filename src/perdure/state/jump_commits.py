@@ -16,11 +16,10 @@ from perdure.core.arguments.names import check_cause
 from perdure.errors import NotFound
 from perdure.model import Cause, Commit
 from perdure.state import not_found
-from perdure.state.flow import Flow, drive
 from perdure.state.snapshot_age import SinceSnapshot
 from perdure.state.snapshot_policy import WEIGHT_LONG
 from perdure.state.stateless_commits import without_delta
-from perdure.state.working_copy import WorkingCopy
+from perdure.state.working_copy import Flow, WorkingCopy, drive
 from perdure.storage.appending import NOTHING, Riders, StoredSnapshot
 from perdure.storage.log.commits import UNREADABLE
 from perdure.storage.log.proposals import Committed

@@ -18,14 +18,13 @@ from perdure.core.values.ops import OpError
 from perdure.core.values.plain_values import Plain
 from perdure.errors import Conflict, Corrupt, Hint, NotFound
 from perdure.model import Cause, Commit, RunInfo
-from perdure.state.flow import Flow
 from perdure.state.jump_commits import committing_move, find_head
 from perdure.state.runs.family_messages import to_family
 from perdure.state.runs.run_rows import MOVED
 from perdure.state.runs.unused_signals import Unused
 from perdure.state.threads import refuse_inner, refuse_redo, refuse_thinned, refuse_undo
 from perdure.state.undo_conflicts import hindrance
-from perdure.state.working_copy import WorkingCopy
+from perdure.state.working_copy import Flow, WorkingCopy
 from perdure.storage.appending import Riders
 from perdure.storage.capabilities import RunQuery
 from perdure.storage.log.proposals import HERE

@@ -15,7 +15,7 @@ from perdure.storage.appending import NOTHING, Riders
 from perdure.storage.log.proposals import Proposal
 
 if TYPE_CHECKING:
-    from perdure.state.flow import Flow
+    from perdure.state.working_copy import Flow
     from perdure.storage.log.proposals import Committed
 
 

@@ -18,7 +18,7 @@ from perdure.engine.journal.deferred_records import PutOff
 from perdure.engine.journal.leaving import TornError
 from perdure.engine.journal.visible_state import Seeing
 from perdure.errors import PerdureError, RunInterrupted, SchemaError, Unstorable
-from perdure.state.flow import next_proposal
+from perdure.state.working_copy import next_proposal
 from perdure.storage.appending import Riders, together
 from perdure.system.flag import Flag
 from perdure.system.holders import is_over
