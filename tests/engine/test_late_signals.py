@@ -23,7 +23,7 @@ def late(store: Store, monkeypatch: pytest.MonkeyPatch) -> Late:
 
     def coming(run: str) -> list[str]:
         context = store.runner._context
-        submit = context.submit
+        submit = context.committer.submit
         keys: list[str] = []
 
         def sending(proposal: Any) -> Any:
@@ -33,7 +33,7 @@ def late(store: Store, monkeypatch: pytest.MonkeyPatch) -> Late:
                 assert store.handle(run).signal("go", keys[-1], key=keys[-1])
             return submit(proposal)
 
-        monkeypatch.setattr(context, "submit", sending)
+        monkeypatch.setattr(context.committer, "submit", sending)
         return keys
 
     return coming

@@ -114,12 +114,12 @@ def test_whatever_comes_so_far_is_checked_by_those_who_read_it(store: Store) -> 
         expected=info.seq,
     )
     with pytest.raises(perdure.Unstorable, match="header"):
-        context.submit(proposal)
+        context.committer.submit(proposal)
     row = RunInfo("a/f/main", "a", 0, "main", "f", "main", "running", 1, queue=5)  # type: ignore[arg-type]
     riders = Riders(runs=[row])
     right = chain.Draft("a", 1, "main", (info.seq,), "dict", (1, 0), "x", 0, Cause("edit"), payload)
     with pytest.raises(perdure.Unstorable, match="queue"):
-        context.submit(Proposal(right, info.no, info.seq, riders))
+        context.committer.submit(Proposal(right, info.no, info.seq, riders))
     assert store.agent("a").seq == info.seq
     assert store.agent("a").verify().commits == info.seq
 

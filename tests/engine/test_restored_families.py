@@ -449,14 +449,14 @@ def test_two_logs_that_are_imported_at_the_same_time_hear_of_each_other(
         if what == "end":
             files["boss"] = exported(source, "boss")
         files["kid"] = exported(source, "kid")
-        submit = store.runner.context.submit
+        submit = store.runner.context.committer.submit
 
         def submitting(proposal: Any) -> Any:
             monkeypatch.undo()
             take_file(store, files[names[1]])
             return submit(proposal)
 
-        monkeypatch.setattr(store.runner.context, "submit", submitting)
+        monkeypatch.setattr(store.runner.context.committer, "submit", submitting)
         take_file(store, files[names[0]])
         if what == "cancel":
             assert due(store) == [KID]

@@ -281,7 +281,7 @@ def test_what_fails_while_recording_is_not_the_functions_to_catch(
     """It came out of the tool like an error of the tool's; the function caught it and went on
     without the outcome."""
     calls: list[str] = []
-    submit, failing = store._context.submit, [failure]
+    submit, failing = store._context.committer.submit, [failure]
 
     def refuse(proposal: Any) -> Any:
         if proposal.draft.cause.kind == "outcome" and failing:
@@ -304,7 +304,7 @@ def test_what_fails_while_recording_is_not_the_functions_to_catch(
             draft["n"] = 1
         return 1
 
-    monkeypatch.setattr(store._context, "submit", refuse)
+    monkeypatch.setattr(store._context.committer, "submit", refuse)
     with pytest.raises(PerdureError):
         store.run(f, "a")
     assert "went on" not in calls and store.handle("a/f/main").status == "running"

@@ -208,14 +208,14 @@ def test_a_signal_between_the_last_look_and_the_commit_is_not_lost(
 ) -> None:
     """The run looked into its inbox, the signal came, the run went to sleep: nobody woke it."""
     context = store.runner._context
-    submit = context.submit
+    submit = context.committer.submit
 
     def sending(proposal: Any) -> Any:
         if any(row.status == "waiting" for row in proposal.riders.runs):
             store.handle("a/waiter/main").signal("approve", 1)
         return submit(proposal)
 
-    monkeypatch.setattr(context, "submit", sending)
+    monkeypatch.setattr(context.committer, "submit", sending)
     assert go(store, waiter) is None
     assert status(store, "a/waiter/main") == "waiting"
     assert len(context.backend.ready(context.backend.now(), 10)) == 1

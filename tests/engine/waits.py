@@ -118,7 +118,7 @@ class Boundaries:
     def __init__(self, store: Store, number: int, when: str) -> None:
         self._left = number
         context = store.runner._context
-        submit = context.submit
+        submit = context.committer.submit
 
         def submitting(proposal: Proposal) -> Any:
             self._left -= 1
@@ -129,7 +129,7 @@ class Boundaries:
                 raise LostPowerError
             return done
 
-        context.submit = submitting  # type: ignore[method-assign]
+        context.committer.submit = submitting  # type: ignore[method-assign]
 
     @property
     def passed(self) -> bool:

@@ -128,7 +128,7 @@ class ForeignLogs:
         self.check_open()
         payload = chain.pack_payload([ops.Set((), state)], records)
         proposal = self._propose(name, number, None, MAIN, (), None, cause, payload)
-        committed = self.context.submit(proposal)
+        committed = self.context.committer.submit(proposal)
         since.note((ops.Set((), state),), len(payload.data))
         since.begin_ageing(committed.at_micros)
         made = AgentInfo(name, committed.no, number, False, committed.seq)
@@ -311,7 +311,7 @@ class ForeignLog:
         try:
             if since is not None:
                 stored = self._note(proposal, since, base.seq, step, size)
-            committed = self._logs.context.submit(proposal)
+            committed = self._logs.context.committer.submit(proposal)
         except BaseException:
             if since is not None:
                 since.doubt()

@@ -294,7 +294,7 @@ def _say(context: Context, reader: LogReader, word: Trim) -> None:
     """
     draft = draft_of(word, reader, _first_known(reader), context.executor)
     riders = Riders(sync=True, trims=word.previous)
-    context.submit(Proposal(draft, reader.no, word.previous or None, riders))
+    context.committer.submit(Proposal(draft, reader.no, word.previous or None, riders))
 
 
 def draft_of(word: Trim, reader: LogReader, schema_of: Commit, executor: str) -> chain.Draft:

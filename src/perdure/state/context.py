@@ -56,21 +56,8 @@ class Context:
     def closed(self) -> bool:
         return self._closed
 
-    def submit(self, proposal: Proposal) -> Committed:
-        """Commits a proposal. A lease whose owner is dead or expired does not block writers.
-
-        Raises:
-            as `Committer.submit`.
-        """
-        while True:
-            try:
-                return self.committer.submit(proposal)
-            except HeldError as held:
-                if not self._took_from_the_dead(proposal, held):
-                    raise
-
     async def submit_async(self, proposal: Proposal) -> Committed:
-        """Commits a proposal like `submit`, without holding a thread while it waits.
+        """Commits a proposal like `Committer.submit`, without holding a thread while it waits.
 
         On cancellation a queued commit is withdrawn; one that is under way is awaited first, and
         `proposal.committed` says whether it landed.
@@ -84,7 +71,7 @@ class Context:
             try:
                 return await commit(self.committer, proposal)
             except HeldError as held:
-                if not await self.in_thread(self._took_from_the_dead, proposal, held):
+                if not await self.in_thread(self.committer.took_from_the_dead, proposal, held):
                     raise
 
     def send(self, message: Message) -> Sent | Refused:
@@ -95,17 +82,6 @@ class Context:
         """
         check_message(message)
         return self.backend.send(message)
-
-    def _took_from_the_dead(self, proposal: Proposal, held: HeldError) -> bool:
-        """Returns True if the lease that blocked a commit belonged to a dead owner, and was
-        taken."""
-        if proposal.epoch is not None or self.backend.alive(held.holder):
-            return False
-        assert proposal.no is not None
-        # The epoch grows with it: if the owner was only paused, it is fenced (I4).
-        self.backend.lease(proposal.no, held.branch, None, over=held.held)
-        proposal.anew()
-        return True
 
     async def in_thread(self, fn: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
         """Calls a blocking function on one of the store's threads, with the caller's contextvars.

@@ -15,15 +15,15 @@ from msgspec.structs import replace
 from perdure.core.arguments.names import check_cause
 from perdure.errors import NotFound
 from perdure.model import Cause, Commit
-from perdure.state import not_found
+from perdure.state import not_found, refused_calls
 from perdure.state.snapshot_age import SinceSnapshot
 from perdure.state.snapshot_policy import WEIGHT_LONG
 from perdure.state.stateless_commits import without_delta
 from perdure.state.working_copy import Flow, WorkingCopy, drive
 from perdure.storage.appending import NOTHING, Riders, StoredSnapshot
 from perdure.storage.log.commits import UNREADABLE
-from perdure.storage.log.proposals import Committed
-from perdure.storage.retention import MOVES
+from perdure.storage.log.proposals import Committed, Proposal
+from perdure.storage.retention import MOVES, STORES_OWN
 
 
 def find_head(working: WorkingCopy[Any]) -> int:
@@ -71,12 +71,14 @@ def committing_move(
     """The flow behind `commit_move`."""
     working.refuse_inside_edit()
     check_cause(cause)
+    if working.branch in STORES_OWN:  # whoever reads it relies on what the store says there
+        raise refused_calls.stores_own(working.name, working.branch)
     reader = working.reader
     parent: Commit = yield partial(reader.peek, target)
     riders = replace(riders, trims=(yield partial(reader.kept, target)))
     on, who, epoch = branch or working.branch, working.context.executor, working.epoch or 0
     draft = without_delta(reader, on, parent, cause, riders.records, who, epoch)
-    proposal = working.propose(draft, None if branch else head, riders)
+    proposal = Proposal(draft, reader.no, None if branch else head, riders, working.epoch)
     if parent.cause.kind in ("fork", *MOVES):
         proposal.snapshot = yield partial(_snapshot, working, target)
     committed: Committed = yield proposal

@@ -29,7 +29,7 @@ def note(
     """
     check_cause(cause)
     draft = without_delta(reader, branch, head, cause, riders.records, context.executor)
-    return context.submit(Proposal(draft, reader.no, head.seq, riders))
+    return context.committer.submit(Proposal(draft, reader.no, head.seq, riders))
 
 
 def without_delta(

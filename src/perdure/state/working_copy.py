@@ -225,6 +225,8 @@ class WorkingCopy(BranchState[T]):
             self._plain = root
             if self._seq == 0 or self.migration_due:
                 yield from self._committing_base()
+        if self.branch in STORES_OWN:  # whoever reads it relies on what the store says there
+            raise refused_calls.stores_own(self.name, self.branch)
         first = self._seq == 0
         payload = chain.pack_payload(delta, riders.records)
         schema, reader = under or self.schema_to_write, self._reader
@@ -232,10 +234,10 @@ class WorkingCopy(BranchState[T]):
         place = self.name, incarnation, self.branch, () if first else (self._seq,)
         by = self.context.executor, self.epoch or 0
         draft = chain.Draft(*place, *schema, *by, cause, payload)
-        proposal = self.propose(draft, None if first else self._seq, riders)
-        if first:
-            proposal.no = None  # created meanwhile, or not: the store says so
-            proposal.then = along
+        # The first one: whether it is created meanwhile, or not, the store says.
+        no = None if first or self._reader is None else self._reader.no
+        expected = None if first else self._seq
+        proposal = Proposal(draft, no, expected, riders, self.epoch, then=along)
         self._since.note(delta, len(payload.data))
         stored: Callable[[int], None] | None = None
         state = self._plain if self._open is None else root
@@ -269,12 +271,6 @@ class WorkingCopy(BranchState[T]):
             self._live.value = plan.apply()
         self._plain, self._open = root, None
 
-    def propose(self, draft: chain.Draft, expected: int | None, riders: Riders) -> Proposal:
-        if self.branch in STORES_OWN:  # whoever reads it relies on what the store says there
-            raise refused_calls.stores_own(self.name, self.branch)
-        no = self._reader.no if self._reader else None
-        return Proposal(draft, no, expected, riders, self.epoch)
-
 
 def drive(context: Context, flow: Flow[R]) -> R:
     """Runs an operation to its end on the calling thread."""
@@ -284,7 +280,9 @@ def drive(context: Context, flow: Flow[R]) -> R:
         wanted = next(flow)
         while True:
             try:
-                result = context.submit(wanted) if isinstance(wanted, Proposal) else wanted()
+                result = (
+                    context.committer.submit(wanted) if isinstance(wanted, Proposal) else wanted()
+                )
             except BaseException as error:
                 wanted = flow.throw(error)
             else:

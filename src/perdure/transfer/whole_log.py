@@ -224,7 +224,7 @@ def import_log(
         consumed=begun_by(backend, rows),
         known=[*plan.taken.messages(plan.parents)],
     )
-    context.submit(_Whole.of(plan, last))
+    context.committer.submit(_Whole.of(plan, last))
     _tell_of_others(context, plan)
     return Verified(last.agent, last.seq, 1, last.id)
 

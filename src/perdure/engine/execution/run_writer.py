@@ -187,7 +187,7 @@ class RunWriter:
 
     def _fly(self, flight: Flight) -> None:
         """Completes a commit on this thread."""
-        submit = self._working.context.submit
+        submit = self._working.context.committer.submit
         while True:
             try:
                 outcome: Any = submit(flight.proposal)

@@ -23,6 +23,7 @@ from perdure.errors import Corrupt, PerdureError, StoreUnavailable, UnsupportedF
 from perdure.storage.appending import Append, Appended, Outcome, Refused
 from perdure.storage.capabilities import Backend
 from perdure.storage.log.proposals import Committed, Proposal
+from perdure.storage.log.refusals import HeldError
 from perdure.system import process_id
 from perdure.system.locks import LOOK_FIRST_S, LOOK_MAX_S, Lock
 from perdure.system.threads import Servants
@@ -73,7 +74,8 @@ class Committer:
         self._summons: queue.SimpleQueue[Committer | None] = queue.SimpleQueue()
 
     def submit(self, proposal: Proposal) -> Committed:
-        """Commits a proposal, and returns when it is as durable as requested.
+        """Commits a proposal, and returns when it is as durable as requested. A lease whose owner
+        is dead or expired does not block it.
 
         Raises:
             Conflict, Fenced, NotFound: nothing was written.
@@ -97,7 +99,26 @@ class Committer:
             except BaseException:  # it comes from outside: all of that can be done again
                 self._leave(_getframe())
                 raise
-        return proposal.committed or proposal.outcome()
+        return proposal.committed or self._outcome(proposal)
+
+    def _outcome(self, proposal: Proposal) -> Committed:
+        try:
+            return proposal.outcome()
+        except HeldError as held:
+            if not self.took_from_the_dead(proposal, held):
+                raise
+        return self.submit(proposal)
+
+    def took_from_the_dead(self, proposal: Proposal, held: HeldError) -> bool:
+        """Returns True if the lease that blocked a commit belonged to a dead owner, and was taken:
+        the proposal may be submitted again."""
+        if proposal.epoch is not None or self._backend.alive(held.holder):
+            return False
+        assert proposal.no is not None
+        # The epoch grows with it: if the owner was only paused, it is fenced (I4).
+        self._backend.lease(proposal.no, held.branch, None, over=held.held)
+        proposal.anew()
+        return True
 
     def _wait(self, proposal: Proposal, here: FrameType) -> None:
         """Waits until it is settled; leads if nobody else does any more."""
