@@ -95,7 +95,7 @@ class Riders(Struct, frozen=True):
 
 
 NOTHING = Riders()
-_beside = attrgetter(
+beside = attrgetter(
     *({*Riders.__struct_fields__} - {"records", "sync", "purge", "read_to", "trims"})
 )
 """Of riders, all that is to be done beside writing the commit itself."""
@@ -130,7 +130,8 @@ class Append(Struct):
             writer linked to a commit that never got in: ``stale`` (I3).
         before: that commit's header, whose id is `prev`; empty if not known.
         then: for a commit that creates its agent: commits that follow it (their `no` is None), all
-            of which get in along with it, or none.
+            of which get in along with it, or none. If one of them must be durable before it is
+            answered, its own riders say so.
         awaited: True if the submitting thread waits for nothing else, and does nothing meanwhile.
     """
 
@@ -152,24 +153,9 @@ class Append(Struct):
     awaited: bool = False
 
     @property
-    def is_plain(self) -> bool:
-        """True as of most commits: its branch is there, and there is nothing beside it to do."""
-        riders = self.riders
-        if riders is not NOTHING and (riders.trims is not None or any(_beside(riders))):
-            return False
-        if self.no is None or self.expected is None:
-            return False
-        return not (self.then or self.epoch_min) and self.snapshot is None
-
-    @property
     def names_before(self) -> bool:
         """True if `before` is known, and is what `prev` names."""
         return commit_id(self.before) == self.prev
-
-    @property
-    def sync(self) -> bool:
-        """True if it, or one that follows it, must be durable before it is answered."""
-        return self.riders.sync or (bool(self.then) and any(one.riders.sync for one in self.then))
 
 
 class Appended(Struct, frozen=True):

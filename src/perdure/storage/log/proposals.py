@@ -129,6 +129,8 @@ class Proposal(Struct, eq=False):
         if self.then is not None:
             follower = self.then.link(place, now)
             linked.then = (follower,)
+            if follower.riders.sync and not riders.sync:
+                linked.riders = replace(riders, sync=True)
             end = self.then.end
         self.linked = None  # an exception in between leaves none that is out of step
         self.tail, self.end = place, end

@@ -130,7 +130,7 @@ class Writer:
                     # For refused commits replication does not matter.
                     if connection.doubt is not None and any(map(_is_in, outcomes)):
                         connection.check_doubt()
-                    if self._sync or any(item.sync for item in items):
+                    if self._sync or any(item.riders.sync for item in items):
                         self._keep_in_mind(items, outcomes)
                 except BaseException as error:
                     self._pool.give_back(place, _getframe(), error)
@@ -146,7 +146,7 @@ class Writer:
     def _write(self, connection: Connection, items: Sequence[Append]) -> list[Outcome]:
         if self._witness.lost:
             self._witness.check(item.no for item in items)
-        durable = self._sync or any(item.sync for item in items)
+        durable = self._sync or any(item.riders.sync for item in items)
         if len(items[0].then) > FOLLOWERS_MAX:
             return [self._write_whole(connection, items[0], self._now())]
         if len(items) == 1 and plain_commit.is_plain(items[0]):
@@ -234,7 +234,7 @@ class Writer:
             if not isinstance(outcome, Refused) or (no := self._landed(item)) is None:
                 return outcome
         landed = Appended(no)
-        if self._sync or item.sync:
+        if self._sync or item.riders.sync:
             self._keep_in_mind([item], [landed])
         return landed
 
@@ -242,7 +242,7 @@ class Writer:
         with self._pool.connection() as connection:
             self._witness.check([item.no])
             connection.forget_doubt()
-            durable = self._sync or item.sync
+            durable = self._sync or item.riders.sync
             values = (durable, text(item.agent), item.no, item.incarnation, item.seq, item.header)
             connection.execute("BEGIN ISOLATION LEVEL READ COMMITTED")
             connection.execute(self._sql["wait_for_branch"], (item.no, text(item.branch)))

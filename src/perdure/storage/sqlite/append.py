@@ -11,11 +11,13 @@ from msgspec.structs import replace
 from perdure.core.format import chain
 from perdure.model import FINISHED
 from perdure.storage.appending import (
+    NOTHING,
     Append,
     Appended,
     Outcome,
     Refused,
     StoredSnapshot,
+    beside,
     misplaced,
     undroppable,
 )
@@ -65,7 +67,7 @@ def append(
         cursor: one of the connection; to make one takes longer than a statement.
     """
     try:
-        no, plain, execute = item.no, item.is_plain, (cursor or db).execute
+        no, plain, execute = item.no, _is_plain(item), (cursor or db).execute
         if not plain:
             if item.then:
                 return _append_whole(db, item, clock)
@@ -103,6 +105,16 @@ def append(
         return Appended(no)
     except apsw.ConstraintError as error:  # the first statement's: nothing is written yet
         return closed(db, item, error)
+
+
+def _is_plain(item: Append) -> bool:
+    """True as of most commits: its branch is there, and there is nothing beside it to do."""
+    riders = item.riders
+    if riders is not NOTHING and (riders.trims is not None or any(beside(riders))):
+        return False
+    if item.no is None or item.expected is None:
+        return False
+    return not (item.then or item.epoch_min) and item.snapshot is None
 
 
 def _append_whole(db: apsw.Connection, item: Append, clock: Clock) -> Outcome:

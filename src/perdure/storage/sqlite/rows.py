@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import struct
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import chain, product
 from operator import gt, lt
 from typing import Any
@@ -19,7 +19,7 @@ from perdure.model import Checkpoint, Message, RunInfo
 from perdure.storage.appending import Ref
 from perdure.storage.cells import checkpoint_of, value_of
 from perdure.storage.port import StoredCommit
-from perdure.storage.sqlite.faults import MisplacedError, NoTextError, translate
+from perdure.storage.sqlite.faults import MisplacedError, NoTextError
 from perdure.storage.sqlite.guards import EACH, GUARDS, check_missing
 from perdure.storage.sqlite.statements import statements
 from perdure.storage.sqlite.trees import Trees
@@ -65,19 +65,6 @@ def each(db: apsw.Connection, name: str, values: Any) -> Iterable[Any]:
 def do(db: apsw.Connection, name: str, values: Any) -> None:
     """Executes a named statement that has no rows."""
     db.execute(_sql[name], values)
-
-
-def begin(execute: Callable[[str], object], path: str) -> None:
-    """Begins a transaction that writes. Until it has begun, nothing is written: so a lock that
-    others keep for too long leaves no doubt (I1).
-
-    Raises:
-        StoreUnavailable: they do.
-    """
-    try:
-        execute("BEGIN IMMEDIATE")
-    except apsw.BusyError as busy:
-        raise translate(busy, path) from busy
 
 
 def place(no: int, seq: int) -> int:

@@ -20,13 +20,14 @@ from __future__ import annotations
 import os
 import struct
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 import apsw
 
 from perdure.errors import Corrupt
 from perdure.storage.sqlite.btree import LEAF_TABLE, is_whole
+from perdure.storage.sqlite.faults import translate
 from perdure.storage.sqlite.frames import FRAME_HEADER_SIZE, WAL_HEADER_SIZE
 from perdure.storage.sqlite.statements import statements
 from perdure.storage.sqlite.wal_index import CHANGES, FRAMES, MOVED, STATE, wal_index
@@ -60,10 +61,30 @@ class WalBase:
         """Forgets the index: the connection is another one, or has left WAL mode."""
         self._words = None
 
-    def begin(self, connection: apsw.Connection, *, always: bool = False) -> None:
-        """Begins each writing transaction, before anything else: draws the next number, if it is
-        due, or `always`. Only the holder of SQLite's write lock changes the number; and one
-        transaction draws one, because the previous number must be that of a real state."""
+    def begin(
+        self,
+        connection: apsw.Connection,
+        execute: Callable[[str], object],
+        path: str,
+        *,
+        always: bool = False,
+    ) -> None:
+        """Begins a transaction that writes. Until it has begun, nothing is written: so a lock that
+        others keep for too long leaves no doubt (I1). Before anything else it draws the next
+        number, if it is due, or `always`. Only the holder of SQLite's write lock changes the
+        number; and one transaction draws one, because the previous number must be that of a real
+        state.
+
+        Args:
+            execute: of the connection, or of a cursor of it.
+
+        Raises:
+            StoreUnavailable: others keep the lock.
+        """
+        try:
+            execute("BEGIN IMMEDIATE")
+        except apsw.BusyError as busy:
+            raise translate(busy, path) from busy
         words = self._words
         if words is None:
             words = self._words = wal_index(connection)

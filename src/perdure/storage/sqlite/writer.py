@@ -29,7 +29,7 @@ from perdure.storage.sqlite.file_complete import UNSYNCED, check_wal, may_have_w
 from perdure.storage.sqlite.files import Files
 from perdure.storage.sqlite.housekeeper import Housekeeper
 from perdure.storage.sqlite.readers import Readers
-from perdure.storage.sqlite.rows import begin, do
+from perdure.storage.sqlite.rows import do
 from perdure.storage.sqlite.trees import Trees
 from perdure.storage.sqlite.upgrade import upgrade
 from perdure.storage.sqlite.wal import FRAME_SIZE, ROOM_BEHIND, make_room, sync_wal, write_wal_again
@@ -43,7 +43,7 @@ Asked = TypeVarTuple("Asked")
 
 GROUP_COMMITS, GROUP_MS = 64, 20
 
-_is_sync = attrgetter("sync")
+_is_sync = attrgetter("riders.sync")
 
 HEADS_KEPT = 4096
 """Agents whose last commit is kept in memory, so that the next one need not read it."""
@@ -224,8 +224,7 @@ class Writer:
             self._mark_unsynced(connection)
         cursor = self._cursor  # one that is kept: making one costs as much as beginning
         try:
-            begin(cursor.execute, self._path)
-            self._base.begin(connection)
+            self._base.begin(connection, cursor.execute, self._path)
             pages = housekeeper.wal_pages
             if durable and pages and files.wal_size < pages * FRAME_SIZE + ROOM_BEHIND:
                 files.check()  # no zeros into a file that is not ours
@@ -334,8 +333,7 @@ class Writer:
         pages may get other content under the same numbers."""
         connection = self.ready()
         self._sync_each(connection, True)
-        begin(connection.execute, self._path)
-        self._base.begin(connection, always=renumbers)
+        self._base.begin(connection, connection.execute, self._path, always=renumbers)
         return connection
 
     def commit(self, connection: apsw.Connection) -> None:

@@ -27,7 +27,8 @@ def beginning(name: str, backend: Backend, executor: str = "one") -> tuple[Appen
     pen.tail, pen.heads["main"] = tail, first.seq
     row = replace(a_run(f"{name}/f/main"), agent=name)
     second, _ = pen.make(epoch=1, holder=executor, sync=True, runs=[row])
-    return replace(first, then=[second]), second
+    durable = replace(first.riders, sync=True)
+    return replace(first, riders=durable, then=[second]), second
 
 
 @needs(RUN_ROWS, INBOX, LEASES)
