@@ -15,9 +15,9 @@ from perdure.engine.dispatch.drive_end import BranchTaken, End, FinishedMeanwhil
 from perdure.engine.dispatch.heartbeat import LEASE_TTL, Heartbeat
 from perdure.engine.execution.current_run import current
 from perdure.engine.execution.execution import Execution
+from perdure.engine.execution.performer import drive
 from perdure.engine.execution.wakeups import POLL_S, Wakeups
 from perdure.engine.functions.orders import Order, refuse_others
-from perdure.engine.journal.effects import drive
 from perdure.errors import Fenced, PerdureError
 from perdure.missing import MISSING
 from perdure.model import Message, RunInfo

@@ -6,7 +6,7 @@ import contextvars
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -29,7 +29,6 @@ from perdure.engine.journal.effects import (
     Now,
     Pause,
     RecordEffect,
-    drive,
     first_timer,
 )
 from perdure.engine.journal.entry import Entry
@@ -256,6 +255,21 @@ class Performer:
                 elif wanted is not None:
                     watch.wait(min(wanted, POLL_S))
         raise AssertionError("unreachable")
+
+
+def drive(effects: Generator[Any, Any, Any], perform: Callable[[Any], Any]) -> Any:
+    """Perform effects one after the other on this thread; returns what the generator returns."""
+    try:
+        effect = next(effects)
+        while True:
+            try:
+                result = perform(effect)
+            except BaseException as error:
+                effect = effects.throw(error)
+            else:
+                effect = effects.send(result)
+    except StopIteration as end:
+        return end.value
 
 
 def pausing(

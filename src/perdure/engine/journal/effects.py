@@ -1,7 +1,7 @@
-"""The requests of the logic of durable calls to its driver, and the two drivers.
+"""The requests of the logic of durable calls to its driver.
 
 The logic is written once, as generators that yield these effects and know no threads and no event
-loop. `drive` performs them on the calling thread, `drive_async` in a task.
+loop. `performer.drive` performs them on the calling thread, `drive_async` in a task.
 """
 
 from __future__ import annotations
@@ -185,21 +185,6 @@ class CancelledInside(BaseException):
 def uncarried(error: Exception) -> Exception:
     """The user's own error."""
     return error.original if type(error) is Carried else error
-
-
-def drive(effects: Generator[Any, Any, Any], perform: Callable[[Any], Any]) -> Any:
-    """Perform effects one after the other on this thread; returns what the generator returns."""
-    try:
-        effect = next(effects)
-        while True:
-            try:
-                result = perform(effect)
-            except BaseException as error:
-                effect = effects.throw(error)
-            else:
-                effect = effects.send(result)
-    except StopIteration as end:
-        return end.value
 
 
 async def drive_async(effects: Effects, perform: Callable[[Effect], Awaitable[Any]]) -> Any:
