@@ -63,7 +63,7 @@ def _delta_that_does_not_fit(vandal: Vandal) -> Bytes:
 
 def _record_that_is_refused(vandal: Vandal) -> Bytes:
     question = {"t": "wait-began", "place": "ask#1", "branches": [], "question": {"text": 1}}
-    return _body(vandal, [[ops.to_wire(ops.Set(("n",), 77))], [question]])
+    return _body(vandal, [[chain.to_wire(ops.Set(("n",), 77))], [question]])
 
 
 def _byte_of_the_payload(vandal: Vandal) -> Bytes:
@@ -87,7 +87,7 @@ KINDS: dict[str, Callable[[Vandal], Bytes]] = {
     "no delta": lambda vandal: _body(vandal, {"delta": 1}),
     "a record that its type refuses": _record_that_is_refused,
     "a record that is no map": lambda vandal: _body(
-        vandal, [[ops.to_wire(ops.Set(("n",), 77))], [4711]]
+        vandal, [[chain.to_wire(ops.Set(("n",), 77))], [4711]]
     ),
     "a byte of the payload": _byte_of_the_payload,
     "no payload": lambda vandal: (good(vandal)[0], b""),

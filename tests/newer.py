@@ -11,7 +11,7 @@ from perdure.core.format import chain, dictionary, envelope
 from perdure.core.values import codec, ops
 from tests.damaging import Bytes, Vandal, good
 
-SET = ops.to_wire(ops.Set(("n",), 77))
+SET = chain.to_wire(ops.Set(("n",), 77))
 VALUE = msgspec.msgpack.Ext(13, b"of a kind that came later")
 
 

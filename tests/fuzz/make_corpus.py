@@ -21,7 +21,7 @@ from langgraph.checkpoint.sqlite import SqliteSaver
 
 import perdure
 from perdure.cli.portable import write_log
-from perdure.core.format import envelope
+from perdure.core.format import chain, envelope
 from perdure.core.values import codec, ops
 from perdure.integrations.langgraph import PerdureSaver
 from perdure.integrations.langgraph.values.kinds import BUILT_IN
@@ -81,7 +81,7 @@ def put_snapshot() -> None:
 
 def put_remains() -> None:
     state = {"n": 1, "log": ["a", None, 2**70]}
-    delta = [ops.to_wire(ops.Set((), state))]
+    delta = [chain.to_wire(ops.Set((), state))]
     put("remains", [("state", [codec.encode([delta, []]), codec.encode(state)])])
 
 

@@ -152,7 +152,7 @@ def test_ops_do_not_count_from_the_end(wire: list[Any]) -> None:
     """docs/format.md says that indexes are never negative; Python took them all the same, and a
     reader in another language would have come to another state."""
     with pytest.raises(ops.OpError):
-        ops.from_wire(wire)
+        chain.from_wire(wire)
 
 
 def test_a_log_that_tells_lies_of_its_undos_is_corrupt() -> None:
@@ -166,7 +166,7 @@ def test_a_log_that_tells_lies_of_its_undos_is_corrupt() -> None:
             draft["n"] = 2
         agent.undo()
         parts = parts_of(entries(store, "a"))
-    body = codec.encode([[ops.to_wire(ops.Set((), {"n": 5}))], []])
+    body = codec.encode([[chain.to_wire(ops.Set((), {"n": 5}))], []])
     with perdure.open("memory://") as store:
         store.import_log(mended([*parts[:-1], body]))
         agent = store.agent("a")
@@ -235,7 +235,7 @@ def test_a_thread_whose_writes_point_at_themselves_is_corrupt() -> None:
         threads = ForeignLogs(store.runner._context, "langgraph.thread", (1, 0))
         threads.create("t", state, Cause("put"))
         header = entries(store, "t")[0].header
-        body = codec.encode([[ops.to_wire(ops.Set((), {}))], [record]])
+        body = codec.encode([[chain.to_wire(ops.Set((), {}))], [record]])
     with perdure.open("memory://") as store:
         store.import_log(mended([header, body]))
         with pytest.raises(Corrupt, match="malformed"):

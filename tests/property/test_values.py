@@ -15,6 +15,7 @@ from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
 import perdure
+from perdure.core.format import chain
 from perdure.core.undo.spared_changes import RestoredPlaces
 from perdure.core.values import codec, ops
 from perdure.core.values.diff import diff
@@ -260,7 +261,7 @@ def test_a_difference_leads_from_one_to_the_other(pair):
     untouched = copy(old), copy(new)
     found = diff(old, new)
     assert same(old, untouched[0]) and same(new, untouched[1])
-    wired = [ops.from_wire(codec.decode(codec.encode(ops.to_wire(op)))) for op in found]
+    wired = [chain.from_wire(codec.decode(codec.encode(chain.to_wire(op)))) for op in found]
     made = ops.fold(copy(old), wired)
     assert same(made, new)
     assert codec.encode(made) == codec.encode(new)  # the order of keys, too
@@ -398,8 +399,8 @@ def test_an_undo_leaves_what_came_later(made):
     base = {"state": state}
 
     def inside(op: Op) -> Op:
-        return ops.from_wire(
-            [ops.to_wire(op)[0], ["state", *op.path], *ops.to_wire(ops.own(op))[2:]]
+        return chain.from_wire(
+            [chain.to_wire(op)[0], ["state", *op.path], *chain.to_wire(ops.own(op))[2:]]
         )
 
     with perdure.open("memory://") as store:
@@ -489,7 +490,6 @@ def read_all(store: Any, count: int) -> None:
 
 def test_a_commit_that_names_itself_as_its_parent_is_corrupt():
     """One flipped bit in a parent's number made reading the state go round for ever."""
-    from perdure.core.format import chain
 
     with perdure.open("memory://") as store:
         agent = store.agent("a", initial={"n": 1})

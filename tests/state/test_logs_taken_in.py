@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 import perdure
-from perdure.core.format import remains
+from perdure.core.format import chain, remains
 from perdure.core.format.records import plain_of
 from perdure.core.values import codec, ops
 from perdure.core.values.plain_values import copy
@@ -42,7 +42,7 @@ def with_delta(log: list[LogEntry], seq: int, *delta: ops.Op) -> list[LogEntry]:
     """The log as one that was written so: its chain is right."""
     parts = parts_of(log)
     _, records = codec.decode(parts[2 * seq - 1])
-    parts[2 * seq - 1] = codec.encode([[ops.to_wire(op) for op in delta], records])
+    parts[2 * seq - 1] = codec.encode([[chain.to_wire(op) for op in delta], records])
     return mended(parts)
 
 

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from pydantic import BaseModel
 
 from perdure.core.draft.draft import Recording, increment, move, view
+from perdure.core.format import chain
 from perdure.core.schema.schema import Schema
 from perdure.core.values import codec, ops
 from perdure.core.values.plain_values import copy, same
@@ -167,7 +168,7 @@ def orders(root: Any) -> list[list[str]]:
 
 def through_the_log(recorded: list[Any]) -> list[Any]:
     """Ops as a reader of the log has them."""
-    return [ops.from_wire(codec.decode(codec.encode(ops.to_wire(op)))) for op in recorded]
+    return [chain.from_wire(codec.decode(codec.encode(chain.to_wire(op)))) for op in recorded]
 
 
 def check_record(recording: Recording, before: Any, after: Any) -> None:

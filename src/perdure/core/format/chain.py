@@ -13,11 +13,24 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import Meta, Struct
+from msgspec.structs import astuple
 
 from perdure.core.format import envelope, remains
 from perdure.core.format.records import Record, read_records, written
-from perdure.core.values import codec, ops
-from perdure.core.values.ops import Op, OpError
+from perdure.core.values import codec
+from perdure.core.values.ops import (
+    Append,
+    Delete,
+    Increment,
+    Move,
+    Op,
+    OpError,
+    Set,
+    SetAdd,
+    SetRemove,
+    Splice,
+    TextSplice,
+)
 from perdure.core.values.plain_values import Plain
 from perdure.errors import Corrupt, PerdureError, Unstorable, UnsupportedFormat
 from perdure.model import MICROS_MAX, Cause, Commit, id_text
@@ -118,6 +131,70 @@ class Draft(Struct, frozen=True):
     payload: Payload
 
 
+_KINDS: tuple[type[Any], ...] = (
+    Set,
+    Delete,
+    Append,
+    Splice,
+    TextSplice,
+    Increment,
+    SetAdd,
+    SetRemove,
+    Move,
+)
+"""An op's code on the wire is its place here. Part of the format: only add at the end."""
+
+_CODES = {kind: code for code, kind in enumerate(_KINDS)}
+
+
+def to_wire(op: Op) -> list[Any]:
+    """Returns an op as ``[code, path, …its other fields]``.
+
+    Raises:
+        OpError: `from_wire` would refuse it.
+    """
+    path, *fields = astuple(op)
+    code = _CODES[type(op)]
+    if code in _COUNTED:
+        try:
+            _check_counts(fields)
+        except TypeError as error:
+            raise OpError(f"not an op: {op!r:.80}") from error
+    return [code, list(path), *fields]
+
+
+def from_wire(wire: Any) -> Op:
+    """Returns the op of a decoded wire form.
+
+    Raises:
+        OpError: it is not an op. UnsupportedFormat: only a newer version knows its kind.
+    """
+    try:
+        code, fields = wire[0], wire[2:]
+        if type(code) is int and code >= len(_KINDS):
+            raise UnsupportedFormat(
+                f"an op of a kind that this version does not know, {code}",
+                hint="it was written by a newer version: read it with a newer perdure",
+            )
+        op = _KINDS[code](tuple(wire[1]), *fields)
+        if code in _COUNTED:
+            _check_counts(fields)
+    except (TypeError, ValueError, LookupError) as error:
+        raise OpError(f"not an op: {wire!r:.80}") from error
+    return op  # type: ignore[no-any-return]
+
+
+_COUNTED = frozenset((_CODES[Splice], _CODES[TextSplice], _CODES[Move]))
+
+
+def _check_counts(fields: list[Any]) -> None:
+    """Refuses negative counts, which Python would count from the end, and True, which it would take
+    for 1."""
+    for number in fields[:2]:
+        if type(number) is not int or number < 0:
+            raise TypeError("an index or a number of items")
+
+
 def commit_id(header: bytes) -> bytes:
     return SHA256 + sha256(_DOMAIN + header).digest()
 
@@ -133,7 +210,7 @@ def pack_payload(delta: Sequence[Op], records: Sequence[Record | Mapping[str, An
         said = written(records) if records != () else []
     except (ValueError, TypeError) as error:
         raise _unreadable(f"what is recorded ({_kinds(records)})", error) from error
-    body = codec.encode([[*map(ops.to_wire, delta)], said])
+    body = codec.encode([[*map(to_wire, delta)], said])
     random = envelope.random_bytes()
     data = envelope.seal(body, random[: envelope.SALT_SIZE])
     return Payload(data, envelope.digest(data), random[envelope.SALT_SIZE :])
@@ -326,7 +403,7 @@ def read_payload(data: bytes | None, expected: bytes) -> Content:
     try:
         body = codec.decode(envelope.open_envelope(data, ""))
         delta, records = body
-        return tuple(map(ops.from_wire, delta)), *read_records(records)
+        return tuple(map(from_wire, delta)), *read_records(records)
     except (codec.UndecodableError, OpError, ValueError, TypeError, RecursionError) as error:
         stack_room.pass_on(error)
         if type(body) is list and len(body) > PARTS:

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from perdure.core.format import chain, envelope, remains
 from perdure.core.format.records import Record, read_records
-from perdure.core.values import codec, ops
+from perdure.core.values import codec
 from perdure.core.values.ops import OpError
 from perdure.errors import Corrupt, PerdureError, UnsupportedFormat
 from perdure.model import MICROS_MAX, Cause, Commit
@@ -67,7 +67,7 @@ def salvage(
         if envelope.digest(payload) != fields[13]:
             return commit
         delta, records = codec.decode(envelope.open_envelope(payload, ""))
-        read = tuple(map(ops.from_wire, delta))
+        read = tuple(map(chain.from_wire, delta))
     except (Corrupt, UnsupportedFormat, *_BROKEN) as error:
         stack_room.pass_on(error)
         return commit

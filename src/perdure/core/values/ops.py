@@ -1,7 +1,7 @@
 """The ops of a delta: changes that are applied to a plain tree, inverted, and compared for overlap.
 
 Folding applies them in order. It runs no code but this file, so a state is a function of the log
-alone (I6). Wire forms: docs/format.md ("Ops"). Lists and texts count items and code points from 0.
+alone (I6). Lists and texts count items and code points from 0.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ from decimal import ROUND_HALF_EVEN, Context, Decimal
 from typing import Any
 
 from msgspec import Struct
-from msgspec.structs import astuple
 
 from perdure.core.values.plain_values import Path, Plain, copy, format_path, look_up, stored
 from perdure.delta import (
@@ -26,7 +25,6 @@ from perdure.delta import (
     Splice,
     TextSplice,
 )
-from perdure.errors import UnsupportedFormat
 from perdure.system import stack_room
 
 __all__ = [
@@ -45,80 +43,14 @@ __all__ = [
     "add",
     "apply",
     "fold",
-    "from_wire",
     "invert",
     "own",
     "reach",
-    "to_wire",
 ]
 
 
 class OpError(ValueError):
     """An op that does not fit the tree it is applied to: the log and the state disagree."""
-
-
-_KINDS: tuple[type[Any], ...] = (
-    Set,
-    Delete,
-    Append,
-    Splice,
-    TextSplice,
-    Increment,
-    SetAdd,
-    SetRemove,
-    Move,
-)
-"""An op's code on the wire is its place here. Part of the format: only add at the end."""
-
-_CODES = {kind: code for code, kind in enumerate(_KINDS)}
-
-
-def to_wire(op: Op) -> list[Any]:
-    """Returns an op as ``[code, path, …its other fields]``.
-
-    Raises:
-        OpError: `from_wire` would refuse it.
-    """
-    path, *fields = astuple(op)
-    code = _CODES[type(op)]
-    if code in _COUNTED:
-        try:
-            _check_counts(fields)
-        except TypeError as error:
-            raise OpError(f"not an op: {op!r:.80}") from error
-    return [code, list(path), *fields]
-
-
-def from_wire(wire: Any) -> Op:
-    """Returns the op of a decoded wire form.
-
-    Raises:
-        OpError: it is not an op. UnsupportedFormat: only a newer version knows its kind.
-    """
-    try:
-        code, fields = wire[0], wire[2:]
-        if type(code) is int and code >= len(_KINDS):
-            raise UnsupportedFormat(
-                f"an op of a kind that this version does not know, {code}",
-                hint="it was written by a newer version: read it with a newer perdure",
-            )
-        op = _KINDS[code](tuple(wire[1]), *fields)
-        if code in _COUNTED:
-            _check_counts(fields)
-    except (TypeError, ValueError, LookupError) as error:
-        raise OpError(f"not an op: {wire!r:.80}") from error
-    return op  # type: ignore[no-any-return]
-
-
-_COUNTED = frozenset((_CODES[Splice], _CODES[TextSplice], _CODES[Move]))
-
-
-def _check_counts(fields: list[Any]) -> None:
-    """Refuses negative counts, which Python would count from the end, and True, which it would take
-    for 1."""
-    for number in fields[:2]:
-        if type(number) is not int or number < 0:
-            raise TypeError("an index or a number of items")
 
 
 def apply(root: Plain, op: Op) -> Plain:
