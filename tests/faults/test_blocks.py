@@ -19,7 +19,7 @@ import pytest
 
 import perdure
 from perdure.errors import Conflict
-from perdure.system.holders import End, Span, ends_block, is_over, span_of
+from perdure.system.locks import End, Span, ends_block, is_over, span_of
 from tests.faults.checking import State
 from tests.faults.injecting import KINDS, Helper, Injector, is_from
 

@@ -26,7 +26,7 @@ from perdure.state.time_travel import BranchMove
 from perdure.state.working_copy import Flow, drive_async
 from perdure.storage.log.refusals import is_race
 from perdure.system.backoff import CHANCES_MAX, pauses
-from perdure.system.holders import End, ends_block, first_frame, is_over, span_of
+from perdure.system.locks import End, ends_block, first_frame, is_over, span_of
 from perdure.verification.verify import Progress
 
 T = TypeVar("T")

@@ -15,7 +15,7 @@ from perdure.state.context import Context
 from perdure.state.edit_block import LOCK_MAX_S
 from perdure.state.working_copy import WorkingCopy
 from perdure.system.flag import Flag
-from perdure.system.holders import End, Span, ends_block, first_frame, span_of
+from perdure.system.locks import End, Span, ends_block, first_frame, span_of
 from perdure.verification.verify import Progress
 
 E = TypeVar("E")
@@ -91,7 +91,7 @@ class HandleTurn:
     """Operations of one handle run one after the other, those of one task inside each other.
 
     Each block that has the turn is known by its span: the hold of a block that an exception ended
-    early no longer counts (`system.holders`).
+    early no longer counts (`system.locks`).
     """
 
     def __init__(self, home: Home, working: WorkingCopy[Any]) -> None:

@@ -18,7 +18,7 @@ from perdure.storage.appending import NOTHING, Riders
 from perdure.storage.keys import find_key
 from perdure.storage.log.proposals import Committed, asked
 from perdure.storage.log.reader import LogReader
-from perdure.system.holders import End, Holder, ends_block, holder_of_block, is_over, span_of
+from perdure.system.locks import End, Holder, ends_block, holder_of_block, is_over, span_of
 
 T = TypeVar("T")
 

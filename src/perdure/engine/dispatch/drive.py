@@ -67,8 +67,8 @@ from perdure.storage.appending import Riders
 from perdure.storage.log.proposals import HERE, Committed
 from perdure.storage.log.refusals import UnreadError
 from perdure.storage.looks import Look
-from perdure.system.holders import is_over
 from perdure.system.late_imports import NotLoadedError
+from perdure.system.locks import is_over
 from perdure.visible import visible
 
 

@@ -19,7 +19,7 @@ from perdure.engine.journal.release_order import Waiter
 from perdure.engine.journal.scopes import Scope
 from perdure.errors import PerdureError
 from perdure.storage.appending import Riders
-from perdure.system.holders import Span
+from perdure.system.locks import Span
 
 T = TypeVar("T")
 

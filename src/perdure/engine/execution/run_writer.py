@@ -21,9 +21,8 @@ from perdure.errors import PerdureError, RunInterrupted, SchemaError, Unstorable
 from perdure.state.working_copy import next_proposal
 from perdure.storage.appending import Riders, together
 from perdure.system.flag import Flag
-from perdure.system.holders import is_over
 from perdure.system.late_imports import loading
-from perdure.system.locks import LOOK_MAX_S, ReentrantLock
+from perdure.system.locks import LOOK_MAX_S, ReentrantLock, is_over
 
 if TYPE_CHECKING:
     from perdure.state.event_loop.loop_waits import LoopWait

@@ -18,8 +18,7 @@ from threading import get_ident
 from types import FrameType
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from perdure.system.holders import is_over
-from perdure.system.locks import LOOK_MAX_S
+from perdure.system.locks import LOOK_MAX_S, is_over
 from perdure.system.thread_pool import Job, ThreadPool
 
 if TYPE_CHECKING:

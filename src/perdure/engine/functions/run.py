@@ -34,9 +34,8 @@ from perdure.engine.journal.waits import (
 )
 from perdure.errors import SchemaError
 from perdure.missing import MISSING
-from perdure.system.holders import End, Span, ends_block, first_frame, span_of
 from perdure.system.late_imports import loading
-from perdure.system.locks import LOOK_MAX_S
+from perdure.system.locks import LOOK_MAX_S, End, Span, ends_block, first_frame, span_of
 from perdure.system.user_errors import of_code
 
 if TYPE_CHECKING:

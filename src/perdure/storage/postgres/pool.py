@@ -25,8 +25,7 @@ from perdure.errors import PerdureError, StoreUnavailable
 from perdure.storage.postgres.address import Address
 from perdure.storage.postgres.connection import Connection
 from perdure.storage.postgres.faults import AwayError, DeadlineError, InDoubtError
-from perdure.system.holders import holder_of_block
-from perdure.system.locks import LOOK_FIRST_S, LOOK_MAX_S, Lock
+from perdure.system.locks import LOOK_FIRST_S, LOOK_MAX_S, Lock, holder_of_block
 
 BACKOFF_S = 0.05
 BACKOFF_MAX_S = 1.0

@@ -10,8 +10,7 @@ from types import FrameType
 
 import apsw
 
-from perdure.system.holders import is_over
-from perdure.system.locks import LOOK_FIRST_S, LOOK_MAX_S
+from perdure.system.locks import LOOK_FIRST_S, LOOK_MAX_S, is_over
 
 AT_ONCE = 8
 """More calls than this wait for each other: a look-up takes microseconds, and opening a

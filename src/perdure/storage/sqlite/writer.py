@@ -35,8 +35,7 @@ from perdure.storage.sqlite.upgrade import upgrade
 from perdure.storage.sqlite.wal import FRAME_SIZE, ROOM_BEHIND, make_room, sync_wal, write_wal_again
 from perdure.storage.sqlite.wal_base import WalBase
 from perdure.storage.unknown_outcome import unknown
-from perdure.system.holders import first_frame
-from perdure.system.locks import Lock, WithinItselfError
+from perdure.system.locks import Lock, WithinItselfError, first_frame
 
 T = TypeVar("T")
 Asked = TypeVarTuple("Asked")
