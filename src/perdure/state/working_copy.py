@@ -110,11 +110,12 @@ class WorkingCopy(BranchState[T]):
         if self.editing:
             self.refuse_inside_edit()
         waits = self._older and cause.kind.startswith("run-") and cause.kind != "run-started"
-        if not delta and self.in_memory and self._seq and (waits or not self.migration_due):
+        there = self._live.value is not MISSING and self._plain is not MISSING
+        if not delta and there and self._seq and (waits or not self.migration_due):
             # The state stays, as with most of a run's: its steps take 0.95 of the long way. A
             # migration waits while a run only wakes: the program before may be put back.
             return self._submitting([], cause, riders, under=self._stored if waits else None)
-        if not delta and not self.in_memory:
+        if not delta and not there:
             return self._committing_nothing(cause, riders)
         return self._committing_ops(delta, cause, riders, whole)
 

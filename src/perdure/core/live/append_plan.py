@@ -95,14 +95,16 @@ def appended(node: Node, typed: Any, plain: Plain, op: Append, root: str) -> App
         if child is None:
             return None
         plain, node = plain[key], child
-    item = node.child(0) if isinstance(node, _LISTS) else None
-    if item is None or node.limits.judged or type(typed) is not list or type(plain) is not list:
+    if not isinstance(node, ListNode | AnyNode) or node.limits.judged:
+        return None
+    if type(typed) is not list or type(plain) is not list:
         return None
     count = len(typed)
     if count + len(op.values) != len(plain):
         return None
     if node.limits != _NONE and node.limits.problem(len(plain)) is not None:
         return None
+    item = node.item if isinstance(node, ListNode) else node
     if count and not holds(item, typed[-1], plain[count - 1]):
         return None  # changed outside `edit`, maybe
     if isinstance(item, AnyNode):
@@ -116,7 +118,7 @@ def appended(node: Node, typed: Any, plain: Plain, op: Append, root: str) -> App
     return AppendPlan(whole, holders=holders, items=typed, values=values)
 
 
-_LISTS, _NONE = (ListNode, AnyNode), ItemLimits()
+_NONE = ItemLimits()
 
 
 def _has_plain_keys(node: Node) -> bool:

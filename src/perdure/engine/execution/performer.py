@@ -196,7 +196,8 @@ class Performer:
             with self._execution.going.calling:
                 return self._invoke_timed(effect, frame)
         try:
-            with self._execution.going.calling, inside(frame):
+            with self._execution.going.calling:
+                enter(frame)
                 try:  # in here: what comes as these begin or end is none of the function's
                     return effect.function(*effect.args, **effect.kwargs)
                 except of_code() as error:

@@ -358,7 +358,10 @@ class Committer:
             waiting = []
             outcomes = self._backend.append(appends) if appends else ()
             for proposal, outcome in zip(linked, outcomes, strict=True):
-                if not self._settle(proposal, outcome):
+                if isinstance(outcome, Appended):
+                    self._tails[outcome.no] = proposal.end
+                    proposal.landed(outcome.no)
+                elif not self._settle(proposal, outcome):
                     waiting.append(proposal)
             if not waiting:
                 return
