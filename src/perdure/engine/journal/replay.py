@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Mapping, Sequence
+from functools import partial
 from typing import Any, Literal
 from urllib.parse import unquote
 
@@ -29,9 +30,16 @@ from perdure.engine.journal.effects import (
     uncarried,
 )
 from perdure.engine.journal.entry import Entry
-from perdure.engine.journal.failures import CallCancelled, error_record, rebuild_error, words
+from perdure.engine.journal.failures import (
+    CallCancelled,
+    as_replayed,
+    error_record,
+    rebuild_error,
+    words,
+)
+from perdure.engine.journal.lacking_resources import lacks
 from perdure.engine.journal.left_history import Made
-from perdure.engine.journal.outcomes import error_of, handed, taken
+from perdure.engine.journal.own_errors import make_again
 from perdure.errors import (
     CallFailed,
     InDoubt,
@@ -39,11 +47,13 @@ from perdure.errors import (
     PerdureError,
     SchemaError,
     TimedOut,
+    UnknownZone,
     Unstorable,
 )
 from perdure.missing import MISSING
 from perdure.storage.appending import Riders
 from perdure.system import shell
+from perdure.system.late_imports import NotLoadedError
 from perdure.system.user_errors import of_code
 
 
@@ -150,21 +160,21 @@ def _step(call: Call, arrived: Arrived) -> Effects:
             if tries.wait_first:
                 yield from tries.wait()
             value = yield from _invoke(call, "step", tries)
-            plain, between = taken(call, value)
+            plain, between = _taken(call, value)
             if between is not None:
                 raise between
         except CancelledInside as cancelled:
             yield RecordEffect(Riders((_cancelled(call.step(), cancelled),)))
             raise cancelled.original from None
         except (Carried, PerdureError) as raised:  # a result that cannot be stored, too
-            error = error_of(call, raised)
+            error = _error_of(call, raised)
             failure = error_record(error)
             again_at = yield from tries.again_at(error)
             if again_at is not None:
                 yield RecordEffect(Riders((tries.failed(failure, again_at),)))
                 continue
             yield RecordEffect(Riders((call.step(error=failure),)))
-            raise handed(call, error, failure) from None
+            raise _handed(call, error, failure) from None
         try:
             yield RecordEffect(Riders((call.step(value=plain),)))
         except Unstorable as too_big:
@@ -206,14 +216,14 @@ def _tool(call: Call, entry: Entry | None) -> Effects:
                 return _outcome(call, outcome)
             error: Exception = late
         except (Carried, PerdureError) as raised:
-            error = error_of(call, raised)
+            error = _error_of(call, raised)
         else:
             return (yield from _record_value(call, value, by="call"))
         failure = error_record(error)
         again_at = yield from tries.again_at(error)
         if again_at is None:
             yield RecordEffect(Riders((call.outcome(error=failure),), sync=True))
-            raise handed(call, error, failure)
+            raise _handed(call, error, failure)
         yield RecordEffect(Riders((tries.failed(failure, again_at),), sync=True))
 
 
@@ -323,9 +333,25 @@ class _Tries(Struct):
         return record
 
 
+def _taken(call: Call, value: Any) -> tuple[Plain, Exception | None]:
+    """Returns the plain form of a call's result, and an exception that came from outside in the
+    meantime; see `own_errors.its_own`.
+
+    Raises:
+        Unstorable, SchemaError: it cannot be stored.
+        Carried: the code of its class fails.
+    """
+    try:
+        return call.results.take(value), None
+    except PerdureError:
+        raise
+    except of_code() as first:
+        return make_again(partial(call.results.take, value)), first
+
+
 def _record_value(call: Call, value: Any, *, by: str) -> Effects:
     try:
-        plain, between = taken(call, value)
+        plain, between = _taken(call, value)
         yield RecordEffect(Riders((call.outcome(value=plain, by=by),), sync=True))
     except (Carried, PerdureError) as raised:
         # It took effect: that must be known, even where its result cannot be kept.
@@ -426,3 +452,25 @@ def _outcome(call: Call, outcome: Outcome) -> Any:
         raise NeedsAttention(
             f"{problem}: {error.problem}", target=call.target, hint=hint
         ) from error
+
+
+def _error_of(call: Call, raised: Exception) -> Exception:
+    """Returns the error that is a call's outcome: its function may catch it.
+
+    Raises:
+        NeedsAttention, NotLoadedError: it is not an outcome. An error that a person or time can fix
+            must not recur on every replay; and the effects of a tool before it are in doubt.
+    """
+    error = uncarried(raised)
+    kind = type(error)  # not what it says that its class is
+    if issubclass(kind, UnknownZone):
+        raise lacks(error, call.run, call.target) from error  # type: ignore[arg-type]
+    if issubclass(kind, NeedsAttention | NotLoadedError):
+        raise error
+    return error
+
+
+def _handed(call: Call, error: Exception, failure: Mapping[str, Any]) -> Carried:
+    """Returns the error that the function gets for a call that left with this one: the same the
+    first time as on replay."""
+    return Carried(as_replayed(error, failure, call.target))
