@@ -560,6 +560,15 @@ def test_a_long_list_is_not_walked() -> None:
     assert len(recording._known) < 10
 
 
+def test_what_was_iterated_over_is_not_kept() -> None:
+    """A loop over a long list kept something of each of its items until the edit ended."""
+    recording = record({"items": [{"n": n} for n in range(10_000)]})
+    held = recording.draft["items"][0]
+    assert sum(one["n"] for one in recording.draft["items"]) == 49_995_000
+    assert len(recording._known) < 200
+    assert recording.draft["items"][0] is held
+
+
 @dataclasses.dataclass(eq=False)
 class Lock:
     holders: list[str] = dataclasses.field(default_factory=list)

@@ -216,17 +216,13 @@ def place_of(proxy: Proxy) -> Place:
     return proxy._perdure
 
 
-class _Known(ref[Proxy]):
-    """A proxy that the user may still hold. `key`: the session's key of it."""
-
-    __slots__ = ("key",)
-
-    key: int
-
-
 def detached(value: Any) -> Any:
     """Returns the value, or a typed copy if it is a proxy."""
     return place_of(value).detach() if isinstance(value, Proxy) else value
+
+
+SWEPT_MIN = 64
+"""So many proxies are noted before it is looked which of them the user no longer holds."""
 
 
 class DraftSession:
@@ -248,7 +244,9 @@ class DraftSession:
         self.waiting: dict[tuple[int, Any], Proxy] = {}  # what stands for unset fields
         self.unstored: dict[tuple[int, str], tuple[Place, str, Any]] = {}
         """Assignments to Ephemeral fields."""
-        self._known: dict[int, _Known] = {}  # by the identity of the container, while it is held
+        self._known: dict[int, ref[Proxy]] = {}
+        """By the identity of the container: the proxy, while the user holds it."""
+        self._sweep_at = SWEPT_MIN
         root = schema.root
         node = root.pick(plain) if isinstance(root, UnionNode) else root
         self.draft: Any = self._proxy(Place(self, None, None, plain, node))
@@ -341,18 +339,19 @@ class DraftSession:
             )
         proxy: Proxy = object.__new__(kind)
         _set_place(proxy, place)
-        known = _Known(proxy, self._forget)
-        known.key = id(plain)
-        self._known[known.key] = known
+        self._known[id(plain)] = ref(proxy)
+        if len(self._known) > self._sweep_at:
+            self._sweep()
         return proxy
 
-    def _forget(self, gone: _Known) -> None:
-        """Drops a proxy that the user no longer holds, so that iterating over a long list does not
-        keep all of it here."""
-        # A reference that an exception left without its key was never known here.
-        key: int = getattr(gone, "key", 0)
-        if self._known.get(key) is gone:
-            del self._known[key]
+    def _sweep(self) -> None:
+        """Drops the proxies that the user no longer holds, so that iterating over a long list does
+        not keep all of it here."""
+        # Several threads may look at a view: what one drops here, another makes anew.
+        for key, one in [*self._known.items()]:
+            if one() is None:
+                self._known.pop(key, None)
+        self._sweep_at = max(SWEPT_MIN, 2 * len(self._known))
 
     def missing(self, place: Place, name: str) -> Any:
         """Returns the value of a field that is not stored: its default, which is stored once it is
