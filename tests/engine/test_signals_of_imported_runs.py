@@ -155,14 +155,14 @@ def test_a_log_that_is_refused_leaves_nothing_known(place: Place) -> None:
         log = [*source.export_log(info)]
     store, other = place.open(), place.open()
     backend = store.runner.context.backend
-    submit = store.runner.context.submit
+    submit = store.runner.context.committer.submit
 
     def late(proposal: Any) -> None:
         other.agent("a").save({}, "by another one")
         submit(proposal)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(store.runner.context, "submit", late)
+        patch.setattr(store.runner.context.committer, "submit", late)
         with pytest.raises(Conflict):
             store.import_log(log)
     assert backend.mail().messages == []
