@@ -111,11 +111,11 @@ class Proof:
             if not error.damages or error.beside:
                 if not self._take_incomplete:
                     if lost_names(backend, info)[0]:
-                        raise _with_names_back(error) from error
+                        raise _with_hint(error, f"{error.hint}. {PUT_BACK}") from error
                     raise  # as it is: an error must not be its own cause, round and round
                 raise _refusal(error) from error
             if not self._take_incomplete:
-                raise _with_way_out(error) from error
+                raise _with_hint(error, f"{WAY_OUT}\n  → {error.hint}") from error
             found = self._incomplete(reader, info, error)
         except UnsupportedFormat as error:
             if not self._take_incomplete:
@@ -196,25 +196,16 @@ def _refuse_unproved(damages: list[str]) -> None:
 
 
 def _refusal(error: Corrupt) -> Corrupt:
-    refused = Corrupt(
-        "; ".join(error.beside) or error.problem,
-        target="" if error.beside else error.target,
-        hint=LEFT,
-        seq=error.seq,
-        before=error.before,
-    )
-    refused.damages, refused.beside = error.damages, error.beside
+    refused = _with_hint(error, LEFT)
+    if error.beside:
+        refused.problem, refused.target = "; ".join(error.beside), ""
     return refused
 
 
-def _with_names_back(error: Corrupt) -> Corrupt:
-    made = Corrupt(
-        error.problem,
-        target=error.target,
-        hint=f"{error.hint}. {PUT_BACK}",
-        seq=error.seq,
-        before=error.before,
-    )
+def _with_hint(error: Corrupt, hint: str) -> Corrupt:
+    """Returns a copy of the error with another hint; it can be raised from the original."""
+    seq, before = error.seq, error.before
+    made = Corrupt(error.problem, target=error.target, hint=hint, seq=seq, before=before)
     made.damages, made.beside = error.damages, error.beside
     return made
 
@@ -243,16 +234,3 @@ def _check_listed(reader: LogReader, info: AgentInfo) -> None:
             target=reader.target(),
             hint=LEFT,
         )
-
-
-def _with_way_out(error: Corrupt) -> Corrupt:
-    """Returns the error with the step that makes its ways back work."""
-    made = Corrupt(
-        error.problem,
-        target=error.target,
-        hint=f"{WAY_OUT}\n  → {error.hint}",
-        seq=error.seq,
-        before=error.before,
-    )
-    made.damages = error.damages
-    return made
