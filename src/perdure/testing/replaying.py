@@ -271,7 +271,7 @@ class _ReplayExecution(Execution[Any]):
         """Does nothing: nobody asks here."""
 
     def _left(self, scope: Scope) -> Entry | None:
-        return self.journal.left_in(scope.path) or self.journal.next_left()
+        return self.journal.left.first_in(scope.path) or self.journal.left.first()
 
     @contextmanager
     def noting(self, left: Entry | None, now: Callable[[], str]) -> Iterator[None]:
@@ -354,7 +354,7 @@ class _ReplayDrive(Drive):
         error = self.error if isinstance(self.error, Exception) else None
         if now.interrupted is None and error is self.error:
             with suppress(RunInterrupted):
-                left = now.journal.next_left()
+                left = now.journal.left.first()
                 ends = "ends" if error is None else f"raises {type(error).__name__}"
                 with now.noting(left, lambda: f"the function {ends}"):
                     now.check_finished(error)

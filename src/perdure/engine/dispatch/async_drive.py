@@ -175,7 +175,7 @@ class AsyncDrive(Drive):
         code that reaches everything could continue from there."""
         if isinstance(error, NeedsAttention) or lacking(error) is not None:
             return False  # these stop it, too, by their own words
-        if execution.journal.left_in("") is None:
+        if execution.journal.left.first_in("") is None:
             return False
         with suppress(RunInterrupted), execution.stopping:
             execution.journal.check_finished(error)

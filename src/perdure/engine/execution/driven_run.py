@@ -179,7 +179,7 @@ class DrivenRun(Generic[T]):
     def _take(self, entry: Entry) -> None:
         """The function has come to it; the lock is held."""
         self.journal.take(entry)
-        if self.turns.watching and self.journal.left_in(entry.scope) is None:
+        if self.turns.watching and self.journal.left.first_in(entry.scope) is None:
             self.turns.came_to_all(entry.scope)
 
     def to_write(self, effect: RecordEffect) -> Item | None:
@@ -223,7 +223,7 @@ class DrivenRun(Generic[T]):
         changed; nothing waits for the rest any more."""
         with self._lock:
             # Calls of tasks that it made are not its concern: a callback may make them later.
-            left = self.journal.all_left_in(scope.path) if self.journal.replaying else []
+            left = self.journal.left.all_in(scope.path) if self.journal.replaying else []
             # If it was cancelled at the function's end, the block of an edit is not replayed.
             wrong = [one for one in left if not cancelled or one.kind not in UNORDERED]
             if wrong and self._interrupted is None:

@@ -133,7 +133,7 @@ class RunPosition(DrivenRun[T]):
         """Wakes a waiter, after `OthersFirstError`, when the scope has reached all its records.
         None if it has."""
         with self._lock:
-            if self.journal.left_in(scope.path) is None:
+            if self.journal.left.first_in(scope.path) is None:
                 return None
             return self.turns.watch(scope.path, wake)
 
@@ -141,7 +141,7 @@ class RunPosition(DrivenRun[T]):
         if entry is not None:
             other = entry.call.args != dict(effect.args)
         else:
-            other = self.journal.left_in(scope.path) is not None
+            other = self.journal.left.first_in(scope.path) is not None
         if other:
             raise OthersFirstError
 

@@ -95,7 +95,7 @@ class AsyncMap:
             given.append(self._function(item))
 
         def below() -> int:
-            return execution.journal.left_below(scope.path)
+            return execution.journal.left.number_below(scope.path)
 
         try:
             await performer.in_thread(call)

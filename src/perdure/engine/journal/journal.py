@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping
 from hashlib import sha256
 from itertools import count
 
@@ -47,6 +47,7 @@ class Journal(Struct):
             last outcome that it had heard of, and the number of requests since.
         began_at: the begin of the run, or of its current turn, in microseconds since 1970; 0 if
             unknown.
+        left: the entries that the function has not come to.
         unpatched: names of patches that the run does not have: it was past one when it was asked.
     """
 
@@ -58,13 +59,13 @@ class Journal(Struct):
     timers: dict[str, Entry] = field(default_factory=dict)
     clock: dict[str, dict[int, int]] = field(default_factory=dict)
     began_at: int = 0
+    left: Leftover = field(default_factory=Leftover)
     unpatched: set[str] = field(default_factory=set)
     _by_name: defaultdict[str, list[Entry]] = field(default_factory=lambda: defaultdict(list))
     _by_args: dict[tuple[str, frozenset[tuple[str, str]]], list[Entry]] = field(
         default_factory=dict
     )
     _numbers: dict[str, count[int]] = field(default_factory=dict)
-    _left: Leftover = field(default_factory=Leftover)
     _settled: dict[str, Entry] = field(default_factory=dict)
     _unsure: dict[str, Entry] = field(default_factory=dict)
     _fired: dict[str, list[Entry]] = field(default_factory=dict)
@@ -94,7 +95,7 @@ class Journal(Struct):
         journal.order = journal._in_order()
         for number, entry in enumerate(journal.order):
             entry.order = number
-        journal._left.sealed()
+        journal.left.sealed()
         for named in journal._by_name.values():
             named.reverse()
         return journal
@@ -211,7 +212,7 @@ class Journal(Struct):
         entry.scope, entry.first = scope_of(entry.place), entry.seq
         self.entries[entry.place] = entry
         if entry.kind != UNBOUND:
-            self._left.add(entry)
+            self.left.add(entry)
         self._by_name[entry.name].append(entry)
         return entry
 
@@ -253,12 +254,12 @@ class Journal(Struct):
         """The function has come to it."""
         entry.consumed = True
         if entry.kind != UNBOUND:
-            self._left.took(entry)
+            self.left.took(entry)
 
     def take_values(self, scope: str, before: int | None) -> None:
         """Takes the values of an edit whose task is cancelled before its block: those recorded with
         a commit `before` that of its end are not reached. None: it has not ended."""
-        while (left := self.left_in(scope)) is not None and left.kind == "value":
+        while (left := self.left.first_in(scope)) is not None and left.kind == "value":
             if before is not None and left.seq >= before:
                 break
             self.take(left)
@@ -278,7 +279,7 @@ class Journal(Struct):
         name = named[len(scope) :]
         if name in self.unpatched:
             return False, None
-        new = self.left_in(scope) is None
+        new = self.left.first_in(scope) is None
         if not new:  # it was here before there was a patch
             self.unpatched.add(name)
         place = self.new_place(named)
@@ -306,24 +307,7 @@ class Journal(Struct):
     @property
     def replaying(self) -> bool:
         """True if anything recorded is left to replay."""
-        return self._left.number > 0
-
-    def left_in(self, scope: str) -> Entry | None:
-        """The first recorded entry of a scope that the function has not come to."""
-        return self._left.first_in(scope)
-
-    def all_left_in(self, scope: str) -> Sequence[Entry]:
-        """Returns everything that a scope recorded and did not reach."""
-        return self._left.all_in(scope)
-
-    def left_below(self, scope: str) -> int:
-        """Returns the number of entries that a scope and those below it recorded and did not
-        reach."""
-        return self._left.number_below(scope)
-
-    def next_left(self) -> Entry | None:
-        """The first recorded entry of any scope that the function has not come to."""
-        return self._left.first()
+        return self.left.number > 0
 
     def check_new(self, name: str, scope: str, kind: str = "") -> None:
         """A call that is not recorded: its scope must have come to all that it had recorded; of an
@@ -332,9 +316,9 @@ class Journal(Struct):
         Raises:
             NeedsAttention: the function does something else than it did before.
         """
-        left = self.left_in(scope)
+        left = self.left.first_in(scope)
         if left is not None and kind == "edit" and left.kind in UNORDERED:
-            others = [one for one in self.all_left_in(scope) if one.kind not in UNORDERED]
+            others = [one for one in self.left.all_in(scope) if one.kind not in UNORDERED]
             left = others[0] if others else None
         if left is not None:
             raise changed(
@@ -350,7 +334,7 @@ class Journal(Struct):
             NeedsAttention: it was not.
             MemoryError, RecursionError: it was not, for want of room.
         """
-        left = self.next_left()
+        left = self.left.first()
         if left is not None:
             if isinstance(error, MemoryError | RecursionError):
                 raise error  # no word of what the code is

@@ -204,7 +204,7 @@ class ReleaseOrder:
 
     def stalled(self, name: str) -> NeedsAttention:
         """Returns the error for when nothing moved for `STALL_S`."""
-        left = self._journal.next_left()
+        left = self._journal.left.first()
         what = describe(left) if left is not None else "something else"
         return changed(
             f"{name} waits for {what}, which is recorded before it and which nothing comes to",
