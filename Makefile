@@ -29,7 +29,7 @@ demo: venv ## Copy a folder under kill -9; SOURCE=dir (only read; default: Pytho
 test: venv ## Run the tests; ARGS="tests/unit -k name" chooses
 	@$(VENV) -m pytest -n 2 -q $(ARGS)
 
-chaos: venv ## Kill agents 2,000 times at random moments, and look at what came of them; ARGS="--kills N --seed S --store postgres"
+chaos: venv ## Kill agents 2,000 times at random moments, and look at what came of them; ARGS="--kills N --seed S --store postgres", "--moves MINUTES" beside moves of agents
 	@$(VENV) -m tests.chaos $(ARGS)
 
 crash: venv ## Cut the power at every write of every workload, 50,000 times, and of PostgreSQL servers, 100 times; ARGS="--images N --postgres N --seed S"

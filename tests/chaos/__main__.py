@@ -1,16 +1,20 @@
-"""`python -m tests.chaos --kills 2000 --seed 1`: rounds of chaos until so many were killed."""
+"""`python -m tests.chaos --kills 2000 --seed 1`: rounds of chaos until so many were killed; with
+`--moves MINUTES`, lives of stores that agents are moved between."""
 
 from __future__ import annotations
 
 import argparse
+import logging
 import secrets
 import shutil
 import sys
 import tempfile
 import time
+import traceback
 from pathlib import Path
 
 from tests.chaos.monkey import ChaosError, Outcome, round_of_chaos
+from tests.chaos.moves import MovesError, lives
 
 ROUND_KILLS = 250
 
@@ -22,6 +26,13 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=6, help="work of each agent (%(default)s)")
     parser.add_argument("--copies", type=int, default=2, help="agents of each kind (%(default)s)")
     parser.add_argument("--folder", type=Path, help="where the stores are; they are kept then")
+    parser.add_argument(
+        "--moves",
+        type=float,
+        metavar="MINUTES",
+        help="instead, for so long: agents are restored, exported, imported, replicated, promoted "
+        "and migrated while others write, by processes that are killed",
+    )
     parser.add_argument(
         "--store",
         choices=("sqlite", "postgres"),
@@ -35,6 +46,8 @@ def main() -> int:
     if options.store == "postgres":
         base.chmod(0o755)  # the server of root runs as another user
     print(f"seed {seed}, in {base}", flush=True)
+    if options.moves is not None:
+        return _move(base, seed, options)
     total, began, number = Outcome(), time.monotonic(), 0
     while total.kills < options.kills:
         name = f"{seed}-{number}" if number else seed
@@ -68,6 +81,21 @@ def main() -> int:
         f"{total.runs} runs, all done; {total.effects} effects, {total.repeated} of them repeated, "
         "all where that was allowed",
     )
+    if options.folder is None:
+        shutil.rmtree(base)
+    return 0
+
+
+def _move(base: Path, seed: str, options: argparse.Namespace) -> int:
+    logging.disable(logging.CRITICAL)
+    until = time.monotonic() + 60 * options.moves
+    try:
+        counts = lives(base, seed, options.store, until)
+    except MovesError:
+        traceback.print_exc()
+        return 1
+    for name, count in sorted(counts.items()):
+        print(f"{name:30} {count}")
     if options.folder is None:
         shutil.rmtree(base)
     return 0
