@@ -250,3 +250,30 @@ def test_i8_a_run_and_its_replay_take_work_in_proportion(
             break
     assert live[2] <= GROWTH_MAX * live[1], f"a live run: {live[1:]} lines"
     assert resumed[2] <= GROWTH_MAX * resumed[1], f"a replay: {resumed[1:]} lines"
+
+
+INLINE_MAX = 30
+"""The most attributes of an object that CPython keeps in the object itself."""
+
+
+def test_a_run_has_its_attributes_at_hand(place: Place) -> None:
+    """A run had grown to 33 attributes. CPython keeps 30 of an object in the object; with more,
+    each look at one is a look-up in a dict, and each call of a method two: all that a run did took
+    longer, an asynchronous step by one part in twenty."""
+    numbers = {}
+
+    @perdure.agent(dict)
+    async def act(run: perdure.AsyncRun[dict]) -> int:
+        async with run.edit("begin") as draft:
+            draft["pages"] = 1
+        for one in (run._execution, run._execution.working, run._execution.async_performer):
+            numbers[type(one).__name__] = len(vars(one))
+        return await fetch(1)
+
+    async def main() -> None:
+        async with perdure.open_async(place.url) as store:
+            await store.run(act, "a")
+
+    asyncio.run(main())
+    assert len(numbers) == 3
+    assert {name: many for name, many in numbers.items() if many > INLINE_MAX} == {}

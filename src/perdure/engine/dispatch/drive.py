@@ -467,7 +467,7 @@ class Drive:
         ended."""
         waiting = execution.writer.take_waiting() if execution else PutOff()
         if execution is not None:
-            execution.catch_up()
+            execution.seeing.catch_up()
         before, taken = waiting.records, waiting.consumed
         riders = Riders([*before, record], sync=last, release=last, consumed=taken)
         anew = row.status == "cancelled"  # else most runs have nothing left, and need not ask

@@ -90,6 +90,9 @@ class DrivenRun(Generic[T]):
     tasks: TasksOfRun | None
     """Of the event loop that it runs in, if it does."""
 
+    _warned: frozenset[str] = frozenset()
+    """The functions of which it was said that they block its loop."""
+
     def __init__(
         self,
         working: WorkingCopy[T],
@@ -116,7 +119,6 @@ class DrivenRun(Generic[T]):
         self._look_at = time.monotonic() + LOOK_S
         self._pid, self._lock = process_id.pid, ReentrantLock()
         self.seeing = Seeing(working, journal.commits, self._lock, run_id)
-        self.catch_up, self.show = self.seeing.catch_up, self.seeing.show
         self.turns = ReleaseOrder(journal, self._lock)
         self.leaving = Leaving(self.interrupt, run_id)
         self.writer = RunWriter(working, self.seeing, self.leaving.failed, self._lock)
@@ -124,7 +126,7 @@ class DrivenRun(Generic[T]):
         self.met: dict[int, Any] = {}  # see call_identity.Unsaid
         self.stopping, self.asking = Stopping(self.leaving.passed_on), Asking(self.interrupt)
         self.tasks = None
-        self.loop_thread, self._warned = 0, set[str]()
+        self.loop_thread = 0
         self._make_parts()
 
     def _make_parts(self) -> None:
@@ -154,7 +156,7 @@ class DrivenRun(Generic[T]):
     def warn_if_blocking(self, name: str) -> None:
         """Makes a plain call of a synchronous function in asynchronous code; it blocks the loop."""
         if threading.get_ident() == self.loop_thread and name not in self._warned:
-            self._warned.add(name)
+            self._warned |= {name}
             warnings.warn(
                 f"{visible(name)} is synchronous and holds up the event loop; in asynchronous code "
                 f"say `await run.call({visible(name)}, …)`, which calls it on a thread",

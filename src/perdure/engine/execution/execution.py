@@ -27,10 +27,12 @@ class Execution(RunPosition[T]):
     performer: Performer
     tasks: RunTasks | None
 
+    _in_own_loops: dict[int, AsyncPerformer] | None = None
+    """The performers in loops that its function runs itself, by their threads."""
+
     def _make_parts(self) -> None:
         self.edits, self.performer = Edits(self), Performer(self)
         self._async_performer: AsyncPerformer | None = None
-        self._in_own_loops: dict[int, AsyncPerformer] = {}  # by their threads
 
     @property
     def async_performer(self) -> AsyncPerformer:
@@ -40,6 +42,9 @@ class Execution(RunPosition[T]):
         with self.asking, loading:
             from perdure.engine.execution.async_performer import performer_of_loop
 
+        with self._lock:
+            if self._in_own_loops is None:
+                self._in_own_loops = {}
         return performer_of_loop(self, self.tasks, self._in_own_loops)
 
     def runs_in_loop(self, performer: AsyncPerformer) -> None:

@@ -270,7 +270,7 @@ class Handing:
         """Makes the state visible that belongs to what the function is about to hear of."""
         execution = self._execution
         try:
-            execution.show(seq)
+            execution.seeing.show(seq)
         except PerdureError as error:
             execution.interrupt(error)
         except BaseException as error:
@@ -415,7 +415,7 @@ class Handing:
         try:
             if item is None:
                 if not shows:  # the run's next commit has it, and what is there now is before that
-                    execution.catch_up()
+                    seeing.catch_up()
                     shows = seeing.showing(edit=True)
                 event.shows = shows
                 self.pace.comes(event)

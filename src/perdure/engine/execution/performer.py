@@ -179,7 +179,7 @@ class Performer:
         elif told:
             self._passes(effect.last.place)
         if told and execution.seeing.is_home:
-            execution.show(execution.seeing.showing(edit=item is None))
+            execution.seeing.show(execution.seeing.showing(edit=item is None))
 
     def _passes(self, place: str) -> None:
         """The function hears of an outcome; in an event loop that is an event like others."""

@@ -73,13 +73,13 @@ class Edits:
         if entry is None:
             execution.begins_edit(name)
             execution.check_stop()
-            execution.catch_up()
+            execution.seeing.catch_up()
             place = execution.new_place(name, scope)
             return OpenEdit(place, execution.working.record(), None)
         # Its body saw what others had written before it, and must see it again.
         seen = entry.outcome.at if entry.outcome is not None else None
         at = entry.seq - 1 if seen is None else int(seen)
-        execution.catch_up(at)
+        execution.seeing.catch_up(at)
         working = execution.working
         if working.seq > at:  # of what was recorded behind it, something came to its turn before
             working = self.stands_on = copy_at(working, at)
@@ -99,7 +99,7 @@ class Edits:
             execution.leaving.left(error, f"the block of {edit.place}")
         if edit.recorded is not None:
             try:
-                execution.show(edit.recorded.shows)
+                execution.seeing.show(edit.recorded.shows)
                 self._close_recorded(edit.recorded, error)
                 if edit.recording.ephemeral:  # they are in no log: its body says them each time
                     edit.recording.apply_ephemeral(execution.working.seen)

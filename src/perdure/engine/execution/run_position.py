@@ -109,7 +109,7 @@ class RunPosition(DrivenRun[T]):
             self.check_process()
             self._take(entry)
             if self.seeing.behind or self.seeing.ahead:
-                self.show(entry.seq - 1)
+                self.seeing.show(entry.seq - 1)
             woken = self.turns.pass_on(entry)
         for waiter in woken:
             waiter.wake()
@@ -156,13 +156,13 @@ class RunPosition(DrivenRun[T]):
         """Handles the turn of a call: a recorded one is released, another begins."""
         if entry is not None and entry.outcome is not None:
             if entry.hands and self.seeing.is_home:  # else it is made again: no event before that
-                self.show(entry.seq - 1)  # an edit of the same commit is still to come
+                self.seeing.show(entry.seq - 1)  # an edit of the same commit is still to come
             self.turns.release(entry)
             if not entry.outcome.not_done:
                 return Arrived(entry.place, entry, "")  # it is not made, and needs no key
         self.check_stop()
         if self.seeing.behind:
-            self.catch_up()
+            self.seeing.catch_up()
         if entry is not None and not entry.cut:
             key = str(entry.call.key or self.journal.key(entry.place, effect.args))
             return Arrived(entry.place, entry, key)  # the key that the world has seen
