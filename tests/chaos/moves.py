@@ -205,7 +205,7 @@ class Life:
                 self._until_done("import", partial(_command, take_in))
                 carried.append(name)
         self._run(lambda: check_carried(self.source, target, carried))
-        self._run(lambda: _works(target, self.random.random()))
+        self._run(lambda: _write(target, next(self._names), 10))  # who runs wait for stayed behind
 
     def _replicate(self) -> str:
         target = self._new_url()
