@@ -16,8 +16,9 @@ import psycopg
 import perdure
 from bench.growth.counting import Counter
 from bench.growth.places import HISTORIES, SNAPSHOTS, Place
-from perdure.storage.postgres.backend import PostgresBackend, _open
+from perdure.storage.postgres.backend import PostgresBackend
 from perdure.storage.postgres.connection import Connection
+from perdure.system import process_id
 from tests.postgres.server import Server
 
 SETTINGS = {
@@ -68,7 +69,8 @@ class PostgresCounter:
 
     def _rows_by_now(self) -> int:
         """A server process tells its counts when it ends, or when it is told to."""
-        reader, backends = self.reader, list(_open)
+        reader, alive = self.reader, [known() for known in process_id._renewed]
+        backends = [one for one in alive if isinstance(one, PostgresBackend)]
         until = time.monotonic() + SETTLED_S
         while reader.execute(STRANGERS, (self._known(backends),)).fetchone()[0] or any(
             place.lock.held for one in backends for place in one._pool._places

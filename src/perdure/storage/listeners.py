@@ -28,11 +28,14 @@ class LocalListeners:
     """
 
     def __init__(self) -> None:
-        self._pid = process_id.pid
+        self.begin_anew()
+        process_id.renew_in_children(self)
+
+    def begin_anew(self) -> None:
+        """Forgets the parent's listeners, in a forked child."""
         self._queues: dict[str, SimpleQueue[str | None]] = {}
 
     def listen(self, executor: str, callback: Callable[[str], None]) -> Callable[[], None]:
-        self._forget_after_fork()
         notices: SimpleQueue[str | None] = SimpleQueue()
         before = self._queues.get(executor)
         self._queues[executor] = notices
@@ -49,7 +52,6 @@ class LocalListeners:
             raise
 
     def notify(self, run_id: str, besides: str = "") -> None:
-        self._forget_after_fork()
         for executor, notices in list(self._queues.items()):
             if executor != besides:
                 notices.put(run_id)
@@ -62,11 +64,6 @@ class LocalListeners:
         notices.put(None)
         if self._queues.get(executor) is notices:
             self._queues.pop(executor, None)
-
-    def _forget_after_fork(self) -> None:
-        if self._pid != process_id.pid:
-            self._pid = process_id.pid
-            self._queues = {}
 
 
 def _serve(notices: SimpleQueue[str | None], callback: Callable[[str], None]) -> None:

@@ -6,9 +6,7 @@ and a lock on the agent's row keeps the order. This module sends the statements.
 
 from __future__ import annotations
 
-import os
 import time
-import weakref
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, Literal, TypeVar, Unpack
@@ -63,6 +61,7 @@ from perdure.storage.shortcuts import (
     Head,
 )
 from perdure.storage.wanted import InboxConditions, InboxQuery
+from perdure.system import process_id
 
 T = TypeVar("T")
 
@@ -104,7 +103,7 @@ class PostgresBackend:
         self._writer = Writer(self._address, self._pool, durability, self.now, self._witness)
         self._all_durable = durability == "sync"
         self._ended: set[str] = set()
-        _renew_after_fork(self)
+        process_id.renew_in_children(self)
 
     def _connect(self) -> Connection:
         connection = connect(self._address, self._clock)
@@ -459,7 +458,7 @@ class PostgresBackend:
         self._line.close()
         self._pool.close()
 
-    def renew(self) -> None:
+    def begin_anew(self) -> None:
         """Resets itself in a forked child: connections, locks and threads are the parent's."""
         self._clock.renew()
         self._pool.renew()
@@ -471,19 +470,3 @@ class PostgresBackend:
 def _info(row: Any) -> AgentInfo:
     no, name, incarnation, deleted, seq, purged = row
     return AgentInfo(from_text(name), no, incarnation, deleted, seq, purged)
-
-
-_open: weakref.WeakSet[PostgresBackend] = weakref.WeakSet()
-_hooks: list[bool] = []
-
-
-def _renew_after_fork(backend: PostgresBackend) -> None:
-    if not _hooks:
-        _hooks.append(True)
-        os.register_at_fork(after_in_child=_renew_all)
-    _open.add(backend)
-
-
-def _renew_all() -> None:
-    for backend in list(_open):
-        backend.renew()

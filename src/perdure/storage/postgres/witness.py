@@ -52,15 +52,12 @@ class Witness:
         self._lost: dict[int, str] = {}
         self.lost: Collection[int] = self._lost.keys()
         self._server = ""
-        self._begin()
-
-    def _begin(self) -> None:
-        self._lock = Lock()
-        self._meeting = Lock()
+        self.renew()
 
     def renew(self) -> None:
         """Resets itself in a forked child: somebody may have held a lock."""
-        self._begin()
+        self._lock = Lock()
+        self._meeting = Lock()
 
     # -- what is known -----------------------------------------------------------------------
 
