@@ -17,7 +17,8 @@ def statements() -> dict[str, str]:
     """Returns every statement of queries/ by its name, without comments, with its parts filled in.
 
     Parameters are bound by name or place, never spliced in; {a_name} stands for a part that several
-    statements share.
+    statements share. Of one with an {order} there are two: with ``_up`` and ``_down`` behind its
+    name.
     """
     bare: dict[str, str] = {}
     with loading:
@@ -29,7 +30,10 @@ def statements() -> dict[str, str]:
     for text in texts:
         parts = _NAME.split(text)[1:]
         for name, body in zip(parts[::2], parts[1::2], strict=True):
-            bare[name] = re.sub(r"^--.*\n", "", body, flags=re.MULTILINE).strip()
+            said = re.sub(r"^--.*\n", "", body, flags=re.MULTILINE).strip()
+            ways = {"_up": "ASC", "_down": "DESC"} if "{order}" in said else {"": ""}
+            for way, order in ways.items():
+                bare[name + way] = said.replace("{order}", order)
     return {name: _PART.sub(lambda part: bare[part.group(1)], body) for name, body in bare.items()}
 
 

@@ -36,13 +36,9 @@ FROM agents WHERE no BETWEEN ? AND ? ORDER BY no;
 -- name: last_place
 SELECT id FROM commits WHERE id BETWEEN ? AND ? ORDER BY id DESC LIMIT 1;
 
--- name: read_up
+-- name: read
 SELECT c.id, c.header, c.payload, EXISTS (SELECT 1 FROM snapshots s WHERE s.id = c.id)
-FROM commits c WHERE c.id BETWEEN ? AND ? ORDER BY c.id LIMIT ?;
-
--- name: read_down
-SELECT c.id, c.header, c.payload, EXISTS (SELECT 1 FROM snapshots s WHERE s.id = c.id)
-FROM commits c WHERE c.id BETWEEN ? AND ? ORDER BY c.id DESC LIMIT ?;
+FROM commits c WHERE c.id BETWEEN ? AND ? ORDER BY c.id {order} LIMIT ?;
 
 -- name: last_agent
 -- The highest number that was ever given to an incarnation; NULL where there is none.

@@ -37,29 +37,17 @@ WHERE agent = :agent AND no > :after AND (typeof(at) <> 'integer' OR (
     consumed = 0 AND (:kind IS NULL OR kind = :kind) AND (:name IS NULL OR name = :name)
 ))
 
--- name: list_messages_up
-SELECT {message_columns} FROM inbox {waiting} ORDER BY no LIMIT :limit;
+-- name: list_messages
+SELECT {message_columns} FROM inbox {waiting} ORDER BY no {order} LIMIT :limit;
 
--- name: list_messages_down
-SELECT {message_columns} FROM inbox {waiting} ORDER BY no DESC LIMIT :limit;
+-- name: list_messages_of_kind
+SELECT {message_columns} FROM inbox {waiting_of_kind} ORDER BY no {order} LIMIT :limit;
 
--- name: list_messages_of_kind_up
-SELECT {message_columns} FROM inbox {waiting_of_kind} ORDER BY no LIMIT :limit;
+-- name: list_messages_of_run
+SELECT {message_columns} FROM inbox {waiting_of_run} ORDER BY no {order} LIMIT :limit;
 
--- name: list_messages_of_kind_down
-SELECT {message_columns} FROM inbox {waiting_of_kind} ORDER BY no DESC LIMIT :limit;
-
--- name: list_messages_of_run_up
-SELECT {message_columns} FROM inbox {waiting_of_run} ORDER BY no LIMIT :limit;
-
--- name: list_messages_of_run_down
-SELECT {message_columns} FROM inbox {waiting_of_run} ORDER BY no DESC LIMIT :limit;
-
--- name: list_messages_of_agent_up
-SELECT {message_columns} FROM inbox {waiting_of_agent} ORDER BY no LIMIT :limit;
-
--- name: list_messages_of_agent_down
-SELECT {message_columns} FROM inbox {waiting_of_agent} ORDER BY no DESC LIMIT :limit;
+-- name: list_messages_of_agent
+SELECT {message_columns} FROM inbox {waiting_of_agent} ORDER BY no {order} LIMIT :limit;
 
 -- name: count_messages
 -- The numbers come as a JSON array.

@@ -33,19 +33,12 @@ SELECT {run_columns} FROM runs WHERE id = ?;
 -- name: find_run_place
 SELECT place FROM runs WHERE id = ?;
 
--- name: list_runs_up
-SELECT {run_columns}, place FROM runs WHERE {wanted_runs} ORDER BY place LIMIT :limit;
+-- name: list_runs
+SELECT {run_columns}, place FROM runs WHERE {wanted_runs} ORDER BY place {order} LIMIT :limit;
 
--- name: list_runs_down
-SELECT {run_columns}, place FROM runs WHERE {wanted_runs} ORDER BY place DESC LIMIT :limit;
-
--- name: list_agents_runs_up
+-- name: list_agents_runs
 SELECT {run_columns}, place FROM runs WHERE agent = :agent AND {wanted_runs}
-ORDER BY place LIMIT :limit;
-
--- name: list_agents_runs_down
-SELECT {run_columns}, place FROM runs WHERE agent = :agent AND {wanted_runs}
-ORDER BY place DESC LIMIT :limit;
+ORDER BY place {order} LIMIT :limit;
 
 -- name: unfinished_runs
 -- A part: those that are narrowed to one status come out of the index in their order.
@@ -53,52 +46,29 @@ runs INDEXED BY runs_unfinished
         WHERE status IN ('pending', 'running', 'waiting', 'needs_attention')
           AND place > :low AND place < :high AND (:function IS NULL OR function = :function)
 
--- name: list_unfinished_up
+-- name: list_unfinished
 -- The first few must not cost what all cost: as many of each status that is wanted, put together.
 SELECT {run_columns} FROM runs WHERE place IN (
     SELECT place FROM (
         SELECT place FROM {unfinished_runs} AND status = 'pending' AND :pending
-        ORDER BY place LIMIT :limit
+        ORDER BY place {order} LIMIT :limit
     )
     UNION ALL
     SELECT place FROM (
         SELECT place FROM {unfinished_runs} AND status = 'running' AND :running
-        ORDER BY place LIMIT :limit
+        ORDER BY place {order} LIMIT :limit
     )
     UNION ALL
     SELECT place FROM (
         SELECT place FROM {unfinished_runs} AND status = 'waiting' AND :waiting
-        ORDER BY place LIMIT :limit
+        ORDER BY place {order} LIMIT :limit
     )
     UNION ALL
     SELECT place FROM (
         SELECT place FROM {unfinished_runs} AND status = 'needs_attention' AND :needs_attention
-        ORDER BY place LIMIT :limit
+        ORDER BY place {order} LIMIT :limit
     )
-) ORDER BY place LIMIT :limit;
-
--- name: list_unfinished_down
-SELECT {run_columns} FROM runs WHERE place IN (
-    SELECT place FROM (
-        SELECT place FROM {unfinished_runs} AND status = 'pending' AND :pending
-        ORDER BY place DESC LIMIT :limit
-    )
-    UNION ALL
-    SELECT place FROM (
-        SELECT place FROM {unfinished_runs} AND status = 'running' AND :running
-        ORDER BY place DESC LIMIT :limit
-    )
-    UNION ALL
-    SELECT place FROM (
-        SELECT place FROM {unfinished_runs} AND status = 'waiting' AND :waiting
-        ORDER BY place DESC LIMIT :limit
-    )
-    UNION ALL
-    SELECT place FROM (
-        SELECT place FROM {unfinished_runs} AND status = 'needs_attention' AND :needs_attention
-        ORDER BY place DESC LIMIT :limit
-    )
-) ORDER BY place DESC LIMIT :limit;
+) ORDER BY place {order} LIMIT :limit;
 
 -- name: list_agents_unfinished
 -- :direction is 1 or -1.
