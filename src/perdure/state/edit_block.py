@@ -95,7 +95,7 @@ class Block(Struct, Generic[T], eq=False):
         cause, riders = self._cause, NOTHING
         if cause.key is not None:
             riders = key_riders(cause, self._declared)
-        if working.seq and riders.key is None and not recording.changed:
+        if riders.key is None and not recording.changed and working.seq:
             given = recording.ephemeral
             working.restore(recording)
             recording.check_handed_out()

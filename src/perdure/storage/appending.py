@@ -9,7 +9,6 @@ from typing import Any, Literal
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from perdure.core.format.chain import commit_id
 from perdure.core.format.records import Record
 from perdure.model import Checkpoint, Message, RunInfo
 
@@ -151,11 +150,6 @@ class Append(Struct):
     before: bytes = b""
     then: Sequence[Append] = ()
     awaited: bool = False
-
-    @property
-    def names_before(self) -> bool:
-        """True if `before` is known, and is what `prev` names."""
-        return commit_id(self.before) == self.prev
 
 
 class Appended(Struct, frozen=True):

@@ -106,6 +106,8 @@ class Recording(DraftSession):
         back."""
         if self.torn or not self.done:
             return self.torn
+        if len(self.done) == 1 and self._appends:
+            return True  # as of most edits: a list that only got longer
         return not came_to_nothing(self.done, self.fresh, moved=self._moved, within=self._within)
 
     def check_whole(self) -> None:

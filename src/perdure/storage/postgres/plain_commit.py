@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from psycopg import errors
 
+from perdure.core.format.chain import commit_id
 from perdure.storage.appending import NOTHING, Append, beside
 from perdure.storage.postgres.awake import Haste
 from perdure.storage.postgres.connection import Connection
@@ -26,14 +27,14 @@ TYPES = (BOOL, BIGINT, BIGINT, BIGINT, BIGINT, TEXT, BYTEA, BYTEA, BYTEA)
 
 
 def is_plain(item: Append) -> bool:
-    """True if the statement can write it: its branch is there, and nothing is to be done beside
-    it."""
+    """True if the statement can write it: its branch is there, the commit before it is known, and
+    nothing is to be done beside it."""
     riders = item.riders
     if riders is not NOTHING and (riders.trims is not None or any(beside(riders))):
         return False
     if item.no is None or item.expected is None or item.snapshot is not None:
         return False
-    return not (item.then or item.epoch_min) and item.names_before
+    return not (item.then or item.epoch_min) and commit_id(item.before) == item.prev
 
 
 def write(

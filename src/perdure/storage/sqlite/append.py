@@ -89,7 +89,7 @@ def append(
                 return misplaced(item, ref) or Refused("stale", ref)
         # I3: it links to the commit before its place, and the place is free.
         before = item.seq - 1
-        known = heads.get(no) == (before, item.before) and item.names_before
+        known = heads.get(no) == (before, item.before) and _names(item.prev, item.before)
         links = known or not before or _is_id(db, at - 1, item.prev)
         if links:
             execute(_sql["add_commit"], (at, item.header, item.payload))
@@ -156,7 +156,11 @@ def _append_once(db: apsw.Connection, item: Append, no: int, clock: Clock, heads
 def _is_id(db: apsw.Connection, at: int, commit: bytes) -> bool:
     """Returns True if a commit's id is that of the commit at a place."""
     found = run(db, "find_header", (at,))
-    return chain.commit_id(found[0][0] if found else b"") == commit
+    return _names(commit, found[0][0] if found else b"")
+
+
+def _names(prev: bytes, header: bytes) -> bool:
+    return chain.commit_id(header) == prev
 
 
 def landed(db: apsw.Connection, item: Append) -> int | None:
