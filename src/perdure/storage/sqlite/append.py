@@ -89,8 +89,9 @@ def append(
                 return misplaced(item, ref) or Refused("stale", ref)
         # I3: it links to the commit before its place, and the place is free.
         before = item.seq - 1
-        known = heads.get(no) == (before, item.before) and _names(item.prev, item.before)
-        links = known or not before or _is_id(db, at - 1, item.prev)
+        known = heads.get(no) == (before, item.before)
+        named = known and chain.commit_id(item.before) == item.prev
+        links = named or not before or _is_id(db, at - 1, item.prev)
         if links:
             execute(_sql["add_commit"], (at, item.header, item.payload))
         if not links or not db.changes():
@@ -156,11 +157,7 @@ def _append_once(db: apsw.Connection, item: Append, no: int, clock: Clock, heads
 def _is_id(db: apsw.Connection, at: int, commit: bytes) -> bool:
     """Returns True if a commit's id is that of the commit at a place."""
     found = run(db, "find_header", (at,))
-    return _names(commit, found[0][0] if found else b"")
-
-
-def _names(prev: bytes, header: bytes) -> bool:
-    return chain.commit_id(header) == prev
+    return chain.commit_id(found[0][0] if found else b"") == commit
 
 
 def landed(db: apsw.Connection, item: Append) -> int | None:
