@@ -1,6 +1,7 @@
 """The benchmarks run: each row at tiny sizes. What they measure, `make bench` says."""
 
 import json
+from operator import le
 from pathlib import Path
 
 import pytest
@@ -85,7 +86,12 @@ def test_this_perdure_beside_another_revision(
     assert beside_itself(["HEAD", "nonsense"]) == 2
 
 
+HOPS_MAX = {"edit": (120, 102, 33, 48), "tool": (166, 90, 31, 71)}
+"""Calls, functions, files, and returns to a file; see "How many files" in docs/architecture.md."""
+
+
 def test_what_one_call_goes_through_is_counted(capsys: pytest.CaptureFixture[str]) -> None:
+    """Two changes made an edit cross two files and six functions more, and nobody saw it."""
     assert hops(["--show"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert sum("Committer.submit" in line for line in lines) == 3  # an edit's, and a tool's two
@@ -93,4 +99,6 @@ def test_what_one_call_goes_through_is_counted(capsys: pytest.CaptureFixture[str
         (row,) = (line for line in lines if line.startswith(f"| {work} "))
         calls, functions, files, returns = map(int, row.strip("| ").split(" | ")[1:])
         assert calls > functions > files > 0 < returns < calls
+        most = HOPS_MAX[work]
+        assert all(map(le, (calls, functions, files, returns), most)), f"{work}: {most}"
     assert hops(["nonsense"]) == 2
