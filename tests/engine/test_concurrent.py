@@ -257,11 +257,11 @@ def test_who_is_cancelled_while_its_outcome_is_written_is_so_again(
     tasks: list[asyncio.Task[Any]] = []
     written = RunWriter.write_async
 
-    async def write(self: RunWriter, item: Any) -> None:
+    async def write(self: RunWriter, item: Any, new_wait: Any) -> None:
         ours = any(record.place.startswith("child#1/") for record in item.riders.records)
         if ours and tasks:
             tasks.pop().cancel()
-        await written(self, item)
+        await written(self, item, new_wait)
 
     async def child(fetch_one: Callable[[], Any]) -> str:
         await fetch_one()

@@ -151,7 +151,7 @@ def test_i5_what_comes_while_a_first_exception_is_seen_to_is_no_outcome_either(
     record, failed = Performer.record, Leaving.failed
 
     def first(performer: Performer, effect: RecordEffect) -> Any:
-        if effect.said(0).t != "outcome":
+        if effect.last.t != "outcome":
             return record(performer, effect)
         monkeypatch.setattr(Performer, "record", record)
         raise MemoryError("injected")

@@ -198,7 +198,7 @@ class _NoWriter(RunWriter):
     def write(self, item: Item) -> None:
         raise self.execution.interrupt(WouldGoOn(item.cause.step or item.cause.kind))
 
-    async def write_async(self, item: Item) -> None:
+    async def write_async(self, item: Item, new_wait: Any) -> None:
         self.write(item)
 
 

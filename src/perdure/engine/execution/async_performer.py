@@ -49,7 +49,7 @@ from perdure.engine.journal.effects import (
 )
 from perdure.engine.journal.entry import Entry
 from perdure.engine.journal.journal import OthersFirstError
-from perdure.engine.journal.replay import outcome_of, recorded_call
+from perdure.engine.journal.replay import arrival, from_there, outcome_of
 from perdure.engine.journal.retries import NO_LIMITS
 from perdure.engine.journal.scopes import Scope
 from perdure.engine.journal.values import is_async
@@ -91,7 +91,7 @@ class AsyncPerformer(Handing):
     def make(self, call: Call) -> Awaitable[Any]:
         """Makes a call of a recorded function, or returns its recorded result."""
         if not self._execution.journal.replaying or not self._tasks.numbered:
-            return self.call(recorded_call(call))
+            return self.call(call)
         return self._make_again(call)
 
     async def _make_again(self, call: Call) -> Any:
@@ -110,7 +110,7 @@ class AsyncPerformer(Handing):
         except BaseException as raised:
             error = execution.leaving.passed_on(raised)
         else:
-            return await self.call(recorded_call(call))
+            return await self.call(call)
         raise error
 
     async def _take_again(self, entry: Entry, scope: Scope, call: Call) -> Any:
@@ -129,12 +129,13 @@ class AsyncPerformer(Handing):
             error = execution.leaving.passed_on(raised)
         raise error
 
-    async def call(self, effects: Effects) -> Any:
-        """Drive effects to their result."""
+    async def call(self, effects: Effects | Call) -> Any:
+        """Drives effects to their result, or a recorded call from where the function reaches it."""
         execution = self._execution
-        task = asyncio.current_task()
-        calling = Calling(task, heard=cancels(task, heard=True))
+        calling = Calling(task := asyncio.current_task(), heard=cancels(task, heard=True))
         try:
+            if isinstance(effects, Call):
+                effects = from_there(effects, await self._arrive(arrival(effects), calling))
             return await drive_async(effects, partial(self.perform, calling))
         except GeneratorExit:  # it was thrown away
             raise
@@ -156,14 +157,14 @@ class AsyncPerformer(Handing):
         except BaseException as raised:
             error = execution.leaving.passed_on(raised)
         finally:
-            self._intends_no_more(calling)
+            if calling.intends:
+                self._intends_no_more(calling)
         raise error
 
     def _intends_no_more(self, calling: Calling) -> None:
-        if calling.intends:
-            calling.intends = False
-            self._execution.going.calling.marks.pop()
-            self._tasks.calling.marks.pop()
+        calling.intends = False
+        self._execution.going.calling.marks.pop()
+        self._tasks.calling.marks.pop()
 
     async def _note_cancelled(
         self, calling: Calling, arrive: Arrive, cancelled: asyncio.CancelledError
@@ -303,7 +304,7 @@ class AsyncPerformer(Handing):
                 calling.cancelled = cancelled  # first it is recorded that it took effect
                 raise item.error from None
         elif item is not None:
-            await execution.writer.write_async(item)
+            await execution.writer.write_async(item, self.new_wait)
         if calling.cancelled is not None:
             raise calling.cancelled
 
@@ -313,7 +314,8 @@ class AsyncPerformer(Handing):
         # It counts as under way until its driver records its outcome: when a worker ends, others
         # leave behind it.
         with self._execution.going.calling, self._tasks.calling:
-            self._intends_no_more(calling)
+            if calling.intends:
+                self._intends_no_more(calling)
             try:
                 with inside(frame_of(self._execution, effect)):
                     return await self.invoke(effect, calling)
@@ -439,7 +441,7 @@ class AsyncPerformer(Handing):
                 if isinstance(wanted, Came):
                     return wanted
                 if isinstance(wanted, Item):
-                    await execution.writer.write_async(wanted)
+                    await execution.writer.write_async(wanted, self.new_wait)
                 elif wanted is None:
                     await self._tasks.settle()
                 else:

@@ -164,6 +164,8 @@ class Pace:
             self._show(event.shows)
         taken = event.call is None or event.call()
         event.over = True  # behind it: it is taken once, however often it is called
+        if self._events[0] is event:
+            self._events.popleft()
         if not taken:
             self.handed = before
             return False

@@ -24,6 +24,7 @@ from perdure.engine.execution.loops import clock_of
 from perdure.engine.execution.run_position import RunPosition
 from perdure.engine.execution.run_tasks import RunTasks, ready_of
 from perdure.engine.execution.run_timers import Timers
+from perdure.engine.execution.run_writer import NewWait
 from perdure.engine.execution.standstill import Rest, Standstill
 from perdure.engine.journal import release_order
 from perdure.engine.journal.cancellations import Heard, as_told, told_of
@@ -94,6 +95,7 @@ class Handing:
         self.edit_lock = asyncio.Lock()
         self.loop, self.home = asyncio.get_running_loop(), threading.get_ident()
         self._loop_ready = ready_of(self.loop)
+        self.new_wait: NewWait = partial(LoopWait, bell())
         self.pace = Pace(self._function_due, self._show)
         self.timers = Timers(
             execution,
@@ -422,7 +424,7 @@ class Handing:
             else:
                 item.landing = landed
                 try:
-                    await execution.writer.write_async(item)
+                    await execution.writer.write_async(item, self.new_wait)
                 except asyncio.CancelledError as error:
                     if item.error is not None or execution.interrupted is not None:
                         raise

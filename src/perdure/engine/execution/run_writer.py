@@ -7,7 +7,6 @@ any event loop; none of them waits for another's code.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import cache
 from sys import _getframe
 from types import FrameType
 from typing import TYPE_CHECKING, Any
@@ -21,7 +20,6 @@ from perdure.errors import PerdureError, RunInterrupted, SchemaError, Unstorable
 from perdure.state.working_copy import next_proposal
 from perdure.storage.appending import Riders, together
 from perdure.system.flag import Flag
-from perdure.system.late_imports import loading
 from perdure.system.locks import LOOK_MAX_S, ReentrantLock, is_over
 
 if TYPE_CHECKING:
@@ -30,6 +28,8 @@ if TYPE_CHECKING:
 
 COMMIT = "its commit"
 Wakes = list[Callable[[], None]]
+NewWait = Callable[[Callable[[], None]], "LoopWait"]
+"""Makes a wait in the event loop at hand, with what is called while it takes long."""
 
 
 class RunWriter:
@@ -203,10 +203,10 @@ class RunWriter:
 
     # -- from tasks --------------------------------------------------------------------------
 
-    async def write_async(self, item: Item) -> None:
+    async def write_async(self, item: Item, new_wait: NewWait) -> None:
         """Writes an item without blocking the event loop; see `write`. If the task is cancelled in
         the meantime, it hears of that once the commit is in or has failed."""
-        wait = self._wait_for(item)
+        wait = self._wait_for(item, new_wait)
         item.wake = wait.done
         self._queue_up(item)
         cancelled: BaseException | None = None
@@ -219,7 +219,7 @@ class RunWriter:
                 cancelled = error
             if item.settled:
                 break
-            again = self._wait_for(item)
+            again = self._wait_for(item, new_wait)
             settled, under_way = self._wait_again(item, again.done)
             if settled:
                 again.wake()  # it knows itself: no circle is left behind
@@ -233,14 +233,14 @@ class RunWriter:
         if item.error is not None:
             raise item.error
 
-    def _wait_for(self, item: Item) -> LoopWait:
+    def _wait_for(self, item: Item, new_wait: NewWait) -> LoopWait:
         def look() -> None:  # while that takes long: it may be lost, or that it is settled
             if item.settled:
                 wait.wake()
             else:
                 self._go_on_without(item)
 
-        wait = _loop_waits()(look)
+        wait = new_wait(look)
         return wait
 
     def _queue_up(self, item: Item) -> None:
@@ -477,16 +477,6 @@ class RunWriter:
                     item.wake()
                 else:
                     woken.append(item.wake)
-
-
-@cache
-def _loop_waits() -> Callable[[Callable[[], None]], LoopWait]:
-    """Returns what makes a wait for the running loop. Kept: an import that finds its module takes
-    as long as all else of a wait."""
-    with loading:
-        from perdure.state.event_loop.loop_waits import new_wait  # asyncio: who asks has it
-
-    return new_wait
 
 
 def _is_this_threads(error: BaseException) -> bool:

@@ -68,15 +68,12 @@ class RecordEffect(Struct, frozen=True):
     wait: bool = True
     began: WaitBegan | None = None
 
-    def said(self, number: int) -> Placed:
-        record = self.riders.records[number]
-        assert isinstance(record, Placed)
-        return record
-
     @property
     def last(self) -> Placed:
         """The record that has the call's place and content."""
-        return self.said(-1)
+        record = self.riders.records[-1]
+        assert isinstance(record, Placed)
+        return record
 
 
 class Invoke(Struct, frozen=True):

@@ -91,12 +91,6 @@ def _invoke(call: Call, inside: Literal["step", "tool"], tries: _Tries) -> Effec
         tries.saved = attempt.saved
 
 
-def recorded_call(call: Call) -> Effects:
-    """A call of a step or tool, from where the function comes to it to its result."""
-    arrived = yield arrival(call)
-    return (yield from from_there(call, arrived))
-
-
 def arrival(call: Call) -> Arrive:
     """Returns the effect that the function has reached a call."""
     outside = call.kind == "tool"

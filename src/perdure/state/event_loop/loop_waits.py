@@ -172,11 +172,6 @@ def bell() -> _Bell:
     return found
 
 
-def new_wait(look: Callable[[], None] | None = None) -> LoopWait:
-    """Returns a wait for the running loop."""
-    return LoopWait(bell(), look)
-
-
 def has_ended(call: weakref.ref[Coroutine[Any, Any, Any]], loop: asyncio.AbstractEventLoop) -> bool:
     """True if a coroutine has finished: it has no frame then. Its task may go on without it."""
     coroutine: Any = call()
