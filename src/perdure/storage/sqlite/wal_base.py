@@ -70,17 +70,19 @@ class WalBase:
         always: bool = False,
     ) -> None:
         """Begins a transaction that writes. Until it has begun, nothing is written: so a lock that
-        others keep for too long leaves no doubt (I1). Before anything else it draws the next
-        number, if it is due, or `always`. Only the holder of SQLite's write lock changes the
-        number; and one transaction draws one, because the previous number must be that of a real
-        state.
+        others keep for too long leaves no doubt, nor does a file that may only be read (I1).
+        Before anything else it draws the next number, if it is due, or `always`. Only the holder of
+        SQLite's write lock changes the number; and one transaction draws one, because the previous
+        number must be that of a real state.
 
         Args:
             execute: of the connection, or of a cursor of it.
 
         Raises:
-            StoreUnavailable: others keep the lock.
+            StoreUnavailable: others keep the lock, or the file may only be read.
         """
+        if connection.readonly("main"):  # SQLite would begin one that reads
+            raise translate(apsw.ReadOnlyError("it was opened so"), path)
         try:
             execute("BEGIN IMMEDIATE")
         except apsw.BusyError as busy:
