@@ -94,7 +94,6 @@ EXCUSED = {
     "Schema.drift": "of the library's own faces",
     "Schema.merge_unknown": "of the library's own faces",
     "Schema.check_invariants": "of the library's own faces",
-    "Schema.check_touched": "of the library's own faces",
     "AsyncAgent.look": "of the library's own faces",
     "AsyncAgent.drive": "of the library's own faces",
     "Retry.worth_it": "of the library's own faces",

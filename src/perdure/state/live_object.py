@@ -5,11 +5,12 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import Any, Generic, TypeVar
 
+from perdure.core.live.drift import compare
 from perdure.core.live.ephemeral import carry_over
 from perdure.core.schema.schema import Schema, TypedPlan
 from perdure.core.values.ops import Op
 from perdure.core.values.plain_values import Plain
-from perdure.errors import Drifted, SchemaError
+from perdure.errors import SchemaError
 from perdure.missing import MISSING
 
 T = TypeVar("T")
@@ -77,9 +78,7 @@ class Live(Generic[T]):
         """Drops it if it was changed outside `edit`. Costs O(state)."""
         if self.value is MISSING or plain is MISSING:
             return
-        try:
-            self._schema.check_touched(self.value, plain, [()])
-        except Drifted:
+        if next(compare(self._schema.root, self.value, plain, deep=False), None) is not None:
             self.drop()
 
     def advance(self, plain: Plain, delta: list[Op], inverses: list[Op]) -> bool:

@@ -8,7 +8,7 @@ from typing import Any, Generic, TypeVar, overload
 
 from perdure.core.arguments.checks import iterable
 from perdure.core.live.append_plan import TypedPlan, appended
-from perdure.core.live.drift import Drift, compare, drift_of
+from perdure.core.live.drift import Drift, drift_of
 from perdure.core.live.typed import Planner
 from perdure.core.schema.invariants import Invariant, invariant, transitions
 from perdure.core.schema.schema_arguments import (
@@ -28,7 +28,7 @@ from perdure.core.types.unions import UnionNode
 from perdure.core.types.unknown_fields import keep, keep_unknown, unknown
 from perdure.core.values.ops import Append, Op
 from perdure.core.values.plain_values import Path, Plain, format_path, same
-from perdure.errors import Drifted, PerdureError, SchemaError, UnknownZone, Unstorable
+from perdure.errors import PerdureError, SchemaError, UnknownZone, Unstorable
 from perdure.missing import MISSING
 from perdure.system import shell
 from perdure.system.cached import cached
@@ -325,28 +325,6 @@ class Schema(Generic[T]):
         """Returns every difference between the live object and the plain truth. Costs O(state)."""
         return drift_of(self.root, typed, plain)
 
-    def check_touched(self, typed: T, plain: Plain, paths: Sequence[Path]) -> None:
-        """Compares the live object with a plain tree, at some paths only.
-
-        Raises:
-            Drifted: it was changed outside `edit` there.
-        """
-        for path in paths:
-            node, memory, log = self.root, typed, plain
-            for key in path:
-                node = node.pick_typed(memory)
-                child = node.child(key)
-                if child is None:
-                    break
-                node, memory, log = child, _part(node, memory, key), _item(log, key)
-            nothing = memory is MISSING and log is MISSING
-            if not nothing and next(compare(node, memory, log, path, deep=False), None):
-                raise Drifted(
-                    "it was changed outside edit",
-                    target=format_path(path),
-                    hint="call agent.refresh() to drop the change, or make it inside agent.edit()",
-                )
-
     def merge_unknown(self, old_plain: Plain, new_plain: Plain) -> Plain:
         """Returns `new_plain`, with the keys of `old_plain` that the classes at their places do not
         know.
@@ -429,17 +407,6 @@ def _first_difference(a: Plain, b: Plain, at: Path) -> Path:
             if not same(one, other):
                 return _first_difference(one, other, (*at, index))
     return at
-
-
-def _part(node: Node, value: Any, key: Any) -> Any:
-    return node.face.get(value, key) if isinstance(node, ObjectNode) else _item(value, key)
-
-
-def _item(value: Any, key: Any) -> Any:
-    try:
-        return value[key]
-    except (LookupError, TypeError):
-        return MISSING
 
 
 def _name(type_: Any) -> str:
