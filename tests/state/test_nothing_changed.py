@@ -174,6 +174,33 @@ def test_nothing_is_said_of_it_in_other_ways_either(store: Store, name: str) -> 
     assert agent.seq == seq == store.agent("a", S).seq
 
 
+@perdure.agent(S)
+def does_nothing(run: perdure.Run[S], name: str) -> int:
+    with run.edit("something") as draft:
+        draft.n = 7
+    with run.edit("something") as draft:
+        draft.n = 0
+    with run.edit("nothing") as draft:
+        NOTHING[name](draft)
+    return run.state.n
+
+
+@pytest.mark.parametrize("name", NOTHING)
+def test_where_more_is_said_the_commit_has_no_ops(store: Store, name: str) -> None:
+    """The edit of a run is in its record, and a key is used; but undo took the commit for one that
+    had changed something, and nothing was taken back."""
+    assert store.run(does_nothing, "a", name) == 0
+    agent = store.agent("a", S)
+    with agent.edit("with a key", key="k") as draft:
+        NOTHING[name](draft)
+    log = [*agent.log()]
+    assert [bool(one.delta) for one in log if one.cause.what == "nothing"] == [False]
+    assert [bool(one.delta) for one in log if one.cause.what == "with a key"] == [False]
+    agent.undo()
+    assert agent.state.n == 7
+    agent.verify()
+
+
 def test_an_update_and_an_async_edit_that_take_all_back(store: Store) -> None:
     agent = store.agent("a", S)
     agent.update(setting(n=1))

@@ -52,8 +52,11 @@ class WorkingCopy(BranchState[T]):
     def committing_recording(
         self, recording: Recording, cause: Cause, riders: Riders = NOTHING
     ) -> Flow[Committed]:
-        """Validates and commits what a draft recorded; a failure leaves everything as before."""
+        """Validates and commits what a draft recorded; a failure leaves everything as before. With
+        riders, also one that changed nothing."""
         seq = self._seq
+        if riders is not NOTHING and seq and recording.ops and not recording.changed:
+            return (yield from self._committing_no_change(recording, cause, riders))
         try:
             if recording.torn or recording.handed_out:
                 recording.check_whole()
@@ -66,6 +69,16 @@ class WorkingCopy(BranchState[T]):
             raise
         if recording.unstored:
             recording.apply_ephemeral(self._live.value)
+        return committed
+
+    def _committing_no_change(
+        self, recording: Recording, cause: Cause, riders: Riders
+    ) -> Flow[Committed]:
+        given = recording.ephemeral
+        self.restore(recording)
+        recording.check_handed_out()
+        committed = yield from self.committing_delta([], cause, riders)
+        recording.apply_ephemeral(self._live.value, given)
         return committed
 
     def record(self) -> Recording:
