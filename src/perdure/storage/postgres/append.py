@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from perdure.core.values import codec
 from perdure.storage.answers import Standing
 from perdure.storage.appending import Append, Appended, Outcome
-from perdure.storage.postgres.rows import from_checkpoint, from_run, text, to_refused
+from perdure.storage.postgres.rows import from_checkpoint, from_message, from_run, text, to_refused
 from perdure.storage.postgres.wire import (
     BIGINTS,
     BOOL,
@@ -132,11 +132,7 @@ def _more_of(item: Append, now: int, extra: _Bytes) -> str | None:
     if item.riders.sends:
         more["sends"] = [
             [
-                text(message.run),
-                text(message.agent),
-                message.kind,
-                text(message.name),
-                text(message.key),
+                *from_message(message),
                 extra.add(codec.encode(message.value)),
                 text(message.who),
                 now,
@@ -146,16 +142,7 @@ def _more_of(item: Append, now: int, extra: _Bytes) -> str | None:
         ]
     if item.riders.known:
         more["known"] = [
-            [
-                text(message.run),
-                text(message.agent),
-                message.kind,
-                text(message.name),
-                text(message.key),
-                text(message.who),
-                message.at,
-            ]
-            for message in item.riders.known
+            [*from_message(message), text(message.who), message.at] for message in item.riders.known
         ]
     if item.riders.holder is not None:
         more["holder"] = text(item.riders.holder)

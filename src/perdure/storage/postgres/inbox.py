@@ -14,7 +14,7 @@ from perdure.storage.appending import Refused
 from perdure.storage.capabilities import Sent
 from perdure.storage.postgres.append import new_token
 from perdure.storage.postgres.connection import Connection
-from perdure.storage.postgres.rows import from_text, text, to_message
+from perdure.storage.postgres.rows import from_message, from_text, text, to_message
 from perdure.storage.standing import closed_error
 from perdure.storage.wanted import InboxQuery
 
@@ -33,11 +33,7 @@ class Put:
         self._token = new_token()
         self._values = (
             True,
-            text(message.run),
-            text(message.agent),
-            message.kind,
-            text(message.name),
-            text(message.key),
+            *from_message(message),
             codec.encode(message.value),
             text(message.who),
             now,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import msgspec
@@ -29,19 +30,14 @@ def from_text(value: str) -> str:
     return value
 
 
+def _from_texts(row: Iterable[Any]) -> list[Any]:
+    return [from_text(value) if type(value) is str else value for value in row]
+
+
 def to_ref(row: Any) -> Ref:
-    name, kind, seq, deleted, epoch, held, holder, data = row
-    checkpoint = checkpoint_of(data, from_text(name), seq) if data else None
-    return Ref(
-        from_text(name),
-        kind,
-        seq,
-        deleted,
-        epoch,
-        held,
-        None if holder is None else from_text(holder),
-        checkpoint,
-    )
+    name, _, seq, *_, data = values = _from_texts(row)
+    values[-1] = checkpoint_of(data, name, seq) if data else None
+    return Ref(*values)
 
 
 def ref_in(result: PGresult) -> Ref | None:
@@ -67,18 +63,8 @@ def ref_in(result: PGresult) -> Ref | None:
 
 def ref_of(found: dict[str, Any]) -> Ref:
     """Returns a name from a row as JSON, in which bytes are hexadecimal digits."""
-    return to_ref(
-        (
-            found["name"],
-            found["kind"],
-            found["seq"],
-            found["deleted"],
-            found["epoch"],
-            found["held"],
-            found["holder"],
-            _bytes(found["checkpoint"]),
-        )
-    )
+    *rest, checkpoint = (found[name] for name in Ref.__struct_fields__)
+    return to_ref((*rest, _bytes(checkpoint)))
 
 
 def to_refused(found: dict[str, Any]) -> Refused:
@@ -101,7 +87,7 @@ def from_checkpoint(checkpoint: Checkpoint) -> bytes:
 
 
 def to_run(row: Any) -> RunInfo:
-    values: list[Any] = [from_text(value) if type(value) is str else value for value in row]
+    values = _from_texts(row)
     values[10] = value_of(values[10], values[1])
     return RunInfo(*values)
 
@@ -117,6 +103,11 @@ def from_run(row: RunInfo) -> dict[str, Any]:
 
 def to_message(row: Any) -> Message:
     """Returns a message; its value is MISSING if it was taken out."""
-    values: list[Any] = [from_text(value) if type(value) is str else value for value in row]
+    values = _from_texts(row)
     values[5] = MISSING if values[5] is None else value_of(values[5], values[1])
     return Message(*values)
+
+
+def from_message(message: Message) -> list[Any]:
+    """Returns a message's run, agent, kind, name and key, as columns."""
+    return list(map(text, (message.run, message.agent, message.kind, message.name, message.key)))

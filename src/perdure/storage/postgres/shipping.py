@@ -13,7 +13,7 @@ from perdure.storage.capabilities import Shipment
 from perdure.storage.postgres import purging
 from perdure.storage.postgres.append import outcome_of, values_of
 from perdure.storage.postgres.connection import Connection
-from perdure.storage.postgres.rows import text
+from perdure.storage.postgres.rows import from_message, text
 from perdure.storage.standing import check_after, check_stands, not_linked, number_taken
 
 
@@ -76,20 +76,8 @@ def _take_in(db: Connection, sql: Mapping[str, str], messages: Sequence[Message]
     with db.pipeline():
         for cursor, message in zip(cursors, messages, strict=True):
             value = None if message.value is MISSING else codec.encode(message.value)
-            cursor.execute(
-                sql["take_in"],
-                (
-                    text(message.run),
-                    text(message.agent),
-                    message.kind,
-                    text(message.name),
-                    text(message.key),
-                    value,
-                    text(message.who),
-                    message.at,
-                    message.no,
-                ),
-            )
+            rest = value, text(message.who), message.at, message.no
+            cursor.execute(sql["take_in"], (*from_message(message), *rest))
     for cursor, message in zip(cursors, messages, strict=True):
         row = cursor.fetchone()
         if row is None or not row[0]:

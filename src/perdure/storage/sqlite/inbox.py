@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import apsw
-from msgspec.structs import replace
+from msgspec.structs import astuple, replace
 
 from perdure.core.arguments.names import incarnation_of
 from perdure.core.values import codec
@@ -46,16 +46,7 @@ class Put:
                 return Refused("gone")
         elif row.status in FINISHED if row else not run(db, "find_start", (message.run,)):
             return Refused("gone")
-        fields = (
-            message.run,
-            message.agent,
-            message.kind,
-            message.name,
-            message.key,
-            self._value,
-            message.who,
-            message.at,
-        )
+        fields = (*astuple(message)[:5], self._value, message.who, message.at)
         with unless_closed(db):
             self._tried = int(run(db, "add_message", fields)[0][0])
         return Sent(replace(message, value=codec.decode(self._value), no=self._tried), fresh=True)

@@ -12,6 +12,7 @@ from typing import Any
 
 import apsw
 import msgspec
+from msgspec.structs import astuple
 
 from perdure.core.values import codec
 from perdure.missing import MISSING
@@ -162,30 +163,8 @@ def _kinds(*columns: type | tuple[type, ...]) -> frozenset[tuple[type, ...]]:
 _NONE = type(None)
 RUN_COLUMNS = 22
 _REF = _kinds(str, str, int, int, int, (int, _NONE), (str, _NONE), (bytes, _NONE), int)
-_RUN = _kinds(
-    str,
-    str,
-    int,
-    str,
-    str,
-    str,
-    str,
-    int,
-    int,
-    str,
-    bytes,
-    (str, _NONE),
-    int,
-    str,
-    int,
-    int,
-    str,
-    str,
-    str,
-    int,
-    int,
-    int,
-)
+_RUN_BEGIN = str, str, int, str, str, str, str, int, int, str
+_RUN = _kinds(*_RUN_BEGIN, bytes, (str, _NONE), int, str, int, int, str, str, str, int, int, int)
 _MESSAGE = _kinds(str, str, str, str, str, (bytes, _NONE), str, int, int)
 
 
@@ -217,30 +196,9 @@ def to_run(row: Any) -> RunInfo:
 
 
 def from_run(row: RunInfo, no: int) -> tuple[Any, ...]:
-    return (
-        row.id,
-        row.agent,
-        no,
-        row.branch,
-        row.function,
-        row.key,
-        row.status,
-        row.started,
-        row.ended,
-        row.args,
-        codec.encode(row.result),
-        row.problem,
-        row.wake_at,
-        row.waits,
-        row.turn,
-        row.turn_at,
-        row.version,
-        row.queue,
-        row.parent,
-        row.started_at,
-        row.changed_at,
-        row.seen,
-    )
+    values = list(astuple(row))
+    values[2], values[10] = no, codec.encode(row.result)
+    return tuple(values)
 
 
 def to_message(row: Any) -> Message:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import apsw
-from msgspec.structs import replace
+from msgspec.structs import astuple, replace
 
 from perdure.core.values import codec
 from perdure.missing import MISSING
@@ -84,22 +84,7 @@ def _take_in(db: apsw.Connection, messages: Sequence[Message]) -> None:
                 continue
         do(db, "forget_message", place)
         value = codec.encode(message.value) if alive else None
-        do(
-            db,
-            "take_message_in",
-            (
-                message.run,
-                message.agent,
-                message.kind,
-                message.name,
-                message.key,
-                value,
-                message.who,
-                message.at,
-                message.no,
-                not alive,
-            ),
-        )
+        do(db, "take_message_in", (*astuple(replace(message, value=value)), not alive))
 
 
 def _raise_numbers(db: apsw.Connection, least: int) -> None:
