@@ -123,13 +123,7 @@ def _left_over(messages: Sequence[Message], beside: Plain = None) -> dict[str, A
     for one in messages:
         if one.kind != "signal" or one.name.startswith(CHILD):
             continue
-        plain = {
-            "name": one.name,
-            "key": one.key,
-            "value": one.value,
-            "who": one.who,
-            "at": one.at,
-        }
+        plain = {name: getattr(one, name) for name in ("name", "key", "value", "who", "at")}
         size += len(codec.encode(plain))
         if size > _LEFT_MAX:
             out += 1

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from perdure.core.values import codec
 from perdure.missing import MISSING
@@ -59,19 +59,9 @@ class Put:
 
 def messages(db: Connection, sql: Mapping[str, str], wanted: InboxQuery) -> list[Message]:
     """See `Backend.inbox`."""
-    values = {
-        "run": _text(wanted.run),
-        "agent": _text(wanted.agent),
-        "kind": wanted.kind,
-        "name": _text(wanted.name),
-        "limit": wanted.limit,
-        "after": wanted.after,
-    }
+    said = asdict(wanted).items()
+    values = {name: text(one) if type(one) is str else one for name, one in said}
     order: str = "DESC" if wanted.newest_first else "ASC"
     statement = sql[wanted.statement].replace("{order}", order)
     rows = db.cursor(binary=True).execute(statement, values).fetchall()
     return [to_message(row) for row in rows]
-
-
-def _text(value: str | None) -> str | None:
-    return None if value is None else text(value)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import apsw
-from msgspec.structs import astuple, replace
+from msgspec.structs import asdict, astuple, replace
 
 from perdure.core.arguments.names import incarnation_of
 from perdure.core.values import codec
@@ -88,13 +88,6 @@ def mail(db: apsw.Connection, cursor: str, limit: int, url: str) -> Mail:
 
 def messages(db: apsw.Connection, wanted: InboxQuery) -> list[Message]:
     """See `Backend.inbox`."""
-    values = {
-        "run": wanted.run,
-        "agent": wanted.agent,
-        "kind": wanted.kind,
-        "name": wanted.name,
-        "limit": -1 if wanted.limit is None else wanted.limit,
-        "after": wanted.after,
-    }
+    values = asdict(wanted) | {"limit": -1 if wanted.limit is None else wanted.limit}
     direction = "down" if wanted.newest_first else "up"
     return [to_message(row) for row in run(db, f"{wanted.statement}_{direction}", values)]
