@@ -82,10 +82,6 @@ def refused(outcome: object) -> str:
     return outcome.why
 
 
-def fields(append: Append) -> dict[str, Any]:
-    return {name: getattr(append, name) for name in append.__struct_fields__}
-
-
 def a_run(run_id: str, **more: Any) -> RunInfo:
     more.setdefault("status", "running")
     return RunInfo(run_id, "a", 1, "main", "f", "main", started=1, **more)

@@ -15,12 +15,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from perdure.core.format import chain
 from perdure.core.values import ops
 from perdure.errors import PerdureError, StoreUnavailable
 from perdure.model import Cause, Checkpoint
-from perdure.storage.appending import Append, Appended, Refused, StoredSnapshot
+from perdure.storage.appending import Appended, Refused, StoredSnapshot
 from perdure.storage.capabilities import RUN_ROWS, UPKEEP, WHOLE, Backend
 from perdure.testing.contract.bounds import BoundsContract
 from perdure.testing.contract.feed import FeedContract
@@ -34,7 +35,7 @@ from perdure.testing.contract.shipping import ShippingContract
 from perdure.testing.contract.taking import TakingContract
 from perdure.testing.contract.trimming import TrimmingContract
 from perdure.testing.pen import Pen as Pen
-from perdure.testing.pen import a_run, fields, needs, refused
+from perdure.testing.pen import a_run, needs, refused
 
 
 class BackendContract(
@@ -71,14 +72,14 @@ class BackendContract(
         pen.write()
         late, _ = pen.make()
         pen.write()
-        stale = Append(**{**fields(late), "expected": pen.heads["main"]})
+        stale = replace(late, expected=pen.heads["main"])
         assert refused(backend.append([stale])[0]) == "stale"
         assert len(backend.read(pen.number(), 1, 9)) == 2
 
     def test_i3_a_gap_is_refused(self, backend: Backend, pen: Pen) -> None:
         pen.write()
         append, _ = pen.make()
-        gap = Append(**{**fields(append), "seq": 7})
+        gap = replace(append, seq=7)
         assert refused(backend.append([gap])[0]) == "stale"
 
     def test_i3_what_links_to_a_commit_that_never_got_in_is_refused(
@@ -200,7 +201,7 @@ class BackendContract(
     def test_a_deleted_agent_takes_no_late_write(self, backend: Backend, pen: Pen) -> None:
         pen.write()
         late, _ = pen.make()
-        late = Append(**{**fields(late), "seq": 3})
+        late = replace(late, seq=3)
         pen.write(delete_agent=True)
         assert refused(backend.append([late])[0]) == "gone"
         fork, _ = pen.make("other")

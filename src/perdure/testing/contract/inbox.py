@@ -14,9 +14,9 @@ from msgspec.structs import replace
 from perdure.errors import PerdureError
 from perdure.missing import MISSING
 from perdure.model import Message, MessageKind
-from perdure.storage.appending import Append, Appended, Refused
+from perdure.storage.appending import Appended, Refused
 from perdure.storage.capabilities import INBOX, RUN_ROWS, Backend, RunQuery, Sent
-from perdure.testing.pen import Contract, Pen, a_run, fields, needs, refused
+from perdure.testing.pen import Contract, Pen, a_run, needs, refused
 
 KINDS: tuple[MessageKind, ...] = ("signal", "answer", "cancel")
 
@@ -214,7 +214,7 @@ class InboxContract(Contract):
         first, tail = pen.make(consumed=[message.no], runs=[a_run("r")])
         pen.no, pen.tail, pen.heads["main"] = 0, tail, 1
         second, _ = pen.make(consumed=[message.no])
-        whole = Append(**{**fields(first), "then": [Append(**{**fields(second), "no": None})]})
+        whole = replace(first, then=[replace(second, no=None)])
         assert refused(backend.append([whole])[0]) == "consumed"
         assert backend.inbox() == [message]
         assert backend.runs() == []

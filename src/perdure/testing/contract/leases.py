@@ -7,12 +7,13 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from perdure.errors import NotFound
 from perdure.model import Lease
-from perdure.storage.appending import Append, Ref
+from perdure.storage.appending import Ref
 from perdure.storage.capabilities import LEASES, Backend
-from perdure.testing.pen import Contract, Pen, fields, needs, refused
+from perdure.testing.pen import Contract, Pen, needs, refused
 
 
 @needs(LEASES)
@@ -83,7 +84,7 @@ class LeasesContract(Contract):
         nobody holds; and a commit that it had stood in the way of, as if the head had moved."""
         pen.write()
         no, ended = pen.number(), threading.Event()
-        linked_wrongly = Append(**{**fields(pen.make()[0]), "prev": bytes(33)})
+        linked_wrongly = replace(pen.make()[0], prev=bytes(33))
 
         def take_and_give_back() -> None:
             for _ in range(300):

@@ -5,10 +5,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from perdure.storage.appending import Append, Appended, StoredSnapshot
+from msgspec.structs import replace
+
+from perdure.storage.appending import Appended, StoredSnapshot
 from perdure.storage.capabilities import REMOVAL, Backend, Shipment
 from perdure.storage.retention import RETENTION
-from perdure.testing.pen import Contract, Pen, fields, needs, refused
+from perdure.testing.pen import Contract, Pen, needs, refused
 
 
 @needs(REMOVAL)
@@ -71,7 +73,7 @@ class TrimmingContract(Contract):
         assert refused(backend.append([late])[0]) == "leaves"
         assert len(backend.read(pen.number(), 1, 9)) == 2
         assert backend.snapshot(pen.number(), 3) is None
-        without = Append(**{**fields(late), "snapshot": None})
+        without = replace(late, snapshot=None)
         (outcome,) = backend.append([without])
         assert isinstance(outcome, Appended)
         pen.accept(without, tail, outcome)
@@ -113,7 +115,7 @@ class TrimmingContract(Contract):
         pen.tail, pen.heads["main"] = tail, item.seq
         late, _ = pen.make()
         shipped = [
-            Append(**{**fields(one), "no": None, "payload": payload})
+            replace(one, no=None, payload=payload)
             for one, payload in ((item, b"left"), (late, late.payload))
         ]
         backend.ship(Shipment(appends=shipped))
