@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 import perdure
 from perdure import Store
+from perdure.core.draft import undone_changes
 from perdure.core.draft.draft import Recording
 from perdure.core.schema.schema import Schema
 from perdure.core.values.plain_values import copy, same
@@ -289,3 +290,32 @@ def test_a_change_is_never_taken_for_none(changes: list[Callable[[Any], object]]
     now = recording.plain
     assert recording.changed != (same(now, start()) and repr(now) == repr(start()))
     assert same(recording.rollback(), start())
+
+
+def test_that_something_changed_is_seen_without_a_look_at_what_is_there(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """To give the last of 200,000 items another value took 15 ms more than to add one: the whole
+    list was compared."""
+
+    state: dict[str, Any] = {}
+
+    def read(_: object, container: Any) -> Any:
+        assert container is not state["list"] and container is not state["dict"]
+        return container
+
+    monkeypatch.setattr(undone_changes._Before, "content", read)
+    acts: list[Callable[[Any], object]] = [
+        lambda d: d["list"].__setitem__(-1, [2]),
+        lambda d: d["list"].__setitem__(slice(1, 2), [[2]]),
+        lambda d: d["list"].pop(),
+        both(lambda d: d["list"].pop(0), lambda d: d["list"].append([3])),
+        lambda d: d["dict"].__setitem__("b", [2]),
+        lambda d: d["dict"].pop("b"),
+        lambda d: d["dict"]["b"].append(2),
+    ]
+    for act in acts:
+        state = start()
+        recording = Recording(Schema(dict), state)
+        act(recording.draft)
+        assert recording.changed

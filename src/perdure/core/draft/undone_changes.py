@@ -4,6 +4,9 @@ cancel out."""
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from itertools import compress
+from operator import is_not
 from typing import Any
 
 from perdure.core.values.plain_values import Plain, same
@@ -118,17 +121,26 @@ class _Before:
         """True if a changed container holds what it held. Items that are the same object are
         compared by themselves."""
         changes = self.changed[at]
-        now = changes[0][1]
+        now, kinds = changes[0][1], {done[0] for done in changes}
+        if type(now) is set:
+            return same(now, self.content(now))
         if type(now) is list and _growth(changes, now):
             return False
-        if type(now) is dict:
-            olds = {done[2]: done[3] for done in reversed(changes)}  # the first of each key's
-            if not all(self._is(now.get(key, MISSING), old) for key, old in olds.items()):
+        if kinds <= {"put", "drop"}:  # what was there first at each of their keys
+            olds = {done[2]: done[3] for done in reversed(changes)}
+            find = partial(_item, now)
+            if not all(map(self._is, map(find, olds), olds.values())):
                 return False
-            dropped = any(done[0] == "drop" for done in changes)
-            return not dropped or all(map(same, now, self.content(now)))  # and in their order
+            return "drop" not in kinds or all(map(same, now, self.content(now)))  # their order
+        if changes[0][0] == "cut":
+            index, _, old = changes[0][2:]
+            if not all(map(self._is, now[index : index + len(old)], old)):
+                return False
+            if len(changes) == 1:
+                return True
         was = self.content(now)
-        return same(now, was) if type(now) is set else all(map(self._is, now, was))
+        others = compress(zip(now, was, strict=True), map(is_not, now, was))
+        return all(self._equals(one, other) for one, other in others)
 
     def _is(self, now: Plain, was: Plain) -> bool:
         return now is was or self._equals(now, was)
@@ -146,6 +158,10 @@ class _Before:
         if kind is dict and not all(map(same, now, held)):
             return False
         return all(map(self._equals, _items(now), _items(held)))
+
+
+def _item(container: Any, key: Any) -> Plain:
+    return container.get(key, MISSING) if type(container) is dict else container[key]
 
 
 def _items(container: Any) -> Iterable[Plain]:
