@@ -20,7 +20,7 @@ from perdure.storage.capabilities import Backend
 from perdure.storage.locate import _named_memories, locate
 from perdure.storage.memory.backend import MemoryBackend
 from perdure.storage.standing import read_why
-from perdure.transfer.given_tokens import living
+from perdure.transfer.living_agents import living
 from tests.between.moments import BUSY_MS
 from tests.postgres.server import USER, shared
 

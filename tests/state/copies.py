@@ -16,7 +16,7 @@ from perdure import Store
 from perdure.model import AgentInfo
 from perdure.storage.capabilities import Backend, RunQuery
 from perdure.storage.log.reader import LogReader
-from perdure.transfer.given_tokens import living
+from perdure.transfer.living_agents import living
 from perdure.verification.verify import verify_log
 
 MOMENT_S = 0.05

@@ -242,7 +242,7 @@ def _counted(cursor: str, tx: int) -> str:
 
 
 def test_a_source_that_was_restored_from_an_older_copy_is_compared(tmp_path: Path) -> None:
-    """--resync kept the cursor, which that source does not know: nobody heard of what differs."""
+    """The cursor was not known there, --resync kept it, and nobody heard of what differs."""
     path, kept = tmp_path / "source.db", tmp_path / "kept.db"
     with perdure.open(path) as source:
         put(source, "a", n=1)
@@ -253,10 +253,61 @@ def test_a_source_that_was_restored_from_an_older_copy_is_compared(tmp_path: Pat
             follower_of(source, target).drain()
         shutil.copy(kept, path)
         with perdure.open(path) as source:
-            with pytest.raises(NotFound, match="older copy"):
-                follower_of(source, target).step()
-            with pytest.raises(DivergedError, match="'a', commit 3"):
-                follower_of(source, target, resync=True)
+            for resync in (False, True):
+                with pytest.raises(DivergedError, match="'a', commit 3"):
+                    follower_of(source, target, resync=resync)
+
+
+@pytest.mark.parametrize("deleted", [False, True])
+def test_a_source_that_was_put_back_and_worked_on_is_not_taken_for_equal(
+    tmp_path: Path, deleted: bool
+) -> None:
+    """Its logs were as long as those of its copy, which had other commits at their ends: "up to
+    date", with --resync too. `promote` closed the source, and said that nothing was lost."""
+    path, kept, copied = tmp_path / "source.db", tmp_path / "kept.db", tmp_path / "copy.db"
+    with perdure.open(path) as source:
+        put(source, "a", n=1)
+        put(source, "b", n=1)
+    shutil.copy(path, kept)
+    with perdure.open(path) as source:
+        source.delete("a") if deleted else put(source, "a", refunded=True)
+    with following(path, copied) as follower:
+        follower.drain()
+    shutil.copy(kept, path)
+    with perdure.open(path) as source:
+        put(source, "a", declined=True)
+        for resync in (False, True):
+            with (
+                pytest.raises(DivergedError, match="'a', commit 3"),
+                following(path, copied, resync=resync),
+            ):
+                pass
+        with pytest.raises(DivergedError, match="'a', commit 3"):
+            promote(copied)
+        put(source, "a", open="still")
+
+
+def test_a_source_that_was_made_anew_from_its_copy_is_followed_on(tmp_path: Path) -> None:
+    """Its agents had other numbers. The cursor was taken for one of its own: an agent stood still
+    until its log was longer than that of the one that had had the number before."""
+    path, copied = tmp_path / "source.db", tmp_path / "copy.db"
+    with perdure.open(path) as source:
+        put(source, "purged", n=1)
+        for n in range(9):
+            put(source, "long", n=n)
+        put(source, "short", n=1)
+        source.delete("purged", purge=True)
+    with following(path, copied) as follower:
+        follower.drain()
+    path.unlink()
+    restore(copied, path, datetime.now(UTC))
+    with perdure.open(path) as source, perdure.open(copied) as copy:
+        for n in range(3):
+            put(source, "short", n=n)
+        with pytest.raises(NotFound, match="older copy"):
+            follower_of(source, copy).step()
+        follower_of(source, copy, resync=True).drain()
+        assert same(source, copy)
 
 
 def test_two_who_ship_at_once_bring_nothing_twice(pair: Pair) -> None:

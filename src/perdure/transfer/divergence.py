@@ -4,14 +4,15 @@ alone."""
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 
 from msgspec import Struct
 
-from perdure.errors import Conflict
+from perdure.errors import Conflict, Corrupt
 from perdure.model import AgentInfo
 from perdure.storage.capabilities import Backend
+from perdure.transfer.living_agents import living
 
-PAGE = 1000
 NAMED_MAX = 5
 
 
@@ -67,17 +68,25 @@ def diverged(found: tuple[Divergence, ...], url: str) -> DivergedError:
 
 
 def compare(source: Backend, copy: Backend) -> Iterator[Divergence]:
-    """Yields the differences of all agents whose source has commits that the copy lacks, including
-    deleted ones whose name was used again. Reads a few headers of each."""
-    after = ""
-    while page := source.agents(after=after, limit=PAGE):
-        for info in page:
-            for incarnation in range(1, info.incarnation + 1):
+    """Yields the differences of all agents whose source has commits that the copy lacks: of those
+    that live in one of the two, with deleted ones whose name was used again. Reads a few headers of
+    each; who is damaged in one of the stores is left to those who ship it."""
+    for info in _living_in_one(source, copy):
+        for incarnation in range(1, info.incarnation + 1):
+            found = None
+            with suppress(Corrupt):
                 here = source.agent(info.name, incarnation)
                 found = here and first_difference(source, here, copy)
-                if found:
-                    yield found
-        after = page[-1].name
+            if found:
+                yield found
+
+
+def _living_in_one(source: Backend, copy: Backend) -> Iterator[AgentInfo]:
+    yield from living(source)
+    for info in living(copy):
+        here = source.agent(info.name)
+        if here is None or here.deleted:
+            yield info
 
 
 def first_difference(source: Backend, info: AgentInfo, copy: Backend) -> Divergence | None:

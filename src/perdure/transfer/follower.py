@@ -25,8 +25,8 @@ from perdure.storage.capabilities import Backend, Sent
 from perdure.storage.standing import Aside, ClosedError, Kind, OvertakenError, Why, read_why
 from perdure.system import shell
 from perdure.system.urls import same_store
-from perdure.transfer.divergence import NAMED_MAX, PAGE, DivergedError, compare, diverged
-from perdure.transfer.given_tokens import living
+from perdure.transfer.divergence import NAMED_MAX, DivergedError, compare, diverged
+from perdure.transfer.living_agents import PAGE, living
 from perdure.transfer.preconditions import SHOWN_MAX, check_able, misfits
 from perdure.transfer.shipping import FEED, Shipper
 
@@ -167,6 +167,8 @@ class Follower:
         if self.why.kind == "follows":
             self._check_source(before)
         if before is not None and self._goes_on(before) and not (resync and self._lost(before)):
+            if self.why.kind == "follows":
+                self.check_beginnings()
             self._go_on(standing, replace(before, kind=self.why.kind, url=self.why.url))
             self.shipper.tidy()
             return
@@ -188,13 +190,25 @@ class Follower:
         mine = self.why.standing()
         self.target.stand(mine, after=standing)  # from here on nobody else writes
         self._go_on(mine, self.why)
-        if found := tuple(compare(self.target, self.source)):
+        try:
+            self.check_beginnings()
+        except DivergedError:
             self.target.stand(standing, after=mine)
-            raise diverged(found, self.source.url)
+            raise
         if self.why.kind == "follows":
             for one in misfits(self.source, living(self.source)):
                 self.shipper.aside[one.agent] = one
                 self._retry_at = time.monotonic() + RETRY_S
+
+    def check_beginnings(self) -> None:
+        """Checks that each log of the target is a beginning of the source's. Costs a few reads per
+        agent: it is asked where the source may have been put back from a copy meanwhile.
+
+        Raises:
+            DivergedError: one is not.
+        """
+        if found := tuple(compare(self.target, self.source)):
+            raise diverged(found, self.source.url)
 
     def _lost(self, before: Why) -> bool:
         """True if the source does not know the cursors that it gave any more: it was restored from

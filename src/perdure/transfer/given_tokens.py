@@ -2,25 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from perdure.model import AgentInfo
 from perdure.storage.appending import Ref
 from perdure.storage.capabilities import Backend, RunQuery, Shipment
-from perdure.transfer.divergence import PAGE
+from perdure.transfer.living_agents import PAGE, living
 
 NUMBERS_APART = 1 << 40
 EPOCHS_APART = 1 << 20
 """The gap between the known numbers of messages, or fencing tokens, and the new ones: the other
 store may have given more that nobody here heard of."""
-
-
-def living(backend: Backend) -> Iterator[AgentInfo]:
-    """Yields all agents that are not deleted."""
-    after = ""
-    while page := backend.agents(after=after, limit=PAGE):
-        yield from page
-        after = page[-1].name
 
 
 def raise_tokens(target: Backend, source: Backend | None) -> None:

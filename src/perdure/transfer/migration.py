@@ -24,9 +24,9 @@ from perdure.transfer.given_tokens import (
     NUMBERS_APART,
     epochs_of,
     last_number,
-    living,
     raise_tokens,
 )
+from perdure.transfer.living_agents import living
 from perdure.transfer.preconditions import check_able, misfits, refuse_moving
 
 

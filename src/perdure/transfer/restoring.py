@@ -26,7 +26,8 @@ from perdure.storage.standing import Aside, Why, read_why
 from perdure.system.urls import same_store
 from perdure.transfer.arriving_messages import PAGE, all_mail, taken_by_then
 from perdure.transfer.follower import DoneBeforeError, Follower, unfit
-from perdure.transfer.given_tokens import living, raise_tokens
+from perdure.transfer.given_tokens import raise_tokens
+from perdure.transfer.living_agents import living
 from perdure.transfer.preconditions import check_able, misfits
 from perdure.transfer.retold_messages import retell
 

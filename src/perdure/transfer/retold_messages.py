@@ -34,7 +34,8 @@ from perdure.state.runs.run_rows import args_digest
 from perdure.storage.capabilities import Backend, RunQuery, Shipment
 from perdure.storage.log.reader import LogReader
 from perdure.transfer.arriving_messages import PAGE
-from perdure.transfer.given_tokens import last_number, living
+from perdure.transfer.given_tokens import last_number
+from perdure.transfer.living_agents import living
 
 _NO_ORDER = "t", "run"
 """The fields of the record of a run's begin that are not part of its order."""

@@ -2,7 +2,8 @@
 
 Finding a log's end is one descent of the b-tree of commits, so comparing all ends with those in the
 cursor costs microseconds per agent, and no commit pays for the feed. The cursor holds those ends,
-and the id of one commit, by which another store, or an older copy of this one, is detected.
+and what tells another store, or an older copy of this one: the id of one commit, and a sum of the
+agents' numbers and names.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from perdure.storage.port import Fed, Feed, StoredCommit
 from perdure.storage.sqlite.rows import SEQ_MAX, each, place, run
 
 ID_BYTES = 8
-END_BYTES, OTHERS_BYTES = 9, 64
+END_BYTES, OTHERS_BYTES = 9, 80
 """Of a cursor before it is packed, at most: for each agent, and for all else."""
 
 PURGED = 2
@@ -32,11 +33,13 @@ PURGED = 2
 
 class _Cursor(Struct, array_like=True, forbid_unknown_fields=True):
     """A feed's cursor. `ends`: the last seq that was fed of agents 1, 2, …; `latest`: the agent
-    that was fed last, and `check` the beginning of its last commit's id."""
+    that was fed last, and `check` the beginning of its last commit's id; `names`: the sum that
+    tells agents 1, 2, … from those of other stores, 0 in cursors of earlier versions."""
 
     ends: list[int]
     latest: int
     check: bytes
+    names: int = 0
 
 
 _cursor = msgspec.msgpack.Decoder(_Cursor).decode
@@ -46,11 +49,13 @@ class Feeder:
     """Reads the feed of one store, on any of its reading connections.
 
     If nobody has committed since a connection last found nothing behind a cursor, there is still
-    nothing: that is known without a look at any agent.
+    nothing: that is known without a look at any agent. A cursor that it gave itself is not compared
+    with the agents' names.
     """
 
     def __init__(self, url: str) -> None:
         self._url = url
+        self._given = ""
         self._quiet: WeakKeyDictionary[apsw.Connection, tuple[int, str]] = WeakKeyDictionary()
 
     def read(self, db: apsw.Connection, text: str, limit: int) -> Feed:
@@ -61,7 +66,7 @@ class Feeder:
         last = run(db, "last_agent")[0][0] or 0
         cursor = _parse(text, self._url, last) if text else _Cursor([], 0, b"")
         if text:
-            _check(db, self._url, cursor)
+            _check(db, self._url, cursor, names_too=text != self._given)
         entries: list[Fed] = []
         for row in _in_turn(db, cursor.latest):
             _take(db, row, cursor, limit - len(entries), entries)
@@ -73,7 +78,8 @@ class Feeder:
         last = entries[-1]
         cursor.latest = last.no
         cursor.check = chain.commit_id(last.commit.header)[:ID_BYTES]
-        return Feed(entries, _format(cursor))
+        self._given = _format(cursor)
+        return Feed(entries, self._given)
 
 
 def _in_turn(db: apsw.Connection, latest: int) -> Iterator[Any]:
@@ -85,8 +91,9 @@ def _in_turn(db: apsw.Connection, latest: int) -> Iterator[Any]:
 
 def _take(db: apsw.Connection, row: Any, cursor: _Cursor, room: int, entries: list[Fed]) -> None:
     no, name, incarnation, last = row
-    if no > len(cursor.ends):
+    if no > len(cursor.ends):  # these come in order, whoever was fed last
         cursor.ends += [0] * (no - len(cursor.ends))
+        cursor.names += _sum(no, name, incarnation)
     fed = cursor.ends[no - 1]
     if last is None or last & SEQ_MAX <= fed:
         return
@@ -96,7 +103,15 @@ def _take(db: apsw.Connection, row: Any, cursor: _Cursor, room: int, entries: li
         cursor.ends[no - 1] = commit.seq
 
 
-def _check(db: apsw.Connection, url: str, cursor: _Cursor) -> None:
+def _sum(no: int, name: str, incarnation: int) -> int:
+    return zlib.crc32(f"{no} {incarnation} {name}".encode())
+
+
+def _check(db: apsw.Connection, url: str, cursor: _Cursor, *, names_too: bool) -> None:
+    if names_too and cursor.names:
+        named = run(db, "list_names", (len(cursor.ends),))
+        if cursor.names != sum(_sum(*one) for one in named):
+            raise foreign_cursor(url)
     end = cursor.ends[cursor.latest - 1] if 0 < cursor.latest <= len(cursor.ends) else 0
     found = run(db, "find_header", (place(cursor.latest, end),))
     if end and not found and run(db, "find_deleted", (cursor.latest,)) == [(PURGED,)]:

@@ -33,6 +33,9 @@ SELECT no, name, incarnation,
         ORDER BY c.id DESC LIMIT 1)
 FROM agents WHERE no BETWEEN ? AND ? ORDER BY no;
 
+-- name: list_names
+SELECT no, name, incarnation FROM agents WHERE no <= ?;
+
 -- name: last_place
 SELECT id FROM commits WHERE id BETWEEN ? AND ? ORDER BY id DESC LIMIT 1;
 
