@@ -34,11 +34,11 @@ from perdure.storage.standing import read_why
 from perdure.system.flag import Flag
 from perdure.transfer.divergence import DivergedError as DivergedError
 from perdure.transfer.divergence import Divergence as Divergence
-from perdure.transfer.follower import DoneBeforeError as DoneBeforeError
 from perdure.transfer.follower import Follower as Follower
-from perdure.transfer.follower import IncompleteError as IncompleteError
 from perdure.transfer.follower import Lag as Lag
 from perdure.transfer.follower import Step as Step
+from perdure.transfer.incomplete import DoneBeforeError as DoneBeforeError
+from perdure.transfer.incomplete import IncompleteError as IncompleteError
 from perdure.transfer.migration import Migration as Migration
 from perdure.transfer.migration import Moved as Moved
 from perdure.transfer.promotion import Promoted as Promoted

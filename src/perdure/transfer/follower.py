@@ -8,14 +8,12 @@ anywhere.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
 from contextlib import suppress
 from typing import Any
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from perdure.core.arguments.bounds import NAME_MAX
 from perdure.core.format import chain
 from perdure.errors import Conflict, Corrupt, NotFound, UnsupportedFormat
 from perdure.missing import MISSING
@@ -25,9 +23,10 @@ from perdure.storage.capabilities import Backend, Sent
 from perdure.storage.standing import Aside, ClosedError, Kind, OvertakenError, Why, read_why
 from perdure.system import shell
 from perdure.system.urls import same_store
-from perdure.transfer.divergence import NAMED_MAX, DivergedError, compare, diverged
+from perdure.transfer.divergence import DivergedError, compare, diverged
+from perdure.transfer.incomplete import incomplete
 from perdure.transfer.living_agents import PAGE, living
-from perdure.transfer.preconditions import SHOWN_MAX, check_able, misfits
+from perdure.transfer.preconditions import check_able, misfits
 from perdure.transfer.shipping import FEED, Shipper
 
 PART = 1000
@@ -38,60 +37,6 @@ TRIES = 20
 
 RETRY_S = 10.0
 """The time for which a set-aside agent is left alone, while others are followed."""
-
-
-class DoneBeforeError(Conflict):
-    """An earlier call has done all of this; nothing was left to do. Raised because a command that
-    was interrupted at its very end is called again."""
-
-
-class IncompleteError(Conflict):
-    """A store lacks parts of some agents of its source that it cannot take; `found` names them."""
-
-    retry = False
-
-    def __init__(self, problem: str, *, target: str, hint: str, found: tuple[Aside, ...]) -> None:
-        super().__init__(problem, target=target, hint=hint)
-        self.found = found
-
-
-def incomplete(found: Iterable[Aside], done: str) -> IncompleteError:
-    """Returns the error for agents that are not here up to where their source has them.
-
-    Args:
-        done: the present situation, in words.
-    """
-    all_of_them = tuple(found)
-    first, *others = all_of_them
-    names = ", ".join(repr(one.agent) for one in others[:NAMED_MAX])
-    if len(others) > NAMED_MAX:
-        names += f" and {len(others) - NAMED_MAX} more"
-    also = f"; so are {names}" if names else ""
-    target = f"agent {first.agent[:NAME_MAX]!r}" if first.agent else "the source's feed"
-    return IncompleteError(
-        f"is incomplete, from commit {first.seq} on: {first.problem}{also}",
-        target=target,
-        hint=f"{done}; repair them at the source and call this again, or go on without what cannot "
-        "be taken: take_incomplete=True (--take-incomplete)",
-        found=all_of_them,
-    )
-
-
-def unfit(found: Iterable[Aside]) -> IncompleteError:
-    """Returns the error for agents of which no target can take everything, found before anything
-    was moved."""
-    all_of_them = tuple(found)
-    first, *others = all_of_them
-    names = ", ".join(repr(one.agent[:SHOWN_MAX]) for one in others[:NAMED_MAX])
-    if len(others) > NAMED_MAX:
-        names += f" and {len(others) - NAMED_MAX} more"
-    return IncompleteError(
-        first.problem + (f"; nor does all of {names}" if names else ""),
-        target=f"agent {first.agent[:SHOWN_MAX]!r}",
-        hint="nothing was moved; repair it, or continue with as much of it as can be taken: "
-        "take_incomplete=True (--take-incomplete)",
-        found=all_of_them,
-    )
 
 
 class Lag(Struct, frozen=True):

@@ -19,13 +19,14 @@ from perdure.storage.answers import Standing
 from perdure.storage.capabilities import Backend, Shipment
 from perdure.storage.standing import OvertakenError, Why, read_why
 from perdure.system.urls import same_store
-from perdure.transfer.follower import PART, DoneBeforeError, Follower, forward, unfit
+from perdure.transfer.follower import PART, Follower, forward
 from perdure.transfer.given_tokens import (
     NUMBERS_APART,
     epochs_of,
     last_number,
     raise_tokens,
 )
+from perdure.transfer.incomplete import DoneBeforeError, unfit
 from perdure.transfer.living_agents import living
 from perdure.transfer.preconditions import check_able, misfits, refuse_moving
 

@@ -12,12 +12,11 @@ from perdure.system import shell
 from perdure.system.urls import same_store
 from perdure.transfer.follower import (
     TRIES,
-    DoneBeforeError,
     Follower,
-    incomplete,
     standing_words,
 )
 from perdure.transfer.given_tokens import raise_tokens
+from perdure.transfer.incomplete import DoneBeforeError, incomplete
 from perdure.transfer.preconditions import refuse_moving
 
 

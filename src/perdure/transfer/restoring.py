@@ -25,8 +25,9 @@ from perdure.storage.retention import RETENTION, Trim, stretches
 from perdure.storage.standing import Aside, Why, read_why
 from perdure.system.urls import same_store
 from perdure.transfer.arriving_messages import PAGE, all_mail, taken_by_then
-from perdure.transfer.follower import DoneBeforeError, Follower, unfit
+from perdure.transfer.follower import Follower
 from perdure.transfer.given_tokens import raise_tokens
+from perdure.transfer.incomplete import DoneBeforeError, unfit
 from perdure.transfer.living_agents import living
 from perdure.transfer.preconditions import check_able, misfits
 from perdure.transfer.retold_messages import retell
