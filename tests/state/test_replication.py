@@ -292,11 +292,11 @@ def test_a_source_that_was_made_anew_from_its_copy_is_followed_on(tmp_path: Path
     until its log was longer than that of the one that had had the number before."""
     path, copied = tmp_path / "source.db", tmp_path / "copy.db"
     with perdure.open(path) as source:
-        put(source, "purged", n=1)
+        put(source, "short", n=1)
         for n in range(9):
             put(source, "long", n=n)
-        put(source, "short", n=1)
-        source.delete("purged", purge=True)
+        put(source, "other", n=1)
+        source.delete("long", purge=True)
     with following(path, copied) as follower:
         follower.drain()
     path.unlink()

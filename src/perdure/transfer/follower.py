@@ -114,6 +114,7 @@ class Follower:
         if before is not None and self._goes_on(before) and not (resync and self._lost(before)):
             if self.why.kind == "follows":
                 self.check_beginnings()
+                stand_with_the_store(self.target, standing)
             self._go_on(standing, replace(before, kind=self.why.kind, url=self.why.url))
             self.shipper.tidy()
             return
@@ -132,8 +133,10 @@ class Follower:
                 target=f"store {self.target.url}",
                 hint=self._way_on(None),
             )
+        self.check_beginnings()  # who is ended behind this has closed no store that diverged
         mine = self.why.standing()
         self.target.stand(mine, after=standing)  # from here on nobody else writes
+        stand_with_the_store(self.target, mine)
         self._go_on(mine, self.why)
         try:
             self.check_beginnings()
@@ -419,6 +422,18 @@ class Follower:
                     oldest = min(oldest or at, at)
         seconds = max(self.source.now() - oldest, 0) / 1e6 if oldest else 0.0
         return Lag(commits, seconds)
+
+
+def stand_with_the_store(target: Backend, standing: Standing | None) -> None:
+    """Ends the standings of single agents, which an earlier move of this store left: they were
+    closed, as moved elsewhere, for good; or open, where the store is not.
+
+    Args:
+        standing: the present one of the store.
+    """
+    for info in living(target):
+        if target.standing(info.no) is not None:
+            target.stand(None, info.no, after=standing)
 
 
 def standing_words(why: Why) -> str:

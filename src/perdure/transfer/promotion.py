@@ -13,6 +13,7 @@ from perdure.system.urls import same_store
 from perdure.transfer.follower import (
     TRIES,
     Follower,
+    stand_with_the_store,
     standing_words,
 )
 from perdure.transfer.given_tokens import raise_tokens
@@ -112,6 +113,7 @@ def _open(target: Backend, before: Why) -> Why:
             )
         own = replace(why, kind="promoted", feed="", mail="", aside=(), untidy=())
         try:
+            stand_with_the_store(target, now)
             target.stand(own.standing(), after=now)
             return why
         except OvertakenError:
