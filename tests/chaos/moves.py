@@ -34,7 +34,7 @@ from perdure.retention.trimming import carry_out
 from perdure.storage.capabilities import Backend
 from perdure.storage.log.reader import LogReader
 from perdure.storage.retention import RETENTION
-from perdure.transfer.given_tokens import living
+from perdure.transfer.living_agents import living
 from perdure.verification.verify import verify_log
 from tests.between.moments import Moments
 from tests.postgres.server import shared
