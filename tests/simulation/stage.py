@@ -21,7 +21,7 @@ from uuid import UUID
 
 from perdure.core.format import envelope
 from perdure.engine.dispatch import worker
-from perdure.engine.functions import run as run_module
+from perdure.engine.functions import any_run
 from perdure.storage import listeners
 from perdure.storage.memory import backend
 from perdure.system import locks
@@ -85,7 +85,7 @@ def _patch_names(patches: ExitStack, scheduler: Scheduler, chance: Random) -> No
         (listeners, "SimpleQueue", Queue(scheduler).SimpleQueue),
         (locks, "threading", simulated),
         (locks, "time", Time(scheduler)),
-        (run_module, "uuid4", uuid4),
+        (any_run, "uuid4", uuid4),
         (worker, "DEATH_S", DEATH_S),
         (pools, "threading", simulated),
         (pools, "queue", Queue(scheduler)),
