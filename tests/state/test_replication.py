@@ -32,6 +32,7 @@ from perdure.replication import (
 )
 from perdure.storage.capabilities import RunQuery, Shipment
 from perdure.storage.locate import _named_memories
+from perdure.storage.log.reader import LogReader
 from perdure.storage.port import Feed, StoredCommit
 from perdure.storage.standing import Why, read_why
 from perdure.transfer import shipping
@@ -1079,3 +1080,32 @@ def test_i8_runs_go_on_where_their_agents_move(pair: Pair) -> None:
         (run,) = target.runs(name)
         assert run.result == 190
     verify_all(backend_of(target))
+
+
+@pytest.mark.parametrize("leaves_out", [True, False])
+def test_an_agent_that_is_purged_while_a_restore_reads_it(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch, leaves_out: bool
+) -> None:
+    """The agent was missing in the restored store, and nobody said so; or, where its log had been
+    trimmed, the restore ended with "is gone"."""
+    source, target = pair.both()
+    put(source, "a", n=1)
+    put(source, "b", n=1)
+    at = datetime.now(UTC)
+    source.delete("a", purge=True)
+    read, purged = LogReader.trim, list[bool]()
+
+    def trim(reader: LogReader, *how: Any) -> Any:
+        if not purged:
+            purged.append(True)
+            source.purge()
+        return read(reader, *how)
+
+    monkeypatch.setattr(LogReader, "trim", trim)
+    if not leaves_out:
+        with pytest.raises(Conflict, match="was purged, while it was restored"):
+            restore(pair.source, pair.target, at)
+        return
+    restored = restore(pair.source, pair.target, at, take_incomplete=True)
+    assert purged and [one.agent for one in restored.incomplete] == ["a"]
+    assert [info.name for info in target.agents()] == ["b"]

@@ -7,13 +7,13 @@ says of the restored commits. Nobody reads the log before that is there.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from itertools import islice
 
 from perdure.core.format import chain
 from perdure.core.format.records import CheckpointRecord, Named
-from perdure.errors import Conflict, Corrupt, PerdureError
+from perdure.errors import Conflict, Corrupt, NotFound, PerdureError
 from perdure.missing import MISSING
 from perdure.model import UNFINISHED, AgentInfo, from_micros
 from perdure.retention.trimming import carry_out, draft_of
@@ -82,16 +82,16 @@ def restore(
     follower.drain()
     if not take_incomplete:
         follower.check_complete("the target does not open yet")
+    for info, refusal in _purged_meanwhile(source, target, logs, until):
+        if not take_incomplete:
+            raise _overtaken(refusal, target)
+        if info.name not in {one.agent for one in left_out}:
+            left_out.append(Aside(info.name, info.incarnation, 1, refusal.problem, source.now()))
     for info in living(target):
         try:
             _say_what_is_gone(source, target, info, until)
         except Conflict as error:  # it was there before, or nothing would have been written
-            raise Conflict(
-                f"{error.problem}, while it was restored",
-                target=error.target,
-                hint=f"a part of it is in {target.url}, which does not open: delete that, and "
-                "restore into a new store",
-            ) from error
+            raise _overtaken(error, target) from error
     taken = taken_by_then(source, target, until)
     while part := [*islice(taken, PAGE)]:
         target.ship(Shipment(messages=part))
@@ -119,6 +119,31 @@ def _refuse_restored(target: Backend, done: Why) -> None:
             target=f"store {target.url}",
             hint="it is a store of its own since; to restore that moment again, take a new one",
         )
+
+
+def _purged_meanwhile(
+    source: Backend, target: Backend, logs: Sequence[AgentInfo], until: int
+) -> Iterator[tuple[AgentInfo, Conflict]]:
+    """Yields the logs that were purged before they were read, and may be missing, with the
+    refusals."""
+    for info in logs:
+        now, there = (one.agent(info.name, info.incarnation) for one in (source, target))
+        if info.purged or now is None or not now.purged or (there and not there.purged):
+            continue
+        try:
+            _refuse_purged(source, now, until, _first_later(source, logs, until))
+        except Conflict as error:
+            yield info, error
+
+
+def _overtaken(error: Conflict, target: Backend) -> Conflict:
+    """Returns the error of a restore that retention overtook."""
+    return Conflict(
+        f"{error.problem}, while it was restored",
+        target=error.target,
+        hint=f"a part of it is in {target.url}, which does not open: delete that, and "
+        "restore into a new store",
+    )
 
 
 def _logs(source: Backend) -> Iterator[AgentInfo]:
@@ -184,6 +209,17 @@ def _trimmed_since(source: Backend, info: AgentInfo, until: int) -> Trim | None:
     """
     if info.purged:
         return None
+    try:
+        return _read_trimmed_since(source, info, until)
+    except NotFound:
+        now = source.agent(info.name, info.incarnation)
+        if now is None or not now.purged:
+            raise
+        _refuse_purged(source, now, until, None)  # it was, while it was read
+        return None
+
+
+def _read_trimmed_since(source: Backend, info: AgentInfo, until: int) -> Trim | None:
     reader = LogReader(source, info)
     said = reader.trim()
     if said is None or reader.commit(said.at).at_micros <= until:
