@@ -2,6 +2,10 @@
 
 A part that an older program had made was popped and put where another part stood: it got what a
 newer program had noted in that one. It had nothing, and that goes with it as notes do.
+
+Notes in a tuple went with the first edit of something else: what the types show of a state is
+stored before it, and of tuples that was without notes. And an object of one of two classes that
+only a newer program can tell apart was one of the other class once an older program had saved it.
 """
 
 from __future__ import annotations
@@ -10,9 +14,9 @@ import copy
 import dataclasses
 import pickle
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NotRequired
+from typing import Any, NamedTuple, NotRequired
 
 import msgspec
 import pydantic
@@ -35,12 +39,34 @@ class Part:
     parts: list[Part] = field(default_factory=list)
 
 
+class Named(NamedTuple):
+    number: int
+    part: Part
+
+
+@dataclass
+class Wide:
+    """Which of the two an object is, only a newer program can say: it has a note in `Narrow`."""
+
+    name: int = 0
+    width: int = 0
+
+
+@dataclass
+class Narrow:
+    name: int = 0
+
+
 @dataclass
 class Parts:
     items: list[Part] = field(default_factory=list)
     by: dict[str, Part] = field(default_factory=dict)
     one: Part | None = None
     both: tuple[Part, int] | None = None
+    named: Named | None = None
+    many: tuple[Part, ...] = ()
+    pairs: list[tuple[tuple[Part, ...], Part]] = field(default_factory=list)
+    either: list[Wide | Narrow] = field(default_factory=list)
 
 
 class PartModel(pydantic.BaseModel):
@@ -49,11 +75,20 @@ class PartModel(pydantic.BaseModel):
     parts: list[PartModel] = []
 
 
+class NamedModel(NamedTuple):
+    number: int
+    part: PartModel
+
+
 class PartsModel(pydantic.BaseModel):
     items: list[PartModel] = []
     by: dict[str, PartModel] = {}
     one: PartModel | None = None
     both: tuple[PartModel, int] | None = None
+    named: NamedModel | None = None
+    many: tuple[PartModel, ...] = ()
+    pairs: list[tuple[tuple[PartModel, ...], PartModel]] = []
+    either: list[Wide | Narrow] = []
 
 
 class PartStruct(msgspec.Struct):
@@ -62,11 +97,20 @@ class PartStruct(msgspec.Struct):
     parts: list[PartStruct] = []
 
 
+class NamedStruct(NamedTuple):
+    number: int
+    part: PartStruct
+
+
 class PartsStruct(msgspec.Struct):
     items: list[PartStruct] = []
     by: dict[str, PartStruct] = {}
     one: PartStruct | None = None
     both: tuple[PartStruct, int] | None = None
+    named: NamedStruct | None = None
+    many: Sequence[PartStruct] = ()
+    pairs: list[tuple[tuple[PartStruct, ...], PartStruct]] = []
+    either: list[Wide | Narrow] = []
 
 
 class PartDict(TypedDict):
@@ -75,11 +119,20 @@ class PartDict(TypedDict):
     parts: NotRequired[list[PartDict]]
 
 
+class NamedDict(NamedTuple):
+    number: int
+    part: PartDict
+
+
 class PartsDict(TypedDict):
     items: list[PartDict]
     by: dict[str, PartDict]
     one: PartDict | None
     both: tuple[PartDict, int] | None
+    named: NamedDict | None
+    many: tuple[PartDict, ...]
+    pairs: list[tuple[tuple[PartDict, ...], PartDict]]
+    either: list[Wide | Narrow]
 
 
 def replaced(part: Any, name: int) -> Any:
@@ -90,11 +143,11 @@ def replaced(part: Any, name: int) -> Any:
     return dataclasses.replace(part, name=name)
 
 
-KINDS: dict[str, tuple[Any, Any]] = {
-    "dataclass": (Parts, Part),
-    "pydantic": (PartsModel, PartModel),
-    "struct": (PartsStruct, PartStruct),
-    "typed dict": (PartsDict, PartDict),
+KINDS: dict[str, tuple[Any, Any, Any]] = {
+    "dataclass": (Parts, Part, Named),
+    "pydantic": (PartsModel, PartModel, NamedModel),
+    "struct": (PartsStruct, PartStruct, NamedStruct),
+    "typed dict": (PartsDict, PartDict, NamedDict),
 }
 
 
@@ -147,6 +200,10 @@ class Root:
     by: dict[str, Model] = field(default_factory=dict)
     one: Model | None = None
     both: Model | None = None
+    named: Model | None = None
+    many: list[Model] = field(default_factory=list)
+    pairs: list[tuple[list[Model], Model]] = field(default_factory=list)
+    either: list[dict[str, Any]] = field(default_factory=list)
 
     def plain(self) -> dict[str, Any]:
         return {
@@ -154,7 +211,26 @@ class Root:
             "by": {key: part.plain() for key, part in self.by.items()},
             "one": None if self.one is None else self.one.plain(),
             "both": None if self.both is None else (self.both.plain(), 1),
+            "named": None if self.named is None else (1, self.named.plain()),
+            "many": tuple(part.plain() for part in self.many),
+            "pairs": [
+                (tuple(part.plain() for part in parts), one.plain()) for parts, one in self.pairs
+            ],
+            "either": [dict(one) for one in self.either],
         }
+
+    def in_tuples(self) -> list[tuple[Sequence[Any], Model]]:
+        """Returns the parts in tuples, each with the keys that lead to it."""
+        found: list[tuple[Sequence[Any], Model]] = []
+        if self.both is not None:
+            found.append((("both", 0), self.both))
+        if self.named is not None:
+            found.append((("named", 1), self.named))
+        found += [(("many", at), part) for at, part in enumerate(self.many)]
+        for at, (parts, one) in enumerate(self.pairs):
+            found.append((("pairs", at, 1), one))
+            found += [(("pairs", at, 0, no), part) for no, part in enumerate(parts)]
+        return found
 
 
 class Both:
@@ -166,7 +242,7 @@ class Both:
 
     def __init__(self, rng: random.Random, kind: str, draft: Any, root: Root) -> None:
         self.rng = rng
-        self.cls = KINDS[kind][1]
+        _, self.cls, self.named = KINDS[kind]
         self.draft = draft
         self.root = root
         self.hands: list[tuple[Any, Model]] = []
@@ -242,8 +318,18 @@ class Both:
             self.hands.append((proxy, parts.pop(at).given()))
 
     def in_a_tuple(self) -> None:
-        if self.root.both is not None:
-            self.hands.append((self.get(self.draft, "both")[0], self.root.both.given()))
+        if found := self.root.in_tuples():
+            (name, *keys), part = self.rng.choice(found)
+            value = plain_values.look_up(self.get(self.draft, name), keys)
+            self.hands.append((value, part.given()))
+
+    def pop_pair(self) -> None:
+        if self.root.pairs:
+            at = self.rng.randrange(len(self.root.pairs))
+            values, value = self.get(self.draft, "pairs").pop(at)
+            parts, part = self.root.pairs.pop(at)
+            models = [one.given() for one in (*parts, part)]
+            self.hands += zip((*values, value), models, strict=True)
 
     def copied_list(self) -> None:
         items, parts = self.rng.choice(self.lists())
@@ -344,8 +430,23 @@ class Both:
 
     def put_into_tuple(self) -> None:
         value, part = self.hand()
-        self.put(self.draft, "both", (value, 1))
-        self.root.both = part.taken(self.root.both)
+        if self.rng.random() < 0.5:
+            self.put(self.draft, "both", (value, 1))
+            self.root.both = part.taken(self.root.both)
+        else:
+            self.put(self.draft, "named", self.named(1, value))
+            self.root.named = part.taken(self.root.named)
+
+    def put_into_pairs(self) -> None:
+        pairs, at = self.get(self.draft, "pairs"), self.rng.randint(0, len(self.root.pairs))
+        (value, part), (other, inner) = self.hand(), self.whole()
+        if at == len(self.root.pairs):
+            pairs.append(((other,), value))
+            self.root.pairs.append(([inner.taken()], part.taken()))
+        else:
+            parts, there = self.root.pairs[at]
+            pairs[at] = (pairs[at][0], value)
+            self.root.pairs[at] = (parts, part.taken(there))
 
     def whole_over(self) -> None:
         self.hands.append(self.whole())
@@ -380,6 +481,29 @@ class Both:
             models.insert(at, part.taken())
         items[:] = come
         parts[:] = models
+
+    def shuffled_in_a_tuple(self) -> None:
+        count = len(self.root.many)
+        order = self.rng.sample(range(count), self.rng.randint(0, count))
+        many = self.get(self.draft, "many")
+        come, models = [many[at] for at in order], [self.root.many[at] for at in order]
+        value, part = self.hand()
+        if part.was is not None:
+            come.append(value)
+            models.append(part.taken())
+        self.put(self.draft, "many", tuple(come))
+        self.root.many = models
+
+    def pairs_moved(self) -> None:
+        if self.root.pairs:
+            pairs, count = self.get(self.draft, "pairs"), len(self.root.pairs)
+            source, target = self.rng.randrange(count), self.rng.randrange(count)
+            perdure.move(pairs, source, target)
+            self.root.pairs.insert(target, self.root.pairs.pop(source))
+
+    def pairs_turned(self) -> None:
+        self.get(self.draft, "pairs").reverse()
+        self.root.pairs.reverse()
 
     def swapped(self) -> None:
         if len(keys := list(self.root.by)) > 1:
@@ -424,6 +548,16 @@ def some_root(rng: random.Random) -> Root:
         {key: some_part(rng) for key in rng.sample("klm", 2)},
         rng.choice([None, some_part(rng)]),
         rng.choice([None, some_part(rng)]),
+        rng.choice([None, some_part(rng)]),
+        [some_part(rng) for _ in range(rng.randrange(3))],
+        [
+            ([some_part(rng) for _ in range(rng.randrange(3))], some_part(rng))
+            for _ in range(rng.randrange(3))
+        ],
+        [
+            rng.choice([{"name": 1, "width": 2}, {"name": 1, "note": "narrow"}])
+            for _ in range(rng.randrange(3))
+        ],
     )
 
 
@@ -442,7 +576,11 @@ def check(kind: str, seed: int) -> None:
     root = some_root(rng)
     plain = root.plain()
     before = plain_values.copy(plain)
-    recording = Recording(Schema(KINDS[kind][0]), plain)
+    schema: Schema[Any] = Schema(KINDS[kind][0])
+    assert plain_values.same(schema.normal(plain), before), "reading it changes nothing"
+    saved = schema.take(schema.build(plain), aliases_refused=True)
+    assert plain_values.same(schema.merge_unknown(plain, saved), before), "nor saving it as read"
+    recording = Recording(schema, plain)
     both = Both(rng, kind, recording.draft, root)
     for _ in range(rng.randrange(COUNT)):
         both.act()

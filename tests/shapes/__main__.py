@@ -19,7 +19,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 import perdure
-from tests.shapes.programs import run_seed
+from tests.shapes.grown import run_seed
 from tests.shapes.ways import LossError, look, put
 
 CHUNK = 200

@@ -69,6 +69,9 @@ def attributes(value: Any) -> dict[str, Any]:
         for name in (slots,) if isinstance(slots, str) else slots:
             if not name.startswith("__") and hasattr(value, name):
                 found[name] = getattr(value, name)
+    if dataclasses.is_dataclass(value):  # msgspec leaves a default to the class
+        names = [field.name for field in dataclasses.fields(value) if hasattr(value, field.name)]
+        found |= {name: getattr(value, name) for name in names}
     if isinstance(value, msgspec.Struct):
         found |= {name: getattr(value, name) for name in value.__struct_fields__}
     if _is_model(value):

@@ -2,7 +2,7 @@
 
 Each step is also made on plain Python values, which are what the agent must show then: through the
 handle that made the step, and through one that reads the log anew. In `TwoVersions` each step is
-made by one of two versions of the program.
+made by one of two versions of the program; in `grown.py` these know the classes differently.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 
 import perdure
-from perdure.errors import PerdureError, Unstorable
+from perdure.errors import Unstorable
 from perdure.store import Store
 from tests.shapes.alike import attributes, difference
 from tests.shapes.generate import A_DICT
@@ -308,19 +308,3 @@ def _is_open(value: Any) -> bool:
 
 def _names(value: Any) -> list[str]:
     return sorted(name for name in attributes(value) if not name.startswith(("_", "+")))
-
-
-def run_seed(store: Store, seed: int, steps: int = 12) -> int:
-    """Runs the program of a seed. Returns the number of its steps that changed something; 0 where
-    its library refuses such a class, or Perdure its type or first value."""
-    import pydantic
-
-    try:
-        kind, make = Straight(seed).maker()
-    except (pydantic.PydanticUserError, pydantic.errors.PydanticSchemaGenerationError):
-        return 0
-    try:
-        program = (TwoVersions if seed % 3 == 0 else Program)(store, seed, kind, make)
-    except PerdureError:  # e.g. of a union whose classes nobody could tell apart
-        return 0
-    return program.run(steps)

@@ -5,13 +5,14 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Self
+from typing import Annotated, Any, Self
 
 import pytest
-from pydantic import BaseModel, model_validator
+from pydantic import AfterValidator, BaseModel, model_validator
 
 import perdure
 import perdure.testing
+from perdure.errors import Drifted
 from perdure.store import Store
 
 
@@ -171,3 +172,27 @@ def test_validators_of_the_root_are_hooks(store: Store) -> None:
     odd.total = 1
     with pytest.raises(perdure.Unstorable, match="total"):
         agent.save(odd)
+
+
+class Stripped(BaseModel):
+    text: Annotated[str, AfterValidator(str.strip)] = ""
+
+
+class Unstripped(BaseModel):
+    text: str = ""
+
+
+def test_an_undo_of_what_the_types_read_otherwise(store: Store) -> None:
+    """A program whose class strips a text could never undo the commit of another that had stored it
+    unstripped: that it read the text stripped was taken for a change outside `edit`."""
+    theirs = store.agent("a", perdure.Schema(Unstripped, id="T"), initial=Unstripped(text="a"))
+    theirs.update(lambda draft: setattr(draft, "text", " b "))
+    mine = store.agent("a", perdure.Schema(Stripped, id="T"))
+    assert mine.state.text == "b" and mine.drift() == []
+    mine.undo()
+    assert mine.state.text == theirs.refresh().text == "a"
+    mine.redo()
+    assert mine.state.text == theirs.refresh().text == "b" and mine.drift() == []
+    mine.state.text = "changed outside"
+    with pytest.raises(Drifted):
+        mine.undo()

@@ -129,7 +129,7 @@ class Place(Struct, eq=False):
         """Returns a typed copy that is not part of the draft. The draft recognises it if it is put
         back."""
         typed = self.typed()
-        self.session.copies.note(self.node, typed, self.plain)
+        self.session.copies.note(self.node, typed, self.plain, stays=self.frozen)
         return typed
 
     def typed(self) -> Any:

@@ -19,7 +19,7 @@ from perdure.core.types.nodes import AnyNode, DictNode, ListNode, Node
 from perdure.core.types.objects import ObjectNode
 from perdure.core.values.ops import Append
 from perdure.core.values.plain_values import SCALARS, Plain, same
-from perdure.errors import Unstorable
+from perdure.errors import SchemaError
 from perdure.missing import MISSING
 
 
@@ -29,19 +29,19 @@ class TypedPlan(Struct):
     Attributes:
         root: the object behind it.
         normalises: whether validation changed the ops, or the plain tree.
-        turned: where ops inside a member of a union made another member of it.
+        turned: where ops inside a member of a union made another member of it, or might have.
     """
 
     root: Any
     shadows: Sequence[Shadow] = ()
     normalises: bool = False
-    turned: Sequence[Unstorable] = ()
+    turned: Sequence[SchemaError] = ()
 
     def refuse_turned(self) -> None:
         """For an edit by a draft, where nobody said that an object is to be one of another class.
 
         Raises:
-            Unstorable: it would be.
+            SchemaError: it would be, or might be to a newer program.
         """
         for error in self.turned:
             raise error

@@ -7,7 +7,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from perdure.core.types.nodes import AnyNode, Node, Walker
+from perdure.core.types.nodes import AnyNode, ListNode, Node, TupleNode, Walker
 from perdure.core.types.objects import ObjectNode, is_default, part_of, same_order
 from perdure.core.types.private_attributes import as_good
 from perdure.core.values.plain_values import SCALARS, Path, Plain, format_path, mark, same
@@ -39,14 +39,16 @@ class Drift(Struct, frozen=True):
     reason: str
 
 
-def drift_of(node: Node, typed: Any, plain: Plain) -> list[Drift]:
+def drift_of(
+    node: Node, typed: Any, plain: Plain, at: Path = (), *, deep: bool = True, root: str = "state"
+) -> list[Drift]:
     """Every difference that a rehydration would drop. What a class itself makes of the plain data
     comes back, though it is not in the log: a field that a newer version adds and fills in."""
-    found = list(compare(node, typed, plain))
+    found = list(compare(node, typed, plain, at, deep=deep, root=root))
     if not found:
         return found
-    fresh = node.build(plain, (), "state")
-    made = {one.path: one.in_memory for one in compare(node, fresh, plain)}
+    fresh = node.build(plain, at, root)
+    made = {one.path: one.in_memory for one in compare(node, fresh, plain, at, root=root)}
     return [
         one for one in found if one.path not in made or not as_good(one.in_memory, made[one.path])
     ]
@@ -91,8 +93,20 @@ def compare(
     except PerdureError as error:
         yield drift(at, typed, plain, error.problem)
     else:
-        if not same(taken, plain):
+        if same(taken, plain):
+            return
+        if not _in_parts(node, typed, plain):
             yield drift(at, typed, plain, CHANGED)
+            return
+        for index, (memory, log) in enumerate(zip(typed, plain, strict=True)):
+            yield from _item(part_of(node, index), memory, log, (*at, index), deep, root)
+
+
+def _in_parts(node: Node, typed: Any, plain: Plain) -> bool:
+    """True if both are tuples of as many items, of which the type says what they are."""
+    if not isinstance(typed, tuple) or type(plain) is not tuple or len(typed) != len(plain):
+        return False
+    return isinstance(node, TupleNode | ListNode)
 
 
 def _item(node: Node, memory: Any, log: Any, at: Path, deep: bool, root: str) -> Iterator[Drift]:

@@ -10,13 +10,14 @@ from typing import Any
 from msgspec.structs import replace
 
 from perdure.core.live.append_plan import holds
-from perdure.core.live.drift import REORDERED, compare
+from perdure.core.live.drift import REORDERED, Drift, compare, drift_of
 from perdure.core.live.shadow import ObjectShadow, Shadow
 from perdure.core.types.kept_whole import check_shown
 from perdure.core.types.nodes import Node, Walker, isolate
-from perdure.core.types.normal_form import in_normal_form
-from perdure.core.types.objects import ObjectNode, alike, is_default, reconcile
-from perdure.core.types.unions import UnionNode, Whole
+from perdure.core.types.normal_form import as_stored, in_normal_form
+from perdure.core.types.objects import ObjectNode, alike, is_default
+from perdure.core.types.unions import UnionNode, Whole, keeps_class, may_be_another
+from perdure.core.types.unknown_fields import of_which_class
 from perdure.core.values import ops as ops_module
 from perdure.core.values.ops import Delete, Increment, Op, Set, TextSplice
 from perdure.core.values.plain_values import SCALARS, Path, Plain, format_path, look_up
@@ -47,7 +48,7 @@ class Ground:
         self.built: dict[int, Any] = {}  # what this plan built: it cannot have drifted
         self.settled: set[int] = set()  # built from the final plain tree: later ops are in it
         self.undo: list[tuple[Any, Any, Any]] = []
-        self.turned: list[Unstorable] = []  # see `TypedPlan`
+        self.turned: list[SchemaError] = []  # see `TypedPlan`
 
     def value(self, node: Node, plain: Plain, path: Path) -> tuple[Any, Plain]:
         """Returns the typed value and its plain form: `plain` itself if that is in normal form."""
@@ -190,7 +191,7 @@ class Ground:
             if len(op.path) > depth or type(op) not in AT_A_KEY:
                 inside = replace(inverse, path=inverse.path[depth:])
                 plain = ops_module.apply(plain, ops_module.own(inside))
-        for one in compare(node, value, plain, deep=False, root=self.name):
+        for one in self._drift(node, value, plain, final):
             if one.reason != REORDERED:  # taking a deletion back puts its key last
                 raise self.drifted(final)
 
@@ -215,6 +216,19 @@ class Ground:
                 check_shown(picked, shown, new, final, self.name)
         except Unstorable as error:
             self.turned.append(error)
+
+    def check_class(self, shadow: Shadow, key: Any, old: Plain, new: Plain) -> None:
+        """Notes a field that an object gets or loses, or a value of it, which may make the object
+        one of another class to a newer program; see `may_be_another`."""
+        node = shadow.node
+        final = self.paths.final(shadow.path, shadow.at) if shadow.ambiguous else None
+        if final is None or not isinstance(node, ObjectNode):
+            return
+        plain = look_up(self.plain, final)
+        if all(map(node.knows, plain)) or not may_be_another(shadow.declared, plain):
+            return
+        if old is MISSING or new is MISSING or not keeps_class(shadow.declared, key, old, new):
+            self.turned.append(of_which_class(final, self.name))
 
     def get(self, shadow: Shadow, key: Any, path: Path) -> Any:
         try:
@@ -248,9 +262,15 @@ class Ground:
             return  # ops in front of this one changed it, and looked at what they touched
         if holds(node, typed, plain):
             return
-        found = compare(node, typed, plain, path, deep=False, root=self.name)
-        if typed is MISSING or next(found, None):
+        if typed is MISSING or self._drift(node, typed, plain, path):
             raise self.drifted(path)
+
+    def _drift(self, node: Node, typed: Any, plain: Plain, path: Path) -> list[Drift]:
+        """Returns the differences between memory and log that are not as the types read the log."""
+        try:
+            return drift_of(node, typed, plain, path, deep=False, root=self.name)
+        except SchemaError:  # the types do not read it
+            return list(compare(node, typed, plain, path, deep=False, root=self.name))
 
     def final(self, value: Any) -> Any:
         """Returns a live container as it will be; the container itself if nothing in it changes."""
@@ -294,9 +314,10 @@ class Ground:
         stored = look_up(self.plain, final).get(name, MISSING)
         if stored is MISSING and is_default(shadow.node, name, taken):
             return False
-        fixed = taken if stored is MISSING else reconcile(child, stored, taken)
+        fixed = taken if stored is MISSING else as_stored(child, stored, taken, path, self.name)
         if stored is not MISSING and alike(child, fixed, stored):
             return False
+        self.check_class(shadow, name, stored, fixed)
         index = shadow.ops.get(name, -1)
         self.write(shadow, name, index, fixed)
         shadow.put(name, new, index)

@@ -22,6 +22,7 @@ class Shadow:
     Attributes:
         value: the live container.
         path, at: its place when op number `at` was planned.
+        declared: the type of its place; of a union of classes, `node` is the one that it is of.
         kids: shadows of containers in it, by the identity of the live container.
     """
 
@@ -30,8 +31,13 @@ class Shadow:
         self.node = node
         self.path: Path = ()
         self.at = -1
-        self.ambiguous = False  # it stands where a union leaves a choice of class
+        self.declared = node
         self.kids: dict[int, Shadow] = {}
+
+    @property
+    def ambiguous(self) -> bool:
+        """True if it stands where a union leaves a choice of class."""
+        return self.declared is not self.node and isinstance(self.node, ObjectNode)
 
     @property
     def changed_itself(self) -> bool:

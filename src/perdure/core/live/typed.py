@@ -147,7 +147,7 @@ class Planner(Ground):
                     raise self.drifted(path)
                 raise _OpaqueError(len(path))
             shadow = self.shadows[id(value)] = made
-            shadow.ambiguous = picked is not node and isinstance(picked, ObjectNode)
+            shadow.declared = node
             if parent is not None:
                 parent.kids[id(value)] = shadow
         shadow.path, shadow.at = path, index - 1
@@ -216,6 +216,7 @@ class Planner(Ground):
         if fixed is not op.value:
             self.fix_attribute(op, fixed)
             self.fix_plain(op.path, index, fixed)
+        self.check_class(shadow, key, getattr(self.inverses[index], "value", MISSING), op.value)
         self.forget(shadow.get(key))
         shadow.put(key, value, index)
 
@@ -233,6 +234,7 @@ class Planner(Ground):
                 self.own(value)
             elif field.required_key and not self.goes_on(op.path, index):
                 raise SchemaError("a required field cannot be deleted", target=self.text(op.path))
+        self.check_class(shadow, key, getattr(self.inverses[index], "value", MISSING), MISSING)
         self.forget(shadow.get(key))
         shadow.put(key, value, index)
 

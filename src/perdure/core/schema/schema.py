@@ -20,8 +20,8 @@ from perdure.core.schema.schema_arguments import (
 from perdure.core.types.annotations import Ephemeral, EphemeralMark
 from perdure.core.types.kept_whole import comes_back
 from perdure.core.types.nodes import AnyNode, Node, Walker, isolate
-from perdure.core.types.normal_form import normalised
-from perdure.core.types.objects import ObjectNode, changing, completed, in_stored_order
+from perdure.core.types.normal_form import completed, normalised
+from perdure.core.types.objects import ObjectNode, changing, in_stored_order
 from perdure.core.types.registry import Registry
 from perdure.core.types.typed_copies import Copies
 from perdure.core.types.unions import UnionNode

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import operator
 from typing import Any
 
-from perdure.core.types.nodes import AnyNode, Node, Walker, isolate
-from perdure.core.types.objects import alike, reconcile
-from perdure.core.values.plain_values import Path, Plain, format_path
+from perdure.core.types.nodes import AnyNode, LeafNode, Node, Walker, isolate
+from perdure.core.types.objects import ObjectNode, alike, is_default
+from perdure.core.types.unions import may_be_another
+from perdure.core.types.unknown_fields import keep_unknown
+from perdure.core.values.plain_values import SCALARS, Path, Plain, format_path
 from perdure.errors import Unstorable
 
 
@@ -29,11 +32,11 @@ def normalised(node: Node, plain: Plain, path: Path, root: str) -> tuple[Any, Pl
     taken = node.plain(value, path, Walker(root=root))
     if alike(node, taken, plain):
         return value, plain
-    fixed = reconcile(node, plain, taken)
+    fixed = as_stored(node, plain, taken, path, root)
     if alike(node, fixed, plain):
         return value, plain
     again = node.plain(node.build(fixed, path, root), path, Walker(root=root))
-    if not alike(node, reconcile(node, fixed, again), fixed):
+    if not alike(node, as_stored(node, fixed, again, path, root), fixed):
         raise restless(path, root)
     return value, fixed
 
@@ -45,3 +48,77 @@ def restless(path: Path, root: str) -> Unstorable:
         target=format_path(path, root),
         hint="make the validator, or hook of the class, leave its own result as it is",
     )
+
+
+def as_stored(node: Node, stored: Plain, taken: Plain, at: Path, root: str) -> Plain:
+    """Returns `taken` (the plain form of a typed value) with the parts of `stored` that the types
+    do not show.
+
+    Keys that a class does not know stay with their objects, and a field that is missing in `stored`
+    stays missing while it has its default.
+
+    Raises:
+        SchemaError: items cannot be matched with those that a newer program stored something in.
+    """
+    return keep_unknown(node, stored, _thinned(node, stored, taken), at, root=root)
+
+
+def _thinned(declared: Node, stored: Plain, taken: Plain) -> Plain:
+    """Returns `taken` without the defaults that are not stored, and in the order of the stored
+    fields."""
+    node, kind = declared.pick(taken), type(taken)
+    if isinstance(node, AnyNode) or type(stored) is not kind:
+        return taken
+    if kind is dict:
+        return _thinned_dict(node, stored, taken, may_be_another(declared, stored))
+    if kind not in (list, tuple) or len(stored) != len(taken):
+        return taken
+    first = node.child(0)
+    if kind is list and (first is None or (isinstance(first, LeafNode) and first.as_is)):
+        return taken
+    return kind(
+        one if (child := node.child(at)) is None else _thinned(child, was, one)
+        for at, (was, one) in enumerate(zip(stored, taken, strict=True))
+    )
+
+
+def _thinned_dict(
+    node: Node, stored: dict[Any, Any], taken: dict[Any, Any], may_be_another: bool
+) -> Plain:
+    result = {}
+    for key, item in stored.items():
+        if key in taken:
+            child = node.child(key)
+            result[key] = taken[key] if child is None else _thinned(child, item, taken[key])
+    if not may_be_another:
+        for key, item in taken.items():
+            if key not in stored and not is_default(node, key, item):
+                result[key] = item
+    return result if isinstance(node, ObjectNode) else {key: result[key] for key in taken}
+
+
+def completed(node: Node, plain: Plain) -> Plain:
+    """`plain`, with what it lacks of fields whose defaults may be others each time, as they are
+    now. The same where it lacks none of them."""
+    kind = type(plain)
+    if kind not in (dict, list, tuple):
+        return plain
+    declared, node = node, node.pick(plain)
+    if isinstance(node, AnyNode | LeafNode):
+        return plain
+
+    def of(key: Any, item: Plain) -> Plain:
+        child = None if type(item) in SCALARS else node.child(key)
+        return item if child is None else completed(child, item)
+
+    if kind is not dict:
+        items = [of(index, item) for index, item in enumerate(plain)]
+        return plain if all(map(operator.is_, items, plain)) else kind(items)
+    made = {key: of(key, item) for key, item in plain.items()}
+    lacking = node.changing - plain.keys() if isinstance(node, ObjectNode) else ()
+    if lacking and not may_be_another(declared, plain):
+        whole = node.plain(node.build(plain), (), Walker())
+        made |= {name: item for name, item in whole.items() if name in lacking}
+    elif all(map(operator.is_, made.values(), plain.values())):
+        return plain
+    return made

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Mapping, Sequence
 from operator import itemgetter
 from typing import Any
@@ -249,68 +248,6 @@ def changing(face: Face) -> frozenset[str]:
     return frozenset(one.name for one in own if one.default and not one.default_is_fixed)
 
 
-def completed(node: Node, plain: Plain) -> Plain:
-    """`plain`, with what it lacks of fields whose defaults may be others each time, as they are
-    now. The same where it lacks none of them."""
-    kind = type(plain)
-    if kind not in (dict, list, tuple):
-        return plain
-    node = node.pick(plain)
-    if isinstance(node, AnyNode | LeafNode):
-        return plain
-
-    def of(key: Any, item: Plain) -> Plain:
-        child = None if type(item) in SCALARS else node.child(key)
-        return item if child is None else completed(child, item)
-
-    if kind is not dict:
-        items = [of(index, item) for index, item in enumerate(plain)]
-        return plain if all(map(operator.is_, items, plain)) else kind(items)
-    made = {key: of(key, item) for key, item in plain.items()}
-    lacking = node.changing - plain.keys() if isinstance(node, ObjectNode) else ()
-    if lacking:
-        whole = node.plain(node.build(plain), (), Walker())
-        made |= {name: item for name, item in whole.items() if name in lacking}
-    elif all(map(operator.is_, made.values(), plain.values())):
-        return plain
-    return made
-
-
-def reconcile(node: Node, stored: Plain, taken: Plain) -> Plain:
-    """Returns `taken` (the plain form of a typed value) with the parts of `stored` that the types
-    do not show.
-
-    Keys that the class does not know are kept, and a field that is missing in `stored` stays
-    missing while it has its default.
-    """
-    node = node.pick(taken)
-    if isinstance(node, AnyNode) or type(stored) is not type(taken):
-        return taken
-    if type(taken) is dict:
-        result = _reconcile_dicts(node, stored, taken)
-        return result if isinstance(node, ObjectNode) else {key: result[key] for key in taken}
-    if type(taken) is list and len(stored) == len(taken):
-        item = node.child(0)
-        if item is None or (isinstance(item, LeafNode) and item.as_is):
-            return taken
-        return [reconcile(item, *pair) for pair in zip(stored, taken, strict=True)]
-    return taken
-
-
-def _reconcile_dicts(node: Node, stored: dict[Any, Any], taken: dict[Any, Any]) -> Plain:
-    result = {}
-    for key, item in stored.items():
-        child = node.child(key)
-        if key in taken:
-            result[key] = taken[key] if child is None else reconcile(child, item, taken[key])
-        elif isinstance(node, ObjectNode) and not node.knows(key):
-            result[key] = item
-    for key, item in taken.items():
-        if key not in stored and not is_default(node, key, item):
-            result[key] = item
-    return result
-
-
 def alike(node: Node, a: Plain, b: Plain) -> bool:
     """Returns True if two plain values are the same, with the keys of all dicts in the same
     order."""
@@ -367,16 +304,14 @@ def in_stored_order(node: Node, stored: Plain, new: Plain) -> Plain:
             return ordered
         kept = {key: ordered[key] for key in stored if key in ordered}
         return {**kept, **ordered}
-    item_node = node.child(0)
-    if (
-        type(new) is list
-        and item_node is not None
-        and not isinstance(item_node, AnyNode | LeafNode)
-    ):
-        both = min(len(stored), len(new))
-        front = [in_stored_order(item_node, stored[at], new[at]) for at in range(both)]
-        return [*front, *new[both:]]
-    return new
+    if type(new) not in (list, tuple):
+        return new
+    pairs = zip(stored, new, strict=False)
+    front = [
+        in_stored_order(child, was, item) if (child := node.child(at)) is not None else item
+        for at, (was, item) in enumerate(pairs)
+    ]
+    return type(new)([*front, *new[len(front) :]])
 
 
 def _is_object(node: Node) -> bool:

@@ -27,10 +27,11 @@ class Copies(Struct):
     given: dict[int, Copied] = field(default_factory=dict)
     taken: Known = field(default_factory=dict)
 
-    def note(self, node: Node, typed: object, plain: Plain) -> None:
-        """Remembers a copy that was just built from `plain`."""
+    def note(self, node: Node, typed: object, plain: Plain, *, stays: bool) -> None:
+        """Remembers a copy that was just built from `plain`. `stays`: that cannot change."""
         if self._note(node, typed, plain, newer=False):
-            self._note(node, typed, copy(plain), newer=True)  # `plain` may change from now on
+            kept = plain if stays else copy(plain)
+            self._note(node, typed, kept, newer=True)
 
     def _note(self, node: Node, typed: object, plain: Plain, *, newer: bool) -> bool:
         """Remembers a copy and its parts. Returns True if a newer program stored something in

@@ -22,7 +22,7 @@ from perdure.core.types.nodes import (
 )
 from perdure.core.types.objects import ObjectNode
 from perdure.core.types.validation import Engine
-from perdure.core.values.plain_values import Path, Plain
+from perdure.core.values.plain_values import SCALARS, Path, Plain, same
 from perdure.errors import SchemaError, Unstorable
 from perdure.system.cached import cached
 
@@ -85,7 +85,7 @@ class UnionNode(Node):
         owners = self.owners(type(value))
         if len(owners) == 1:
             return owners[0]
-        return self._told(value) if owners and type(value) is dict else None
+        return self.told(value) if owners and type(value) is dict else None
 
     def stays(self, value: Any, plain: Plain, at: Path, root: str) -> bool:
         """True if a live value is surely of the member that its new plain value is built as, so
@@ -100,7 +100,7 @@ class UnionNode(Node):
         takers = self.takers(type(plain))
         if len(takers) == 1 and not self._named:
             return takers[0] is mine
-        told = self._told(plain) if type(plain) is dict else None
+        told = self.told(plain) if type(plain) is dict else None
         if told is not None:
             return told is mine
         return self.member(self.build(plain, at, root)) is mine
@@ -126,7 +126,7 @@ class UnionNode(Node):
             if (words := _words_at(classes, name)) is not None
         ]
 
-    def _told(self, value: Mapping[Any, Any]) -> Node | None:
+    def told(self, value: Mapping[Any, Any]) -> Node | None:
         """Returns the member that a value's tag or literal names; None without one."""
         for name, words in self._words:
             word = value.get(name)
@@ -174,7 +174,7 @@ class UnionNode(Node):
         takers = self.takers(kind)
         if len(takers) == 1:
             return takers[0].pick(plain)
-        told = self._told(plain) if kind is dict else None
+        told = self.told(plain) if kind is dict else None
         if told is not None:
             return told
         try:
@@ -238,6 +238,32 @@ class UnionNode(Node):
 
     def takes(self, kind: type) -> bool:
         return bool(self.takers(kind))
+
+
+def may_be_another(node: Node, plain: Plain) -> bool:
+    """True if a newer program may take a stored object for one of another class than this one does:
+    which it is hangs on its fields, some of which only the newer program knows."""
+    if not isinstance(node, UnionNode) or type(plain) is not dict or node.told(plain) is not None:
+        return False
+    possible = [one for one in node.takers(dict) if score(one, plain) > IMPOSSIBLE]
+    classes = [one for one in possible if isinstance(one, ObjectNode)]
+    return len(possible) > 1 and not any(all(map(one.knows, plain)) for one in classes)
+
+
+def keeps_class(node: Node, key: Any, old: Plain, new: Plain) -> bool:
+    """True if each class of a union takes a field's new value as it took the old one: then which of
+    them an object is cannot change along with that field."""
+    assert isinstance(node, UnionNode)
+    fields = [child for one in node.takers(dict) if (child := one.child(key)) is not None]
+    return all(_takes_as_is(one, old) is _takes_as_is(one, new) for one in fields)
+
+
+def _takes_as_is(node: Node, plain: Plain) -> bool:
+    try:
+        back = node.plain(node.build(plain), (), Walker())
+    except SchemaError:
+        return False
+    return type(plain) not in SCALARS or same(back, plain)
 
 
 def _wants_object(node: Node) -> bool:

@@ -13,11 +13,13 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 from perdure.core.types.nodes import AnyNode, ListNode, Node, TupleNode, Walker
-from perdure.core.types.objects import ObjectNode
+from perdure.core.types.objects import ObjectNode, is_default
+from perdure.core.types.unions import keeps_class, may_be_another
 from perdure.core.values.codec import canonical
-from perdure.core.values.plain_values import Path, Plain, copy, format_path
+from perdure.core.values.plain_values import Path, Plain, copy, format_path, same
 from perdure.errors import SchemaError
 
 
@@ -87,11 +89,15 @@ def keep(node: Node, old: Plain, new: Plain, at: Path, root: str, known: Known) 
 
 def _kept(node: Node, old: Plain, new: Plain, at: Path, root: str, known: Known) -> Plain:
     picked = node.pick(new)
-    if type(old) is not type(new) or node.pick(old) is not picked:
+    if not _of_one_kind(old, new, picked) or node.pick(old) is not picked:
         return new  # another thing, and what was known of the old one goes with it
     if isinstance(picked, AnyNode):
         return new
     if type(new) is dict:
+        if isinstance(picked, ObjectNode) and may_be_another(node, old):
+            if _reads_as(picked, old, new):
+                return old  # what is in it is of the other class, too
+            new = _with_same_fields(node, picked, old, new, at, root)
         return _keep_in_dict(picked, old, new, at, root, known)
     if isinstance(picked, TupleNode) and picked.rest is None:
         return tuple(
@@ -104,6 +110,50 @@ def _kept(node: Node, old: Plain, new: Plain, at: Path, root: str, known: Known)
     if isinstance(picked, ListNode | TupleNode) and item is not None:
         return type(new)(_keep_in_items(item, old, new, at, root, known))
     return new
+
+
+def _of_one_kind(old: Plain, new: Plain, node: Node) -> bool:
+    """True if both are a dict, a list or a tuple; where a Sequence is declared, if both are one."""
+    kinds = {type(old), type(new)}
+    return len(kinds) == 1 or (kinds == {list, tuple} and isinstance(node, ListNode))
+
+
+Object = dict[Any, Any]
+
+
+def _reads_as(node: ObjectNode, old: Object, new: Object) -> bool:
+    """True if an object as it is stored, read by this program, has the new form."""
+    read = node.plain(node.build(old), (), Walker())
+    gone = any(key not in new for key in old if node.knows(key))
+    return not gone and all(key in read and same(item, read[key]) for key, item in new.items())
+
+
+def _with_same_fields(
+    declared: Node, node: ObjectNode, old: Object, new: Object, at: Path, root: str
+) -> Object:
+    """Returns a new form of an object without the defaults that are not stored: its fields say to a
+    newer program of which class it is; see `may_be_another`.
+
+    Raises:
+        SchemaError: it has a further field, or lacks one, or one of them says so by its value.
+    """
+    kept = {key: one for key, one in new.items() if key in old or not is_default(node, key, one)}
+    gone = [key for key in old if key not in kept and node.knows(key)]
+    both = [key for key in kept if key in old and not same(old[key], kept[key])]
+    told = [key for key in both if not keeps_class(declared, key, old[key], kept[key])]
+    if gone or told or kept.keys() - old:
+        raise of_which_class(at, root)
+    return kept
+
+
+def of_which_class(at: Path, root: str) -> SchemaError:
+    """Returns the error for an object whose class may be another one with other fields."""
+    return SchemaError(
+        "its fields say of which class it is, and a newer program stored some that this one does "
+        "not know: so changed it might be of another class",
+        target=format_path(at, root),
+        hint="take it out and then put a new one in; or change it with the newer program",
+    )
 
 
 def _keep_in_dict(node: Node, old: Plain, new: Plain, at: Path, root: str, known: Known) -> Plain:
