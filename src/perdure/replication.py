@@ -174,7 +174,7 @@ def promote(
         StoreUnavailable: the source cannot be reached, and `source_is_lost` is False; or it failed
             on the way: make the call again.
         DoneBeforeError: it was promoted by an earlier call.
-        Conflict: the target follows nobody, or another source.
+        Conflict: the target follows nobody.
         DivergedError: the source has other commits than the target.
     """
     flags(source_is_lost=source_is_lost, take_incomplete=take_incomplete)

@@ -311,6 +311,50 @@ def test_a_source_that_was_made_anew_from_its_copy_is_followed_on(tmp_path: Path
         assert same(source, copy)
 
 
+@pytest.mark.parametrize("agents", [0, 2])
+def test_a_store_does_not_follow_itself_under_another_name(agents: int) -> None:
+    """A name of its server in another spelling, or a pooler's: it took writes from itself alone,
+    and no way out that was named led out."""
+    url = shared().new_url()
+    with perdure.open(url) as store:
+        for number in range(agents):
+            put(store, f"a-{number}", n=1)
+        other = url.replace("127.0.0.1", "localhost")
+        assert other != url
+        for _ in range(2):
+            with (
+                pytest.raises(Conflict, match="is the source itself"),
+                following(other, url, resync=True),
+            ):
+                pass
+        backend_of(store).stand(Why("follows", other).standing())  # it was ended in the middle
+        with pytest.raises(Conflict, match="is the source itself"), following(other, url):
+            pass
+        put(store, "a-0", n=2)
+
+
+def test_a_source_that_moved_is_named_at_the_promotion(tmp_path: Path) -> None:
+    """`--source` is there for that, and each other URL than the known one was refused."""
+    path, moved, copied = tmp_path / "a.db", tmp_path / "moved.db", tmp_path / "copy.db"
+    with perdure.open(path) as source:
+        put(source, "a", n=1)
+    with following(path, copied) as follower:
+        follower.drain()
+    with perdure.open(path) as source:
+        put(source, "a", n=2)
+    path.rename(moved)
+    with perdure.open(tmp_path / "other.db") as other:
+        put(other, "b", n=1)
+    with pytest.raises(DivergedError):
+        promote(copied, tmp_path / "other.db")
+    done = promote(copied, moved)
+    assert (done.commits, done.lossless) == (1, True)
+    with perdure.open(copied) as copy, perdure.open(moved) as source:
+        put(copy, "a", n=3)
+        with pytest.raises(ClosedError, match="was moved"):
+            put(source, "a", n=3)
+
+
 def test_two_who_ship_at_once_bring_nothing_twice(pair: Pair) -> None:
     source, target = pair.both()
     Life(source, 1).go_on(20)

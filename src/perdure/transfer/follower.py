@@ -108,7 +108,10 @@ class Follower:
         if before is not None and before.kind == "restored":  # it is a store like any other
             before = None
         if same_store(self.source.url, self.target.url):
-            raise Conflict("is the source itself", target=f"store {self.target.url}")
+            raise self._is_the_source()
+        if before is not None and self._goes_on(before) and self.source.standing() == standing:
+            self.target.stand(None, after=standing)  # who found that was ended as it did
+            raise self._is_the_source()
         if self.why.kind == "follows":
             self._check_source(before)
         if before is not None and self._goes_on(before) and not (resync and self._lost(before)):
@@ -136,6 +139,9 @@ class Follower:
         self.check_beginnings()  # who is ended behind this has closed no store that diverged
         mine = self.why.standing()
         self.target.stand(mine, after=standing)  # from here on nobody else writes
+        if self.source.standing() == mine:  # two names of one server, a folder mounted twice
+            self.target.stand(standing, after=mine)
+            raise self._is_the_source()
         stand_with_the_store(self.target, mine)
         self._go_on(mine, self.why)
         try:
@@ -147,6 +153,13 @@ class Follower:
             for one in misfits(self.source, living(self.source)):
                 self.shipper.aside[one.agent] = one
                 self._retry_at = time.monotonic() + RETRY_S
+
+    def _is_the_source(self) -> Conflict:
+        return Conflict(
+            "is the source itself",
+            target=f"store {self.target.url}",
+            hint="nothing was changed; name another store",
+        )
 
     def check_beginnings(self) -> None:
         """Checks that each log of the target is a beginning of the source's. Costs a few reads per

@@ -52,7 +52,7 @@ def promote(target: Backend, source: Backend | None, *, take_incomplete: bool = 
 
     Raises:
         DoneBeforeError: it was promoted before.
-        Conflict: it follows nobody; or another store than `source`.
+        Conflict: it follows nobody.
         IncompleteError: agents are set aside. The source is as open as it was, unless the last
             shipment is the reason.
         DivergedError: the source has other commits than the follower.
@@ -71,13 +71,7 @@ def promote(target: Backend, source: Backend | None, *, take_incomplete: bool = 
     aside = why.aside
     if source is not None:
         follower = Follower(source, target)
-        if not same_store(follower.why.url, why.url):
-            raise Conflict(
-                f"follows {why.url}, not {source.url}",
-                target=f"store {target.url}",
-                hint="name the store that it follows",
-            )
-        follower.begin()
+        follower.begin(resync=not same_store(follower.why.url, why.url))  # it has moved
         if not take_incomplete:
             commits, messages = follower.catch_up()
             follower.check_complete("the source is still open, and nothing was promoted")
