@@ -129,7 +129,7 @@ def follow(
         began = time.monotonic()
         try:
             if back_s:  # a store that was away may be another one
-                follower.check_beginnings()
+                follower._check_beginnings()
             step = follower.step()
             if not (step.commits or step.messages):  # a source that was closed never has more
                 follower._read_again()

@@ -116,7 +116,7 @@ class Follower:
             self._check_source(before)
         if before is not None and self._goes_on(before) and not (resync and self._lost(before)):
             if self.why.kind == "follows":
-                self.check_beginnings()
+                self._check_beginnings()
                 stand_with_the_store(self.target, standing)
             self._go_on(standing, replace(before, kind=self.why.kind, url=self.why.url))
             self.shipper.tidy()
@@ -136,7 +136,7 @@ class Follower:
                 target=f"store {self.target.url}",
                 hint=self._way_on(None),
             )
-        self.check_beginnings()  # who is ended behind this has closed no store that diverged
+        self._check_beginnings()  # who is ended behind this has closed no store that diverged
         mine = self.why.standing()
         self.target.stand(mine, after=standing)  # from here on nobody else writes
         if self.source.standing() == mine:  # two names of one server, a folder mounted twice
@@ -145,7 +145,7 @@ class Follower:
         stand_with_the_store(self.target, mine)
         self._go_on(mine, self.why)
         try:
-            self.check_beginnings()
+            self._check_beginnings()
         except DivergedError:
             self.target.stand(standing, after=mine)
             raise
@@ -161,7 +161,7 @@ class Follower:
             hint="nothing was changed; name another store",
         )
 
-    def check_beginnings(self) -> None:
+    def _check_beginnings(self) -> None:
         """Checks that each log of the target is a beginning of the source's. Costs a few reads per
         agent: it is asked where the source may have been put back from a copy meanwhile.
 
