@@ -52,6 +52,15 @@ def test_a_writer_does_all_of_an_agents_work(roles: dict[str, str]) -> None:
         store.delete("gone")
 
 
+def test_only_the_owner_returns_room(roles: dict[str, str], url: str) -> None:
+    """The command ended well, and did nothing; the owner's did nothing, too."""
+    for role in ("writer", "reader"):
+        with perdure.open(roles[role], create=False) as store:
+            pytest.raises(StoreUnavailable, store.shrink).match("does not own")
+    with perdure.open(url) as store:
+        store.shrink()
+
+
 def test_i7_a_writer_changes_no_history(
     server: Server, url: str, roles: dict[str, str], open_store: Open
 ) -> None:

@@ -1043,7 +1043,12 @@ def test_a_restore_that_was_ended_goes_on(pair: Pair) -> None:
     begun.step(limit=5)
     with pytest.raises(ClosedError, match="restored"):
         put(target, "a", n=1)
-    with pytest.raises(Conflict, match="not free"):
+    third = pair.another("memory")
+    with pytest.raises(Conflict, match="is not all there"), following(pair.target, third):
+        pass
+    with pytest.raises(Conflict, match="is not all there"):
+        restore(pair.target, third, at)
+    with pytest.raises(Conflict, match="is being restored"):
         restore(pair.source, pair.target, at - timedelta(hours=1))
     why = read_why(backend_of(target).standing())
     assert why is not None

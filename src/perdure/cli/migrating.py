@@ -17,6 +17,7 @@ from perdure.cli.terminal import stdout_console, text
 from perdure.cli.words import count
 from perdure.replication import DoneBeforeError, Moved
 from perdure.replication import migrate as migrate_store
+from perdure.system.urls import shown
 
 
 def migrate(
@@ -39,7 +40,7 @@ def migrate(
     copied = 0
     arrived: list[Moved] = []
     with urls_understood(), bar() as progress:
-        progress.begin(f"copying {source}")
+        progress.begin(f"copying {shown(source)}")
 
         def on_step(commits: int) -> None:
             nonlocal copied
@@ -55,6 +56,7 @@ def migrate(
             migrate_store(source, target, on_moved, on_step, take_incomplete=take_incomplete)
         except DoneBeforeError:  # of a command that was ended as it ended
             before = True
+    source, target = shown(source), shown(target)
     longest_s = max((moved.pause_s for moved in arrived), default=0.0)
     if wants_json(ctx):
         plain.put(

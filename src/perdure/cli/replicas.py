@@ -33,6 +33,7 @@ from perdure.replication import (
 from perdure.replication import promote as promote_store
 from perdure.replication import restore as restore_store
 from perdure.system.flag import Flag
+from perdure.system.urls import shown
 
 SAY_EVERY_S = 1.0
 SourceArgument = Annotated[
@@ -233,8 +234,9 @@ def promote(
                 target, source, source_is_lost=lost, take_incomplete=take_incomplete
             )
         except DoneBeforeError:
-            _say_promoted_before(target, json=wants_json(ctx))
+            _say_promoted_before(shown(target), json=wants_json(ctx))
             return
+    target = shown(target)
     latest = moment(done.latest) if done.latest else None
     if wants_json(ctx):
         plain.put(
@@ -308,12 +310,13 @@ def restore(
     except ValueError:
         raise UsageError(f"{at!r} is not a moment: write 2026-08-12T14:03:22Z") from None
     with urls_understood(), bar() as progress:
-        progress.begin(f"restoring {target}")
+        progress.begin(f"restoring {shown(target)}")
         before = False
         try:
             done = restore_store(source, target, when, take_incomplete=take_incomplete)
         except DoneBeforeError:  # by a command that was ended as it ended
             before, done = True, Restored(0, 0)
+    source, target = shown(source), shown(target)
     if wants_json(ctx):
         plain.put(
             {

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from perdure.core.format import chain
 from perdure.errors import Conflict, Corrupt, NotFound, UnsupportedFormat
 from perdure.missing import MISSING
-from perdure.model import AgentInfo, Message, from_micros
+from perdure.model import AgentInfo, Message
 from perdure.storage.answers import Standing
 from perdure.storage.capabilities import Backend, Sent
 from perdure.storage.standing import Aside, ClosedError, Kind, OvertakenError, Why, read_why
@@ -28,6 +28,7 @@ from perdure.transfer.incomplete import incomplete
 from perdure.transfer.living_agents import PAGE, living
 from perdure.transfer.preconditions import check_able, misfits
 from perdure.transfer.shipping import FEED, Shipper
+from perdure.transfer.standing_words import standing_words, way_to_finish
 
 PART = 1000
 """Commits that are read from the source at a time."""
@@ -112,6 +113,7 @@ class Follower:
         if before is not None and self._goes_on(before) and self.source.standing() == standing:
             self.target.stand(None, after=standing)  # who found that was ended as it did
             raise self._is_the_source()
+        self._check_whole()
         if self.why.kind == "follows":
             self._check_source(before)
         if before is not None and self._goes_on(before) and not (resync and self._lost(before)):
@@ -206,20 +208,24 @@ class Follower:
                 "resync=True (--resync) makes it a follower of this source instead, if its logs "
                 "are all beginnings of the source's"
             )
-        target = self.target.url
-        if before is not None and before.kind == "restoring":
-            moment = from_micros(before.until).isoformat()
-            order = shell.perdure("restore", before.url, target, at=moment)
-        elif before is not None and before.kind == "moving-in":
-            order = shell.perdure("migrate", before.url, target)
-        else:
-            return "take another store, a new one"
-        return f"`{order}` continues that, and finishes it; or take another store, a new one"
+        order = way_to_finish(before, self.target.url) if before is not None else ""
+        return (f"{order}; or " if order else "") + "take another store, a new one"
 
     def _goes_on(self, before: Why) -> bool:
         mine = self.why
         same = (before.kind, before.until) == (mine.kind, mine.until)
         return same and same_store(before.url, mine.url)
+
+    def _check_whole(self) -> None:
+        """Refuses a source that is itself being filled: what it has not got yet would be missing
+        without a word."""
+        why = read_why(self.source.standing())
+        if why is not None and why.kind in ("restoring", "moving-in"):
+            raise Conflict(
+                f"is not all there: it {standing_words(why)}",
+                target=f"store {self.source.url}",
+                hint=way_to_finish(why, self.source.url),
+            )
 
     def _check_source(self, before: Why | None) -> None:
         """Refuses a cycle (I8): of stores that follow each other none takes a write, and none can
@@ -447,19 +453,6 @@ def stand_with_the_store(target: Backend, standing: Standing | None) -> None:
     for info in living(target):
         if target.standing(info.no) is not None:
             target.stand(None, info.no, after=standing)
-
-
-def standing_words(why: Why) -> str:
-    match why.kind:
-        case "follows":
-            return f"follows {why.url}, and no other"
-        case "moved":
-            return f"was moved to {why.url}"
-        case "moving-out":
-            return f"is being moved to {why.url}"
-        case "promoted":
-            return "was promoted: it is a store of its own"
-    return f"is not free: {why.kind} {why.url}".rstrip()
 
 
 def first_time(backend: Backend, info: AgentInfo, seq: int) -> int:

@@ -14,11 +14,11 @@ from perdure.transfer.follower import (
     TRIES,
     Follower,
     stand_with_the_store,
-    standing_words,
 )
 from perdure.transfer.given_tokens import raise_tokens
 from perdure.transfer.incomplete import DoneBeforeError, incomplete
 from perdure.transfer.preconditions import refuse_moving
+from perdure.transfer.standing_words import standing_words
 
 
 class Promoted(Struct, frozen=True):

@@ -444,8 +444,10 @@ class PostgresBackend:
                 return self._reading(lambda db: housekeeping.sizes(db, self._address.schema, no))
             case "check":
                 self._reading(lambda db: housekeeping.read_all(db, self._address.schema))
-            case "clean" | "shrink":  # only the server gives room back, with VACUUM FULL
+            case "clean":
                 self._reading(lambda db: housekeeping.clean(db, self._address.schema))
+            case "shrink":
+                self._reading(lambda db: housekeeping.shrink(db, self._address.schema, self.url))
             case "flush":
                 self._writer.settled(lambda db: db.execute(self._sql["flush"]))
         return Sizes()

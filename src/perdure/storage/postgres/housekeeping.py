@@ -6,6 +6,7 @@ from typing import Any
 
 from psycopg import errors
 
+from perdure.errors import StoreUnavailable
 from perdure.storage.answers import Sizes
 from perdure.storage.postgres.connection import Connection
 from perdure.storage.postgres.statements import quoted, statements
@@ -45,10 +46,26 @@ def clean(db: Connection, schema: str) -> None:
     tables may."""
     for table in _tables(db, schema):
         try:
-            statement = f"VACUUM (ANALYZE) {quoted(schema)}.{table}"
-            db.execute(statement)
+            db.execute(f"VACUUM (ANALYZE) {quoted(schema)}.{table}")
         except errors.InsufficientPrivilege:
             _log.info("cannot vacuum %s: this user does not own it", table)
+
+
+def shrink(db: Connection, schema: str, url: str) -> None:
+    """Writes the tables anew, without the free room in them; each is locked meanwhile.
+
+    Raises:
+        StoreUnavailable: this user does not own them.
+    """
+    owns = db.execute(statements(schema)["owns_tables"], (quoted(schema),)).fetchone()
+    if owns != (True,):
+        raise StoreUnavailable(
+            "this user does not own the tables",
+            target=f"store {url}",
+            hint="have their owner return the room; nothing was changed",
+        )
+    for table in _tables(db, schema):
+        db.execute(f"VACUUM (FULL, ANALYZE) {quoted(schema)}.{table}")
 
 
 def _tables(db: Connection, schema: str) -> list[str]:

@@ -353,6 +353,10 @@ WHERE c.relnamespace = to_regnamespace(%s) AND c.relkind = 'r'
   AND NOT (c.relpersistence = 'u' AND pg_is_in_recovery())  -- a standby has nothing of these
 ORDER BY c.relname;
 
+-- name: owns_tables
+SELECT coalesce(bool_and(pg_has_role(c.relowner, 'USAGE')), true) FROM pg_class c
+WHERE c.relnamespace = to_regnamespace(%s) AND c.relkind = 'r';
+
 -- name: list_to_purge
 SELECT {agent_columns} FROM {schema}.agents a WHERE a.to_purge AND a.no > %s
 ORDER BY a.no LIMIT %s;

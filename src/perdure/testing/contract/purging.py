@@ -173,4 +173,5 @@ class PurgingContract(Contract):
         after = backend.maintain("sizes")
         assert after.commits == 1
         assert after.payload_bytes < before.payload_bytes
+        assert after.file_bytes < before.file_bytes or not before.file_bytes
         backend.maintain("check")
