@@ -55,8 +55,9 @@ def test_a_writer_does_all_of_an_agents_work(roles: dict[str, str]) -> None:
 def test_only_the_owner_returns_room(roles: dict[str, str], url: str) -> None:
     """The command ended well, and did nothing; the owner's did nothing, too."""
     for role in ("writer", "reader"):
-        with perdure.open(roles[role], create=False) as store:
-            pytest.raises(StoreUnavailable, store.shrink).match("does not own")
+        store = perdure.open(roles[role], create=False)
+        with store, pytest.raises(StoreUnavailable, match="does not own"):
+            store.shrink()
     with perdure.open(url) as store:
         store.shrink()
 

@@ -4,6 +4,7 @@ interrupted anywhere and repeated."""
 from __future__ import annotations
 
 from pathlib import Path
+from random import Random
 
 import pytest
 from msgspec.structs import replace
@@ -164,7 +165,7 @@ class PurgingContract(Contract):
 
     def test_room_can_be_given_back(self, backend: Backend, pen: Pen) -> None:
         for number in range(20):
-            pen.write(value="x" * 100_000 + str(number))
+            pen.write(value=Random(number).randbytes(50_000).hex())
         pen.write(delete_agent=True)
         backend.maintain("clean")
         before = backend.maintain("sizes")
