@@ -1,4 +1,4 @@
-"""How a store stands to another one, in words; and the command that finishes what fills it."""
+"""The relation of a store to another one, in words; and the command that finishes what fills it."""
 
 from __future__ import annotations
 
