@@ -380,6 +380,30 @@ def test_a_value_that_each_class_takes_can_be_set(
     assert theirs.refresh().value == NewerShort(7, "kept")
 
 
+class Strict(pydantic.BaseModel, extra="forbid"):
+    x: int = 0
+
+
+class Loose(pydantic.BaseModel, extra="allow"):
+    x: str = ""
+
+
+class NewerStrict(Strict):
+    note: str = ""
+
+
+def test_a_newer_field_does_not_keep_an_object_from_being_read(store: perdure.Store) -> None:
+    """Another class of the union takes any field, and so fitted best: the newer field was then
+    handed to the class that the object is of, which forbids it. The state could not be read."""
+    older, newer = versions(Strict | Loose, NewerStrict | Loose)
+    theirs = store.agent("a", newer, initial=newer.type(NewerStrict(x=1, note="kept")))
+    theirs.checkpoint("made")
+    mine = store.agent("a", older)
+    assert mine.state.value == Strict(x=1)
+    edited(mine)
+    assert theirs.refresh().value == NewerStrict(x=1, note="kept")
+
+
 # -- beside states --------------------------------------------------------------------------------
 
 

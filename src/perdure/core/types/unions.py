@@ -226,8 +226,19 @@ class UnionNode(Node):
                 problem = error if place == 0 else problem
         raise problem
 
+    def _likely(self, plain: Plain) -> Node:
+        """Returns the member that a plain value most likely is of, and surely one that takes it if
+        it has what that member does not declare: another one may forbid that, or not take it."""
+        found = self.guess(plain)
+        if not isinstance(found, ObjectNode) or all(name in found.fields for name in plain):
+            return found
+        if self.told(plain) is not None or _builds(found, plain):
+            return found
+        possible = [one for one in self.takers(dict) if score(one, plain) > IMPOSSIBLE]
+        return next((one for one in possible if _builds(one, plain)), found)
+
     def prepare(self, plain: Plain) -> Any:
-        option = self.guess(plain)
+        option = self._likely(plain)
         if option is self:
             return isolate(plain)
         prepared = option.prepare(plain)
