@@ -1,5 +1,6 @@
 """The worst nights of a SQLite file: each test opens with the story that it keeps in mind."""
 
+import errno
 import multiprocessing
 import os
 import random
@@ -8,6 +9,7 @@ import sqlite3
 import subprocess
 import sys
 import time
+from io import FileIO
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +26,7 @@ from perdure.errors import (
 )
 from perdure.storage.appending import Appended
 from perdure.storage.locate import locate
-from perdure.storage.sqlite import connection
+from perdure.storage.sqlite import connection, executors
 from perdure.storage.sqlite.backend import SqliteBackend
 from perdure.testing.contract.backend import Pen
 from perdure.testing.faults import FaultyFiles, no_fault
@@ -38,6 +40,10 @@ def path(tmp_path: Path) -> str:
 @perdure.agent(dict)
 def waits(run: perdure.Run[dict[str, Any]]) -> None:
     run.wait_for("go")
+
+
+@perdure.agent(dict)
+def done(run: perdure.Run[dict[str, Any]]) -> None: ...
 
 
 def filled(path: str, commits: int = 50) -> None:
@@ -605,3 +611,22 @@ def test_nobody_tidies_a_file_that_is_just_made_shorter(
         monkeypatch.setattr(writer, "tidy", tidied)
         store.shrink()
     assert at_work[0] == "shrink"
+
+
+def test_a_disk_that_fails_as_a_store_closes(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Closing the file that shows that a process lives gave a bare OSError, and nothing behind it
+    was closed."""
+
+    class Failing(FileIO):
+        def close(self) -> None:
+            was_open = not self.closed
+            super().close()
+            if was_open:
+                raise OSError(errno.EIO, "closing")
+
+    monkeypatch.setattr(executors, "FileIO", Failing)
+    with perdure.open(path) as store:
+        store.run(done, "b")
+        store.agent("a").save({"n": 1})
+    with perdure.open(path) as store:
+        assert store.agent("a").state == {"n": 1}

@@ -72,16 +72,16 @@ class ExecutorLocks:
         except (BlockingIOError, FileNotFoundError):
             pass
         except BaseException:
-            file.close()
+            _close(file)
             raise
-        file.close()
+        _close(file)
         return None
 
     def drop(self, executor: str) -> None:
         file = self._own.get(executor)
         if file is not None:
             _unlink(self._file(executor))
-            file.close()
+            _close(file)
             self._own.pop(executor, None)  # last: who is interrupted calls again
 
     def dead(self, executor: str) -> bool:
@@ -100,7 +100,8 @@ class ExecutorLocks:
         except OSError:
             return False
         finally:
-            _close(descriptor)
+            with suppress(OSError):
+                os.close(descriptor)
         return True
 
     def holds(self, executor: str) -> bool:
@@ -127,16 +128,16 @@ class ExecutorLocks:
         """Resets itself in a forked child: the parent's locks are not ours, though we share the
         descriptors."""
         for file in self._own.values():
-            file.close()
+            _close(file)
         self._own.clear()
 
     def _file(self, executor: str) -> str:
         return os.path.join(self._folder, executor)
 
 
-def _close(descriptor: int) -> None:
+def _close(file: FileIO) -> None:
     with suppress(OSError):  # Linux closes it all the same, see close(2)
-        os.close(descriptor)
+        file.close()
 
 
 def _unlink(path: str) -> None:
