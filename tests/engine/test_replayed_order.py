@@ -565,7 +565,7 @@ def test_a_timeout_takes_away_no_outcome_that_is_recorded(tmp_path: Path) -> Non
     """A card was charged. When the run was gone on with, another task computed for longer than the
     payment's timeout, and the payment had to wait for its turn behind that: the timeout struck, the
     card's outcome was dropped, and the bank account was charged, too."""
-    computing = [0.0, 0.4]
+    computing, limits = [0.0, 0.4], [60.0, 0.2]
     paid: list[str] = []
 
     @perdure.tool(on_crash="fail")
@@ -578,7 +578,7 @@ def test_a_timeout_takes_away_no_outcome_that_is_recorded(tmp_path: Path) -> Non
     async def checkout(run: perdure.AsyncRun[dict]) -> list[str]:
         async def payment() -> str:
             try:
-                async with asyncio.timeout(0.2):
+                async with asyncio.timeout(limits.pop(0)):
                     how = await pay("card")
             except TimeoutError:
                 how = await pay("bank transfer")
