@@ -223,6 +223,29 @@ def test_a_moment(operator: Operator, source: str, target: str) -> None:
     assert not Path(target + ".new").exists()
 
 
+def test_a_copy_goes_on_where_nobody_reads_what_it_says(source: str, target: str) -> None:
+    """`… --follow | tee log`, and tee was killed: SIGPIPE ended the standby."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "perdure", "replicate", source, target, "--follow"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert process.stdout is not None and process.stderr is not None
+        assert "up to date" in process.stdout.readline()
+        process.stdout.close()
+        write(source, "unread")
+        assert "copying goes on without it" in process.stderr.readline()
+        write(source, "on")
+        last = Operator(Path(source)).json("log", "ticket-42", "--all")[-1]["seq"]
+        while Operator(Path(target)).json("log", "ticket-42", "--all")[-1]["seq"] != last:
+            assert process.poll() is None
+    finally:
+        process.terminate()
+        assert process.wait() == 0
+
+
 @pytest.mark.parametrize("json", [(), ("--json",)])
 def test_no_command_shows_the_password_of_a_url(source: str, json: tuple[str, ...]) -> None:
     """`restore`, `promote` and `migrate` printed the URLs as they were typed."""

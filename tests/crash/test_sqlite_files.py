@@ -132,6 +132,18 @@ def test_a_folder_that_is_not_there_is_named(tmp_path: Path) -> None:
         SqliteBackend(str(tmp_path / "no" / "store.db"))
 
 
+def test_a_folder_that_was_deleted_beneath_the_process_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A bare FileNotFoundError, which named nothing."""
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    with pytest.raises(NotFound, match="the current directory was deleted"):
+        perdure.open("x.db")
+
+
 def test_a_network_file_system_is_refused(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
     line = f"30 25 0:26 / {os.path.dirname(path)} rw - nfs4 server:/export rw\n"
     monkeypatch.setattr(Path, "read_text", lambda _: line)

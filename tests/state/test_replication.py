@@ -13,6 +13,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import pytest
 from msgspec.structs import replace
 
@@ -286,6 +287,41 @@ def test_a_source_that_was_put_back_and_worked_on_is_not_taken_for_equal(
         with pytest.raises(DivergedError, match="'a', commit 3"):
             promote(copied)
         put(source, "a", open="still")
+
+
+def test_a_source_that_was_put_back_has_other_messages(tmp_path: Path) -> None:
+    """Its next request got the number of one that the copy had. It was never shipped, and `promote`
+    said that nothing was lost."""
+    path, kept, copied = tmp_path / "source.db", tmp_path / "kept.db", tmp_path / "copy.db"
+    with perdure.open(path) as source:
+        put(source, "a", n=1)
+    shutil.copy(path, kept)
+    with perdure.open(path) as source:
+        source.start(short, "old", 1)
+    with following(path, copied) as follower:
+        follower.drain()
+    shutil.copy(kept, path)
+    with perdure.open(path) as source:
+        source.start(short, "new", 1)
+    for resync in (False, True):
+        with pytest.raises(DivergedError, match="'old"), following(path, copied, resync=resync):
+            pass
+
+
+def test_an_old_primary_does_not_keep_messages_of_its_own(tmp_path: Path) -> None:
+    """They were lost with it, and sent again. Taken back and promoted, it gave both to its runs."""
+    path, copied = tmp_path / "source.db", tmp_path / "copy.db"
+    with perdure.open(path) as source:
+        put(source, "a", n=1)
+    with following(path, copied) as follower:
+        follower.drain()
+    with perdure.open(path) as source:
+        source.start(short, "lost", 1)
+    promote(copied, source_is_lost=True)
+    with pytest.raises(DivergedError, match="'lost"), following(copied, path, resync=True):
+        pass
+    with perdure.open(path) as source:
+        assert backend_of(source).standing() is None
 
 
 def test_a_source_that_was_made_anew_from_its_copy_is_followed_on(tmp_path: Path) -> None:
@@ -1129,6 +1165,29 @@ def test_i8_runs_go_on_where_their_agents_move(pair: Pair) -> None:
         (run,) = target.runs(name)
         assert run.result == 190
     verify_all(backend_of(target))
+
+
+@pytest.mark.parametrize("ends", [True, False])
+def test_a_restore_has_what_an_open_transaction_holds_back(ends: bool) -> None:
+    """Some program had a transaction open at the same server: the feed waits for its end. The
+    restored store lacked all since its begin, and opened without a word."""
+    url, target = shared().new_url(), shared().new_url()
+    with perdure.open(url) as store, psycopg.connect(shared().own_url) as other:
+        put(store, "a", n=1)
+        put(store, "ended", n=1)
+        other.execute("SELECT txid_current()")
+        put(store, "a", n=2)
+        put(store, "b", n=1)
+        store.start(short, "c", 1)
+        put(store, "ended", n=2)
+        at = datetime.now(UTC)
+        if ends:
+            store.delete("ended")
+        restore(url, target, at)
+    with perdure.open(target) as restored:
+        found = {info.name: info.seq for info in restored.agents()}
+        assert found == {"a": 3, "b": 2, "ended": 3}
+        assert [message.agent for message in backend_of(restored).inbox()] == ["c"]
 
 
 @pytest.mark.parametrize("leaves_out", [True, False])

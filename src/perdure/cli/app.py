@@ -62,21 +62,16 @@ class Root(TyperGroup):
         except KeyboardInterrupt:
             raise typer.Exit(failures.INTERRUPTED) from None
         except BrokenPipeError:  # e.g. `perdure log … | head`
-            _say_no_more()
+            terminal.say_no_more()
             raise typer.Exit(failures.PIPE_CLOSED) from None
         except OSError as error:  # those of the store are its own: it is where words go
             if error.filename is not None:
                 raise _left(ctx, error) from None
-            _say_no_more()
+            terminal.say_no_more()
             words = f"the output cannot be written: {error.strerror}"
             raise _left(ctx, perdure.PerdureError(words)) from None
         except Exception as error:
             raise _left(ctx, error) from None
-
-
-def _say_no_more() -> None:
-    """Drops the remaining output, which would fail again when the process ends."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), terminal.stdout().fileno())
 
 
 def _left(ctx: Any, error: Exception) -> Exception:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from datetime import UTC, datetime
 from typing import Annotated, Any
 
@@ -17,7 +17,15 @@ from perdure.cli import plain
 from perdure.cli.failures import CORRUPT, UsageError
 from perdure.cli.progress import bar
 from perdure.cli.session import Settings
-from perdure.cli.terminal import flush, put, stderr_console, stdout_console, text
+from perdure.cli.terminal import (
+    complain,
+    flush,
+    put,
+    say_no_more,
+    stderr_console,
+    stdout_console,
+    text,
+)
 from perdure.cli.words import count
 from perdure.replication import (
     Aside,
@@ -97,7 +105,8 @@ def replicate(
     json = wants_json(ctx)
     with urls_understood(), following(source, target, resync=resync) as follower:
         commits, messages = _catch_up(follower, quiet=json)
-        _say(follower, commits, messages, json=json, lines=keep_on)
+        with _whoever_reads() if keep_on else nullcontext():
+            _say(follower, commits, messages, json=json, lines=keep_on)
         if keep_on:
             _keep_on(follower, json=json)
         if follower.aside:
@@ -130,7 +139,8 @@ def _keep_on(follower: Follower, *, json: bool) -> None:
         unsaid[1] += step.messages
         if step.more and time.monotonic() - said_at < SAY_EVERY_S:
             return
-        _say(follower, unsaid[0], unsaid[1], json=json, lines=True)
+        with _whoever_reads():
+            _say(follower, unsaid[0], unsaid[1], json=json, lines=True)
         unsaid[:], said_at = [0, 0], time.monotonic()
 
     def on_trouble(error: StoreUnavailable, again_s: float) -> None:
@@ -141,6 +151,16 @@ def _keep_on(follower: Follower, *, json: bool) -> None:
             stderr_console().print(text(("unavailable ", "bold red"), words))
 
     follow(follower, stop, on_step, on_trouble)
+
+
+@contextmanager
+def _whoever_reads() -> Iterator[None]:
+    """Says once that nobody reads the lines any more, and goes on: the copy is what counts."""
+    try:
+        yield
+    except OSError as error:  # those of the stores are their own
+        say_no_more()
+        complain(f"the output cannot be written ({error.strerror}): copying goes on without it\n")
 
 
 def _say(follower: Follower, commits: int, messages: int, *, json: bool, lines: bool) -> None:

@@ -157,6 +157,11 @@ def elsewhere() -> Iterator[Callable[[str], None]]:
         yield say
 
 
+def say_no_more() -> None:
+    """Drops the remaining output, which would fail again when the process ends."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), stdout().fileno())
+
+
 # -- what Python prints by itself ------------------------------------------------------------------
 
 

@@ -172,7 +172,12 @@ def _module(name: str) -> ModuleType:
         raise UsageError(f"{name!r} is a file; say the module's name: {meant}")
     if not name or not all(part.isidentifier() for part in name.split(".")):
         raise UsageError(f"{name!r} is not a module's name; write module or module:name,name")
-    here = os.getcwd()
+    try:
+        here = os.getcwd()
+    except FileNotFoundError:
+        raise UsageError(
+            "the current directory was deleted: change into the one with the module"
+        ) from None
     if here not in sys.path:
         sys.path.insert(0, here)
     try:

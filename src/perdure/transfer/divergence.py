@@ -9,8 +9,9 @@ from contextlib import suppress
 from msgspec import Struct
 
 from perdure.errors import Conflict, Corrupt
-from perdure.model import AgentInfo
+from perdure.model import AgentInfo, Message
 from perdure.storage.capabilities import Backend
+from perdure.transfer.arriving_messages import all_mail
 from perdure.transfer.living_agents import living
 
 NAMED_MAX = 5
@@ -64,6 +65,44 @@ def diverged(found: tuple[Divergence, ...], url: str) -> DivergedError:
         "promoted. Decide which is right; `perdure export` keeps what the other one has; then "
         "replicate into a new store",
         found=found,
+    )
+
+
+def other_message(source: Backend, copy: Backend) -> Message | None:
+    """Returns an unread message of a store whose number is another message's in the copy; None if
+    there is none."""
+    there = {message.no: message for message in copy.inbox()}
+    for message in source.inbox():
+        found = there.get(message.no, message)
+        if (found.run, found.kind, found.name, found.key, found.value, found.at) != (
+            message.run,
+            message.kind,
+            message.name,
+            message.key,
+            message.value,
+            message.at,
+        ):
+            return message
+    return None
+
+
+def own_message(source: Backend, copy: Backend) -> Message | None:
+    """Returns an unread message of a store that a copy, of which it is to be one, has never had;
+    None if there is none."""
+    unread = source.inbox()
+    known = {message.no for message in all_mail(copy)} if unread else set()
+    return next((message for message in unread if message.no not in known), None)
+
+
+def diverged_mail(message: Message, url: str) -> DivergedError:
+    """Returns the error for a message that only one of two stores has."""
+    return DivergedError(
+        f"is not what it is, or is not at all, in {url}",
+        target=f"{message.kind} {message.name!r} to run {message.run!r}, message {message.no}",
+        hint="one of the two took messages on its own, e.g. an old primary after the other was "
+        "promoted, or one that was put back from a copy. Decide which is right; then replicate "
+        "into a new store",
+        found=(),
     )
 
 

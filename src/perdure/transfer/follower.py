@@ -23,7 +23,14 @@ from perdure.storage.capabilities import Backend, Sent
 from perdure.storage.standing import Aside, ClosedError, Kind, OvertakenError, Why, read_why
 from perdure.system import shell
 from perdure.system.urls import same_store
-from perdure.transfer.divergence import DivergedError, compare, diverged
+from perdure.transfer.divergence import (
+    DivergedError,
+    compare,
+    diverged,
+    diverged_mail,
+    other_message,
+    own_message,
+)
 from perdure.transfer.incomplete import incomplete
 from perdure.transfer.living_agents import PAGE, living
 from perdure.transfer.preconditions import check_able, misfits
@@ -139,6 +146,8 @@ class Follower:
                 hint=self._way_on(None),
             )
         self._check_beginnings()  # who is ended behind this has closed no store that diverged
+        if message := own_message(self.target, self.source):
+            raise diverged_mail(message, self.source.url)
         mine = self.why.standing()
         self.target.stand(mine, after=standing)  # from here on nobody else writes
         if self.source.standing() == mine:  # two names of one server, a folder mounted twice
@@ -164,14 +173,17 @@ class Follower:
         )
 
     def _check_beginnings(self) -> None:
-        """Checks that each log of the target is a beginning of the source's. Costs a few reads per
-        agent: it is asked where the source may have been put back from a copy meanwhile.
+        """Checks that each log of the target is a beginning of the source's, and that their
+        messages are not others. Costs a few reads per agent: it is asked where the source may have
+        been put back from a copy meanwhile.
 
         Raises:
             DivergedError: one is not.
         """
         if found := tuple(compare(self.target, self.source)):
             raise diverged(found, self.source.url)
+        if message := other_message(self.target, self.source):
+            raise diverged_mail(message, self.source.url)
 
     def _lost(self, before: Why) -> bool:
         """True if the source does not know the cursors that it gave any more: it was restored from
@@ -415,8 +427,8 @@ class Follower:
             raise incomplete(self.aside, done)
 
     def complete(self) -> tuple[int, int]:
-        """Ships everything once the source is closed, also what its feed holds back because a
-        foreign transaction has not ended; returns the numbers of commits and messages."""
+        """Ships everything that is there, also what the source's feed holds back because a foreign
+        transaction has not ended; returns the numbers of commits and messages."""
         self._retry_at = 0.0
         commits, messages = self.drain()
         for info in [*living(self.source), *living(self.target)]:

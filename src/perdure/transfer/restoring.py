@@ -79,7 +79,7 @@ def restore(
             raise unfit(unable)
     follower.shipper.left_out = {one.agent for one in left_out}
     follower.begin()
-    follower.drain()
+    follower.complete()  # also what another's open transaction holds back from the feed
     if not take_incomplete:
         follower.check_complete("the target does not open yet")
     for info, refusal in _purged_meanwhile(source, target, logs, until):

@@ -89,7 +89,14 @@ class SqliteBackend:
                 target=f"store {path}",
                 hint="check the path; stores are created by programs, not by looking at them",
             )
-        self.path = os.path.abspath(path)
+        try:
+            self.path = os.path.abspath(path)
+        except FileNotFoundError as error:
+            raise NotFound(
+                "the current directory was deleted",
+                target=f"store {path}",
+                hint="change into another one, or give an absolute path",
+            ) from error
         if os.path.islink(self.path):  # what lies beside it, and on which disk, is not the link's
             self.path = os.path.realpath(self.path)
         refuse_second_names(self.path)
