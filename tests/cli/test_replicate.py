@@ -231,8 +231,8 @@ def test_a_copy_goes_on_where_nobody_reads_what_it_says(source: str, target: str
         stderr=subprocess.PIPE,
         text=True,
     )
+    assert process.stdout is not None and process.stderr is not None
     try:
-        assert process.stdout is not None and process.stderr is not None
         assert "up to date" in process.stdout.readline()
         process.stdout.close()
         write(source, "unread")
@@ -244,6 +244,7 @@ def test_a_copy_goes_on_where_nobody_reads_what_it_says(source: str, target: str
     finally:
         process.terminate()
         assert process.wait() == 0
+        process.stderr.close()
 
 
 @pytest.mark.parametrize("json", [(), ("--json",)])
