@@ -8,6 +8,7 @@ from typing import NamedTuple, TypeVar
 from perdure.agents import Agent
 from perdure.aio.agent import AsyncAgent
 from perdure.aio.store import AsyncStore
+from perdure.core.schema.schema import Schema
 from perdure.core.values.plain_values import Plain
 from perdure.model import MAIN
 from perdure.state.branch_state import BranchState
@@ -20,7 +21,7 @@ R = TypeVar("R")
 
 
 async def unread(
-    store: AsyncStore, name: str, schema: type[T], *, branch: str = MAIN
+    store: AsyncStore, name: str, schema: type[T] | Schema[T], *, branch: str = MAIN
 ) -> AsyncAgent[T]:
     """See `AsyncStore.agent`; the state is not read before a method asks for it."""
     return AsyncAgent(
@@ -38,7 +39,7 @@ class LastItems(NamedTuple):
 async def first_peek(
     open_it: Callable[[], Store],
     name: str,
-    schema: type[T],
+    schema: type[T] | Schema[T],
     fn: Callable[[Plain], R],
     *,
     branch: str = MAIN,

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
 from agents import Agent, Runner, function_tool
+from openai.types.responses import EasyInputMessageParam
 
 import perdure
 from perdure.integrations.openai_agents import (
     Conversation,
+    PerdureRunStates,
     PerdureSession,
     RecordedModel,
     RunSession,
@@ -144,6 +147,64 @@ def test_while_a_run_has_the_conversation_others_read_it_and_are_told_who_has_it
             assert await store.run(chat, "c-1") == "done"
 
     asyncio.run(main())
+
+
+@dataclass
+class Support(Conversation):
+    notes: dict[str, int] = field(default_factory=dict)
+
+
+def _said(text: str) -> EasyInputMessageParam:
+    return {"role": "user", "content": text}
+
+
+SUPPORT: list[Any] = [
+    Support,
+    perdure.Schema(Support),
+    perdure.Schema(Conversation, id="Support"),  # a program that has not got the class
+]
+
+
+@pytest.mark.parametrize("schema", SUPPORT, ids=repr)
+def test_a_session_of_a_run_whose_state_is_a_subclass(tmp_path, schema):
+    """No session could read or write what such a run had kept, and the error's advice, to open it
+    with that type, could not be followed."""
+    mine, theirs = _said("mine"), _said("theirs")
+
+    @perdure.agent(Support)
+    async def chat(run: perdure.AsyncRun[Support]) -> None:
+        await RunSession(run).add_items([mine])
+        async with run.edit("noted") as draft:
+            draft.notes["seen"] = 1
+
+    async def main() -> None:
+        async with perdure.open_async(tmp_path / "agents.db", durability="os") as store:
+            await store.run(chat, "c-1")
+            session = PerdureSession("c-1", store=store, schema=schema)
+            for limit in (1, None):
+                assert await session.get_items(limit) == [mine]
+            await session.add_items([theirs])
+            branch = await session.fork("other")
+            await branch.pop_item()
+            assert len(await branch.get_items()) == 1
+            support = await store.agent("c-1", Support)
+            assert support.state.items == [mine, theirs]
+            assert support.state.notes == {"seen": 1}
+            await PerdureRunStates(store=store, schema=schema).clear("c-1")
+        async with PerdureSession("c-1", tmp_path / "agents.db", schema=schema) as session:
+            assert len(await session.get_items(5)) == 2  # the store is opened for it
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("schema", [dict, perdure.Schema(dict), Support(), None], ids=repr)
+def test_a_session_of_no_conversation_is_refused(schema):
+    for make in (
+        lambda: PerdureSession("c", "memory://", schema=schema),
+        lambda: PerdureRunStates("memory://", schema=schema),
+    ):
+        with pytest.raises(TypeError, match="schema="):
+            make()
 
 
 def test_popping_and_clearing_in_a_run():

@@ -10,6 +10,8 @@ from typing import Any, cast
 
 from agents import TResponseInputItem
 
+from perdure.core.arguments.names import shown
+from perdure.core.schema.schema import Schema
 from perdure.core.types.nodes import isolate
 from perdure.core.values.plain_values import Plain, take
 from perdure.errors import Unstorable
@@ -38,7 +40,8 @@ class SavedRun:
 
 @dataclass
 class Conversation:
-    """The state of an agent that is a session. A run's own state may be a subclass.
+    """The state of an agent that is a session. A run's own state may be a subclass: it is
+    the `schema` of a session from outside, then.
 
     Attributes:
         items: the SDK's input items, oldest first.
@@ -47,6 +50,20 @@ class Conversation:
 
     items: list[dict[str, Any]] = field(default_factory=list)
     run_state: SavedRun | None = None
+
+
+def check_schema(given: type[Conversation] | Schema[Any]) -> type[Conversation] | Schema[Any]:
+    """Returns the type of a conversation's state, or its schema, as given.
+
+    Raises:
+        TypeError: it is not `Conversation` or a subclass, nor a schema of one.
+    """
+    cls = given.type if isinstance(given, Schema) else given
+    if not isinstance(cls, type) or not issubclass(cls, Conversation):
+        raise TypeError(
+            f"schema= is Conversation, a subclass, or a schema of one, not {shown(given)}"
+        )
+    return given
 
 
 def plain_items(items: Sequence[TResponseInputItem]) -> list[dict[str, Any]]:

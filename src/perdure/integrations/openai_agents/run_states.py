@@ -16,9 +16,14 @@ from agents.items import ToolApprovalItem
 
 from perdure.aio import AsyncAgent
 from perdure.core.arguments.checks import flag
+from perdure.core.schema.schema import Schema
 from perdure.core.values.plain_values import take
 from perdure.errors import Conflict, NotFound
-from perdure.integrations.openai_agents.conversation import Conversation, SavedRun
+from perdure.integrations.openai_agents.conversation import (
+    Conversation,
+    SavedRun,
+    check_schema,
+)
 from perdure.integrations.openai_agents.stores import AnyStore, StoreSource
 from perdure.model import MAIN
 
@@ -64,18 +69,20 @@ class PerdureRunStates:
         *,
         store: AnyStore | None = None,
         branch: str = MAIN,
+        schema: type[Conversation] | Schema[Any] = Conversation,
         context: ContextCodec | None = None,
     ) -> None:
         """
         Args:
-            url, store, branch: as for `PerdureSession`.
+            url, store, branch, schema: as for `PerdureSession`.
             context: for runs whose context is an object; without one it must be a mapping or None.
 
         Raises:
-            TypeError: neither or both of `url` and `store`.
+            TypeError: neither or both of `url` and `store`; or another `schema`.
         """
         self._source = StoreSource("run states", url, store)
         self._branch = branch
+        self._schema = check_schema(schema)
         self._context = context
 
     async def __aenter__(self) -> Self:
@@ -191,7 +198,7 @@ class PerdureRunStates:
 
     async def _agent(self, conversation_id: str) -> AsyncAgent[Conversation]:
         store = await self._source.store()
-        return await store.agent(conversation_id, Conversation, branch=self._branch)
+        return await store.agent(conversation_id, self._schema, branch=self._branch)
 
     async def _saved(self, conversation_id: str) -> SavedRun | None:
         agent = await self._agent(conversation_id)

@@ -15,9 +15,15 @@ from perdure.agents import Where
 from perdure.aio import AsyncAgent
 from perdure.aio.unbuilt import LastItems, first_peek, peek, unread
 from perdure.core.arguments.names import check_name
+from perdure.core.schema.schema import Schema
 from perdure.core.values.plain_values import Plain
 from perdure.integrations.openai_agents import conversation
-from perdure.integrations.openai_agents.conversation import Conversation, Judge, plain_items
+from perdure.integrations.openai_agents.conversation import (
+    Conversation,
+    Judge,
+    check_schema,
+    plain_items,
+)
 from perdure.integrations.openai_agents.stores import AnyStore, StoreSource
 from perdure.model import MAIN, Branch
 
@@ -202,6 +208,7 @@ class PerdureSession(Items):
         *,
         store: AnyStore | None = None,
         branch: str = MAIN,
+        schema: type[Conversation] | Schema[Any] = Conversation,
         session_settings: SessionSettings | dict[str, Any] | None = None,
     ) -> None:
         """Makes a session. Nothing is opened or written before its first use.
@@ -211,14 +218,17 @@ class PerdureSession(Items):
             url: as for `perdure.open`: a path, ``sqlite:///path``, ``memory://``.
             store: an open store instead, which the caller closes.
             branch: one that `fork` made.
+            schema: of the runs that keep this conversation in their own state (`RunSession`), where
+                that is a subclass of `Conversation`.
 
         Raises:
             ValueError: an id that cannot name an agent.
-            TypeError: neither or both of `url` and `store`; or unknown settings.
+            TypeError: neither or both of `url` and `store`; unknown settings; or another `schema`.
         """
         self.session_id = check_name(session_id, "a session")
         self.session_settings = settings_of(session_settings)
         self.branch = branch
+        self._schema = check_schema(schema)
         self._source = StoreSource(f"session {session_id!r}", url, store)
         self._on_loops: dict[asyncio.AbstractEventLoop, LoopSession] = {}
 
@@ -260,7 +270,7 @@ class PerdureSession(Items):
     async def _agent(self, here: LoopSession) -> AsyncAgent[Conversation]:
         if here.agent is None:
             store = await self._source.store()
-            here.agent = await unread(store, self.session_id, Conversation, branch=self.branch)
+            here.agent = await unread(store, self.session_id, self._schema, branch=self.branch)
         return here.agent
 
     async def fork(self, name: str, *, at: Where | None = None) -> PerdureSession:
@@ -281,6 +291,7 @@ class PerdureSession(Items):
             self._source.url,
             store=self._source.given,
             branch=name,
+            schema=self._schema,
             session_settings=self.session_settings,
         )
 
@@ -309,7 +320,7 @@ class PerdureSession(Items):
             here.agent, found = await first_peek(
                 self._source.open,
                 self.session_id,
-                Conversation,
+                self._schema,
                 newest,
                 branch=self.branch,
                 end=end,
