@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any, NotRequired
 
 import pytest
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 from typing_extensions import TypedDict
 
 import perdure
@@ -31,6 +31,31 @@ class Session:
 
 
 CLIENT, HANDLE = object(), object()
+
+
+class Excluding(BaseModel):
+    n: int = 0
+    handle: Any = Field(None, exclude=True)
+
+
+KEPT = (1, 2, 3)
+MOVES: dict[str, Any] = {
+    "taken out": lambda draft, kind: draft.pop(0),
+    "put in": lambda draft, kind: draft.insert(0, kind(n=9)),
+    "turned": lambda draft, kind: draft.reverse(),
+    "moved": lambda draft, kind: perdure.move(draft, 0, 2),
+    "sorted": lambda draft, kind: draft.sort(key=lambda one: -one.n),
+    "replaced": lambda draft, kind: draft.__setitem__(0, kind(n=9)),
+}
+
+
+def connected(store: Any, kind: Any) -> Any:
+    """Returns an agent with three items, and of each a handle that says whose it is."""
+    agent: Any = store.agent("c", list[kind], initial=[kind(n=n) for n in KEPT])
+    with agent.edit("connected") as draft:
+        for one in draft:
+            one.handle = f"of {one.n}"
+    return agent
 
 
 @pytest.fixture
@@ -107,6 +132,21 @@ def test_not_through_lists_where_the_state_is_read_anew(mine):
 def test_dropping_drift_keeps_them(mine):
     mine.state.n = 5
     assert mine.refresh().n == 1 and mine.state.client is CLIENT
+
+
+@pytest.mark.parametrize("kind", [Part, Excluding])
+@pytest.mark.parametrize("change", MOVES.values(), ids=MOVES)
+def test_inside_an_edit_each_object_shows_its_own(store, kind, change):
+    """After `draft.items.pop(0)` the first item showed the client of the removed one: a message
+    went out as a customer who was just taken off the list. So it was behind any item that was put
+    in, moved, sorted or replaced."""
+    agent = connected(store, kind)
+    with agent.edit("changed") as draft:
+        change(draft, kind)
+        assert [one.handle for one in draft] == [
+            f"of {one.n}" if one.n in KEPT else None for one in draft
+        ]
+    assert all(one.handle in (None, f"of {one.n}") for one in agent.state)
 
 
 def test_set_alone_they_take_effect_and_nothing_is_committed(mine):

@@ -14,6 +14,7 @@ from perdure.core.arguments.names import shown
 from perdure.core.draft.dicts import DraftDict
 from perdure.core.draft.lists import DraftList
 from perdure.core.draft.objects import kind_of_object
+from perdure.core.draft.origins import Origins
 from perdure.core.draft.place import DraftSession, Place, Proxy, place_of
 from perdure.core.draft.sets import DraftSet
 from perdure.core.draft.taking import take
@@ -63,11 +64,12 @@ class Recording(DraftSession):
     def __init__(
         self, schema: Schema[Any], plain: Plain, *, root_name: str = "state", typed: Any = None
     ) -> None:
-        super().__init__(schema, plain, root_name, typed)
+        super().__init__(schema, plain, root_name)
         self.ops: list[Op] = []
         self.inverses: list[Op] = []
         self._count = 0  # of our own ops; planning may add more
         self.done: list[Done] = []
+        self._origins = Origins(typed, self.done)
         self._puts: dict[int, dict[Any, tuple[int, Plain]]] = {}
         self._appends: dict[int, int] = {}
         self._ordered: set[int] = set()
@@ -129,6 +131,9 @@ class Recording(DraftSession):
         """Raises Drifted if a value that was given out as a whole was changed in place."""
         for given in self.handed_out:
             given.check(self.root_name)
+
+    def holder(self, place: Place) -> Any:
+        return self._origins.holder(place)
 
     def begin(self, place: Place) -> tuple[Path, bool]:
         if self.closed:
@@ -339,7 +344,7 @@ def view(schema: Schema[Any], plain: Plain, *, root_name: str = "state") -> Any:
     copied. What has no parts to be edited in place (a number, a tuple) is built."""
     if type(plain) not in DraftSession.kinds:
         return schema.build(plain)
-    session = DraftSession(schema, plain, root_name, None)
+    session = DraftSession(schema, plain, root_name)
     draft, session.draft = session.draft, None  # as where a recording is closed
     return draft
 

@@ -231,11 +231,10 @@ class DraftSession:
     kinds: dict[type, type[Proxy]] = {}  # noqa: RUF012  # filled by draft.py: what stands for what
     kind_of_object: Callable[[type], type[Proxy]]  # set there, too: of each class a type
 
-    def __init__(self, schema: Schema[Any], plain: Plain, root_name: str, typed: Any) -> None:
+    def __init__(self, schema: Schema[Any], plain: Plain, root_name: str) -> None:
         self.schema = schema
         self.plain = plain
         self.root_name = root_name
-        self.typed = typed
         self.closed = False
         self.fresh: dict[int, Any] = {}
         self.freed: list[Any] = []  # copies that were taken; see `taking.take`
@@ -388,11 +387,12 @@ class DraftSession:
             return found[2]
         node = place.node
         assert isinstance(node, ObjectNode)
-        if self.typed is not None:
-            holder = follow(self.typed, self.schema.root, place.last_path())[0]
-            if type(holder) is node.face.type:
-                return node.face.get(holder, name)
-        return node.default(name)
+        holder = self.holder(place)
+        return node.face.get(holder, name) if type(holder) is node.face.type else node.default(name)
+
+    def holder(self, place: Place) -> Any:
+        """Returns the live object that a place stands for; MISSING where there is none."""
+        return MISSING
 
     def put_live(self, place: Place, name: str, value: Any) -> None:
         self.begin(place)
@@ -434,13 +434,23 @@ def follow(typed: Any, node: Node, path: Path) -> tuple[Any, Node]:
         child = node.child(key)
         if child is None:
             return MISSING, node
-        try:
-            if isinstance(node, ObjectNode):
-                typed = node.face.get(typed, key)
-            else:
-                make = getattr(node, "typed_key", None)
-                typed = typed[key if make is None else make(key)]
-        except (LookupError, TypeError):
+        typed = step(typed, node, key)
+        if typed is MISSING:
             return MISSING, node
         node = child
     return typed, node.pick_typed(typed)
+
+
+def step(typed: Any, node: Node, key: Any) -> Any:
+    """Returns the item at a key of a live typed container; MISSING where there is none.
+
+    Args:
+        node: of the container; of a union the one that it is of.
+    """
+    try:
+        if isinstance(node, ObjectNode):
+            return node.face.get(typed, key)
+        make = getattr(node, "typed_key", None)
+        return typed[key if make is None else make(key)]
+    except (LookupError, TypeError, AttributeError):
+        return MISSING

@@ -23,6 +23,11 @@ def undo(done: Done) -> None:
     _UNDO[done[0]](*done[1:])
 
 
+def held(container: Any, changes: Iterable[Done]) -> Any:
+    """Returns what a container held before changes; the container itself if none is of it."""
+    return _Before([one for one in changes if one[1] is container]).content(container)
+
+
 def came_to_nothing(
     changes: Sequence[Done], fresh: Mapping[int, Any], *, moved: bool, within: bool
 ) -> bool:
