@@ -207,7 +207,16 @@ class WorkingCopy(BranchState[T]):
         else:
             folded: Folded = yield partial(self.reader.fold, self._seq)
             cause, change = Cause("migrate"), diff(folded.state, base)
+            self._check_migrated(folded, base, change)
         yield from self._submitting(change, cause, NOTHING, snapshot=False)
+
+    def _check_migrated(self, folded: Folded, base: Plain, change: Sequence[Op]) -> None:
+        if not self.schema.invariants or self._live.value is MISSING:
+            return  # what does not fit is replaced as a whole: that is checked
+        was = folded.schema_version[0] == self.schema.version[0]
+        before = view(self.schema, folded.state) if was else None
+        touched = [op.path for op in change]
+        self.schema.check_migrated(folded.state, before, view(self.schema, base), touched)
 
     def creating(self, along: Proposal | None = None) -> Flow[Committed | None]:
         """Makes sure that the agent is in the log; returns None if it was already. `along`: the

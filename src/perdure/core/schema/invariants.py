@@ -12,7 +12,7 @@ from perdure.core.arguments.checks import function as check_function
 from perdure.core.arguments.checks import iterable, mapping
 from perdure.core.arguments.exact_types import is_a
 from perdure.core.arguments.names import shown
-from perdure.core.values.plain_values import Path, format_path
+from perdure.core.values.plain_values import Path, Plain, format_path
 from perdure.errors import SchemaError, UnknownZone
 from perdure.missing import MISSING
 from perdure.system.user_errors import of_code
@@ -150,6 +150,10 @@ class Invariant:
         return self.paths is None or any(
             one[: len(path)] == path[: len(one)] for path in self.paths for one in touched
         )
+
+    def is_at(self, plain: Plain) -> bool:
+        """True if a stored state has all the paths that it is limited to."""
+        return all(_get(plain, path) is not MISSING for path in self.paths or ())
 
     def check(self, before: Any, after: Any) -> None:
         """Raises SchemaError where the function returns False or raises; UnknownZone where this

@@ -321,6 +321,36 @@ class Schema(Generic[T]):
             if one.concerns(touched):
                 one.check(None if before is MISSING else before, after)
 
+    def check_migrated(
+        self, stored: Plain, before: Any, after: Any, touched: Sequence[Path]
+    ) -> None:
+        """Runs the invariants on what a migration, or the types, make of a stored state. One of the
+        whole state that the stored state breaks already is left to what is committed next.
+
+        Args:
+            stored: the plain state that was.
+            before: the same, to be read; None where it is of another major version, whose values
+                say nothing here. Invariants get None then, as at creation.
+            after, touched: as for `check_invariants`.
+
+        Raises:
+            SchemaError: one does not hold; names it.
+        """
+        for one in self.invariants:
+            if not one.concerns(touched):
+                continue
+            try:
+                one.check(before if one.is_at(stored) else None, after)
+            except SchemaError as error:
+                if before is not None and one.paths is None and not _holds(one, before):
+                    continue
+                raise SchemaError(
+                    f"{error.problem}, in what this program makes of the stored state",
+                    target=error.target,
+                    hint="nothing was written; correct the migration, or the hook or default of "
+                    "the class, that gives this value, or the invariant",
+                ) from error.__cause__
+
     def drift(self, typed: T, plain: Plain) -> list[Drift]:
         """Returns every difference between the live object and the plain truth. Costs O(state)."""
         return drift_of(self.root, typed, plain)
@@ -337,6 +367,14 @@ class Schema(Generic[T]):
         """
         merged = keep_unknown(self.root, old_plain, new_plain)
         return in_stored_order(self.root, old_plain, merged)
+
+
+def _holds(one: Invariant, state: Any) -> bool:
+    try:
+        one.check(None, state)
+    except SchemaError:
+        return False
+    return True
 
 
 def take_at(
