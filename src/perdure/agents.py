@@ -60,8 +60,9 @@ class AgentAt(Generic[T]):
         """The typed state, with schema migrations applied in memory."""
         if self._state is None:
             folded = self._folded
-            plain = self._schema.migrate(copy(folded.state), folded.schema_version)
-            self._state = self._schema.build_stored(plain, self._reader.name, self.seq)
+            version = folded.schema_version
+            plain = self._schema.migrate(copy(folded.state), version)
+            self._state = self._schema.build_stored(plain, self._reader.name, self.seq, version)
         return self._state  # type: ignore[no-any-return]
 
     @property

@@ -404,6 +404,50 @@ def test_a_newer_field_does_not_keep_an_object_from_being_read(store: perdure.St
     assert theirs.refresh().value == NewerStrict(x=1, note="kept")
 
 
+# -- what it cannot read --------------------------------------------------------------------------
+
+
+class Point(NamedTuple):
+    x: int = 0
+
+
+class NewerPoint(NamedTuple):
+    x: int = 0
+    label: str = ""
+
+
+UNREADABLE: dict[str, tuple[Any, Any, Any, Any]] = {
+    "a field more of a NamedTuple": (Point, NewerPoint, NewerPoint(1, "home"), Point(5)),
+    "of one in a list": (list[Point], list[NewerPoint], [NewerPoint(1, "home")], [Point(5)]),
+    "another type": (int, int | str, "home", 5),
+}
+
+
+@pytest.mark.parametrize(("old", "new", "value", "own"), UNREADABLE.values(), ids=UNREADABLE)
+def test_what_it_cannot_read_it_does_not_replace(
+    store: perdure.Store, old: Any, new: Any, value: Any, own: Any
+) -> None:
+    """The error said that an earlier program had stored it, which a later one had, and advised to
+    save a whole value: that dropped what the newer program had stored, without a word."""
+    older, newer = versions(old, new)
+    theirs = store.agent("a", newer, initial=newer.type(value))
+    theirs.checkpoint("made")
+    mine = store.agent("a", older)
+    for act in (
+        lambda: mine.state,
+        lambda: mine.at(1).state,
+        lambda: edited(mine),
+        lambda: mine.checkpoint("mine"),
+        lambda: mine.save(older.type(own)),
+    ):
+        with pytest.raises(SchemaError, match=r"state\.value") as caught:
+            act()
+        hint = caught.value.hint or ""
+        assert "a newer program stored it, under version 1.1, and this one has 1.0" in hint
+        assert "save" not in hint
+    assert theirs.refresh() == newer.type(value)
+
+
 # -- beside states --------------------------------------------------------------------------------
 
 

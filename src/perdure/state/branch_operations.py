@@ -64,7 +64,8 @@ def checkpointing(
     def prepare() -> Checkpoint:
         working.refresh()
         _check_new(working, name)
-        working.schema.build_stored(working.plain, working.name, working.seq)
+        _, version = working.schema_to_write
+        working.schema.build_stored(working.plain, working.name, working.seq, version)
         run = next(iter(unfinished_runs(working)), None)
         return Checkpoint(
             name,

@@ -92,8 +92,9 @@ class BranchState(Generic[T]):
     def typed(self) -> T:
         if self._plain is MISSING:
             self._load_anew()
-        live = self._live
-        return live.value if live.value is not MISSING else live.of(self._plain, self._seq)
+        if self._live.value is not MISSING:
+            return self._live.value  # type: ignore[no-any-return]
+        return self._live.of(self._plain, self._seq, self.schema_to_write[1])
 
     seen = typed  # what the function of a run sees; see `run_view`
 
@@ -236,7 +237,7 @@ class BranchState(Generic[T]):
         plain = initial_state(self.schema, self._initial, self.name)
         self._plain = MISSING
         self._live.forget()
-        self._live.of(plain, 0)
+        self._live.of(plain, 0, self.schema.version)
         self._seq = 0
         self._plain = plain
 

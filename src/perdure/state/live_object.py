@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from typing import Any, Generic, TypeVar
 
 from perdure.core.live.drift import compare
@@ -32,15 +31,20 @@ class Live(Generic[T]):
         self._left: Any = MISSING
         """The one before it, whose Ephemeral fields the next one takes over."""
 
-    def of(self, plain: Plain, seq: int) -> T:
-        """Returns the object of the plain state of a commit; 0: of one that is to come.
+    def of(self, plain: Plain, seq: int, version: tuple[int, int]) -> T:
+        """Returns the object of the plain state of a commit, stored under that version of the
+        schema; 0: of a commit that is to come.
 
         Raises:
             SchemaError: it does not fit.
         """
         if self.value is MISSING:
             schema = self._schema
-            built = schema.build_stored(plain, self._agent, seq) if seq else schema.build(plain)
+            built = (
+                schema.build_stored(plain, self._agent, seq, version)
+                if seq
+                else schema.build(plain)
+            )
             carry_over(self._schema.root, self._left, built)
             self.value, self._left, self.is_new = built, MISSING, True
         return self.value  # type: ignore[no-any-return]
@@ -51,11 +55,6 @@ class Live(Generic[T]):
         if self.is_new:
             plain, self.is_new = self._schema.normal(plain), False
         return plain
-
-    def attempt(self, plain: Plain, seq: int) -> None:
-        """Builds the object, as `of` does, if it fits; otherwise there is still none."""
-        with suppress(SchemaError):
-            self.of(plain, seq)
 
     def drop(self) -> None:
         """Drops the object, which no longer fits its plain state: the next look builds another,

@@ -12,6 +12,7 @@ computes. The driver decides how to wait, so neither face has an implementation 
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any, TypeVar
 
@@ -22,7 +23,7 @@ from perdure.core.values import ops
 from perdure.core.values.diff import diff
 from perdure.core.values.ops import Op
 from perdure.core.values.plain_values import Plain, copy
-from perdure.errors import PerdureError
+from perdure.errors import PerdureError, SchemaError
 from perdure.missing import MISSING
 from perdure.model import AgentInfo, Cause
 from perdure.state import refused_calls
@@ -93,12 +94,26 @@ class WorkingCopy(BranchState[T]):
         return recording
 
     def normalise(self) -> None:
-        """Makes the plain state what its types show of it; the next write stores that. O(state)."""
-        self._live.attempt(self.plain, self._seq)
+        """Makes the plain state what its types show of it; the next write stores that. O(state).
+
+        Raises:
+            SchemaError: a newer program stored it, and it does not fit: no whole value may replace
+                what this program cannot read.
+        """
+        self.load()
+        if self.schema_to_write[1] > self.schema.version:
+            _ = self.typed
+        self._attempt()
         plain = self._live.normal(self._plain)
         if plain is not self._plain:
             self.migration_due = True  # first: what is not in the log must not go unnoticed
             self._plain = plain
+
+    def _attempt(self) -> None:
+        """Builds the live object if the plain state fits."""
+        self.load()
+        with suppress(SchemaError):
+            _ = self.typed
 
     def throwaway(self) -> Recording:
         """Returns a draft of which nothing will remain."""
@@ -142,7 +157,7 @@ class WorkingCopy(BranchState[T]):
     ) -> Flow[Committed]:
         self._mend()
         if not self.in_memory:
-            yield lambda: self._live.attempt(self.plain, self._seq) if whole else self.typed
+            yield lambda: self._attempt() if whole else self.typed
         self._begin_change()
         seq, before = self._seq, self._plain
         # Taking a deletion back would put the key last, and the order of keys counts.

@@ -200,10 +200,10 @@ class Schema(Generic[T]):
         built: T = root.build(plain)
         return built
 
-    def build_stored(self, plain: Plain, agent: str, seq: int) -> T:
-        """Returns the typed value of a state that is in the log; see `build`. Where the type no
-        longer accepts it, the error names the commit: the log is healthy, and the remedy is in the
-        program."""
+    def build_stored(self, plain: Plain, agent: str, seq: int, version: tuple[int, int]) -> T:
+        """Returns the typed value of a state that is in the log, under that version; see `build`.
+        Where the type does not accept it, the error names the commit: the log is healthy, and the
+        remedy is in the program, or in the newer one that wrote it."""
         try:
             return self.build(plain)
         except SchemaError as error:
@@ -211,13 +211,23 @@ class Schema(Generic[T]):
                 error.problem,
                 target=f"agent {agent!r}, commit {seq}, {error.target or 'state'}",
                 hint=error.hint
-                or (
-                    f"it was stored this way under an earlier {self.id!r}: let the type accept it, "
-                    "migrate it by the next major version of its schema, or `save` a whole value; "
-                    f"`{shell.perdure('state', agent, at=seq)}`, or a handle with "
-                    f"perdure.Schema(dict, id={self.id!r}), gives it as plain data"
-                ),
+                or f"{self._remedy(version)}; `{shell.perdure('state', agent, at=seq)}`, or a "
+                f"handle with perdure.Schema(dict, id={self.id!r}), gives it as plain data",
             ) from error
+
+    def _remedy(self, version: tuple[int, int]) -> str:
+        """Returns what to do about a state, stored under that version, that does not fit."""
+        if version > self.version:
+            newer, own = (f"{major}.{minor}" for major, minor in (version, self.version))
+            return (
+                f"a newer program stored it, under version {newer}, and this one has {own}: deploy "
+                "the newer program here, too; what an older one cannot read needs a new major "
+                "version"
+            )
+        return (
+            f"it was stored this way under an earlier {self.id!r}: let the type accept it, migrate "
+            "it by the next major version of its schema, or `save` a whole value"
+        )
 
     def migrate(self, plain: Plain, stored: tuple[int, int]) -> Plain:
         """Returns the state in the form of this program's major version; `plain` is not changed.
