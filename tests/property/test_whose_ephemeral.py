@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 
 import perdure
 from perdure import Ephemeral
+from perdure.errors import Conflict, NotFound
 
 
 @dataclass
@@ -31,6 +33,9 @@ class State:
     others: list[Item] = field(default_factory=list)
     named: dict[str, Item] = field(default_factory=dict)
     one: Item | None = None
+
+
+orders = st.lists(st.integers(0, 5), unique=True, max_size=4)
 
 
 class Ids:
@@ -130,3 +135,29 @@ def test_never_anothers(blocks):
                     finally:
                         own(draft)
             own(agent.state)
+
+
+@settings(max_examples=60)
+@given(st.lists(st.tuples(st.sampled_from(["save", "undo", "redo", "edit"]), orders)))
+def test_nor_where_states_are_compared(changes):
+    """A save of a list in another order gave the client of one customer to the next; so did its
+    undo, and another handle that followed it."""
+    with perdure.open("memory://") as store:
+        agent = store.agent("a", State, initial=State([Item(n) for n in range(3)]))
+        agent.checkpoint("made")
+        other = store.agent("a", State)
+        for what, order in changes:
+            agent.update(connect)
+            other.update(connect)
+            items = [Item(n, parts=[Part(n + 10), Part(20)][: n % 3]) for n in order]
+            with suppress(NotFound, Conflict):
+                match what:
+                    case "save":
+                        agent.save(State(items, one=Item(7)))
+                    case "edit":
+                        with agent.edit() as draft:
+                            draft.items = items
+                    case _:
+                        getattr(agent, what)()
+            own(agent.state)
+            own(other.refresh())

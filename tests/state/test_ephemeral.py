@@ -52,9 +52,7 @@ MOVES: dict[str, Any] = {
 def connected(store: Any, kind: Any) -> Any:
     """Returns an agent with three items, and of each a handle that says whose it is."""
     agent: Any = store.agent("c", list[kind], initial=[kind(n=n) for n in KEPT])
-    with agent.edit("connected") as draft:
-        for one in draft:
-            one.handle = f"of {one.n}"
+    connect(agent)
     return agent
 
 
@@ -146,7 +144,72 @@ def test_inside_an_edit_each_object_shows_its_own(store, kind, change):
         assert [one.handle for one in draft] == [
             f"of {one.n}" if one.n in KEPT else None for one in draft
         ]
+    own(agent)
+
+
+def own(agent: Any) -> list[Any]:
     assert all(one.handle in (None, f"of {one.n}") for one in agent.state)
+    return [one.handle for one in agent.state]
+
+
+def connect(agent: Any) -> None:
+    with agent.edit("connected") as draft:
+        for one in draft:
+            one.handle = f"of {one.n}"
+
+
+@pytest.mark.parametrize("kind", [Part, Excluding])
+@pytest.mark.parametrize("to", [(2, 3, 1), (2, 3, 4), (7, 8, 9), (1, 5, 3)])
+def test_at_a_save_no_item_gets_anothers(store, kind, to):
+    """A save of a list in another order gave the client of the first customer to the second: the
+    items are compared place by place, and a changed one was taken for the same one. So did the
+    save of another handle, and the undo of it."""
+    agent = connected(store, kind)
+    other: Any = store.agent("c", list[kind])  # type: ignore[valid-type]
+    connect(other)
+    agent.save([kind(n=n) for n in to])
+    saved = own(agent)
+    assert [one is None for one in saved] == [n != was for n, was in zip(to, KEPT, strict=True)]
+    other.refresh()
+    assert own(other) == saved
+    connect(agent)
+    connect(other)
+    agent.undo()
+    assert own(agent) == saved
+    other.refresh()
+    assert own(other) == saved
+    agent.redo()
+    own(agent)
+
+
+@pytest.mark.parametrize("kind", [Part, Excluding])
+def test_an_undo_of_an_edit_keeps_those_of_what_it_changed(store, kind):
+    agent = connected(store, kind)
+    with agent.edit() as draft:
+        draft[1].n = 20
+    connect(agent)
+    agent.state[1].handle = "mine"
+    agent.undo()
+    agent.redo()
+    agent.undo()
+    assert [one.handle for one in agent.state] == ["of 1", "mine", "of 3"]
+
+
+class Private(BaseModel):
+    n: int = 0
+    within: list[Part] = []
+    _client: Ephemeral[Any] = None
+
+
+def test_nor_what_is_inside_of_it_or_private(store):
+    agent: Any = store.agent("p", list[Private], initial=[Private(n=1), Private(n=2)])
+    with agent.edit() as draft:
+        draft[0].within.append(Part(5))
+        draft[0].within[0].handle = "of 5"
+    agent.state[0]._client = "of 1"
+    assert agent.state[0].within[0].handle == "of 5" and agent.state[0]._client == "of 1"
+    agent.save([Private(n=2, within=[Part(5)]), Private(n=2)])
+    assert agent.state[0].within[0].handle is None and agent.state[0]._client is None
 
 
 def test_set_alone_they_take_effect_and_nothing_is_committed(mine):

@@ -31,6 +31,11 @@ class Live(Generic[T]):
         self._left: Any = MISSING
         """The one before it, whose Ephemeral fields the next one takes over."""
 
+    @property
+    def keeps_fields(self) -> bool:
+        """True if there may be Ephemeral fields in it."""
+        return self._schema.keeps_live
+
     def of(self, plain: Plain, seq: int, version: tuple[int, int]) -> T:
         """Returns the object of the plain state of a commit, stored under that version of the
         schema; 0: of a commit that is to come.
@@ -80,12 +85,13 @@ class Live(Generic[T]):
         if next(compare(self._schema.root, self.value, plain, deep=False), None) is not None:
             self.drop()
 
-    def advance(self, plain: Plain, delta: list[Op], inverses: list[Op]) -> bool:
+    def advance(self, plain: Plain, delta: list[Op], inverses: list[Op], *, by_place: bool) -> bool:
         """Brings it in step with ops that the log has.
 
         Args:
             plain: the plain state with the ops applied.
             delta, inverses: copies of the ops; they may be changed.
+            by_place: see `Schema.plan`.
 
         Returns:
             True if `plain` is unchanged. Otherwise validation here changed it from what was
@@ -93,7 +99,7 @@ class Live(Generic[T]):
         """
         plan: TypedPlan | None = None
         try:
-            plan = self._schema.plan(self.value, plain, delta, inverses)
+            plan = self._schema.plan(self.value, plain, delta, inverses, by_place=by_place)
         except SchemaError:
             self.drop()
             return True

@@ -10,8 +10,8 @@ from perdure.core.format import chain
 from perdure.core.values import ops
 from perdure.core.values.ops import OpError
 from perdure.core.values.plain_values import Plain
-from perdure.errors import Corrupt
-from perdure.model import Commit
+from perdure.errors import Corrupt, PerdureError
+from perdure.model import Cause, Commit
 from perdure.state.live_object import Live
 from perdure.storage.log.reader import LogReader
 
@@ -51,6 +51,19 @@ def newer_commits(
     return None
 
 
+def compares(reader: LogReader | None, cause: Cause) -> bool:
+    """True if a commit's ops come of a comparison of whole states, as a save's do, or may do: those
+    inside of an item of a list do not say that it is the same item."""
+    if cause.kind not in ("undo", "redo"):
+        return cause.kind != "edit"
+    try:
+        return reader is None or any(
+            compares(reader, reader.commit(seq).cause) for seq in cause.refers
+        )
+    except PerdureError:
+        return True  # of what retention removed, nobody knows
+
+
 def advance_both(reader: LogReader, plain: Plain, live: Live[Any], commit: Commit) -> Plain:
     """Moves both states over a commit, in place; returns the plain one.
 
@@ -64,6 +77,8 @@ def advance_both(reader: LogReader, plain: Plain, live: Live[Any], commit: Commi
             plain = ops.apply(plain, ops.own(op))
     except OpError as error:
         raise Corrupt(str(error), target=reader.target(commit.seq), hint=chain.HINT) from error
-    if not live.advance(plain, [ops.own(op) for op in commit.delta], inverses):
+    by_place = live.keeps_fields and compares(reader, commit.cause)
+    delta = [ops.own(op) for op in commit.delta]
+    if not live.advance(plain, delta, inverses, by_place=by_place):
         return reader.fold(commit.seq).state
     return plain

@@ -29,6 +29,7 @@ from perdure.model import AgentInfo, Cause
 from perdure.state import refused_calls
 from perdure.state.branch_state import BranchState
 from perdure.state.context import Context
+from perdure.state.others_commits import compares
 from perdure.state.threads import refuse_edit
 from perdure.storage.appending import NOTHING, Riders
 from perdure.storage.log.proposals import Committed, Proposal
@@ -169,7 +170,8 @@ class WorkingCopy(BranchState[T]):
                 inverses.append(ops.invert(root, op))
                 root = ops.apply(root, ops.own(op))
             changed = list(delta)
-            plan = self._planned(root, changed, inverses, whole=whole)
+            by_place = self._live.keeps_fields and compares(self._reader, cause)
+            plan = self._planned(root, changed, inverses, whole=whole, by_place=by_place)
             return (yield from self._submitting(changed, cause, riders, root=root, plan=plan))
         except BaseException as error:
 
@@ -192,13 +194,19 @@ class WorkingCopy(BranchState[T]):
             self.forget()
 
     def _planned(
-        self, root: Plain, delta: list[Op], inverses: list[Op], *, whole: bool = False
+        self,
+        root: Plain,
+        delta: list[Op],
+        inverses: list[Op],
+        *,
+        whole: bool = False,
+        by_place: bool = False,
     ) -> TypedPlan | None:
         """Returns the plan of a change to the live object, if there is one, after checking that it
-        may be made."""
+        may be made. `by_place`: see `Schema.plan`."""
         typed, plan = self._live.value if whole else self.typed, None
         if delta and typed is not MISSING:
-            plan = self.schema.plan(typed, root, delta, inverses)
+            plan = self.schema.plan(typed, root, delta, inverses, by_place=by_place)
             if plan.turned and isinstance(self._open, Recording):
                 plan.refuse_turned()
         if delta and self.schema.invariants:

@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from perdure.core.draft.place import Place, item_of, step
+from perdure.core.draft.place import Place, item_of
 from perdure.core.draft.undone_changes import Done, held
+from perdure.core.live.ephemeral import step
 from perdure.core.values.plain_values import Plain
 from perdure.missing import MISSING
 

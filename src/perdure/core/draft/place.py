@@ -13,6 +13,7 @@ from weakref import ref
 from msgspec import Struct
 
 from perdure.core.draft.handed_out import HandedOut, can_change
+from perdure.core.live.ephemeral import follow
 from perdure.core.schema.schema import Schema, take_at
 from perdure.core.types.nodes import AnyNode, LeafNode, ListNode, Node, TupleNode
 from perdure.core.types.objects import ObjectNode
@@ -424,33 +425,3 @@ class DraftSession:
 
 _WHOLE = (LeafNode, UnionNode)
 """Nodes of values without parts that could be edited in place."""
-
-
-def follow(typed: Any, node: Node, path: Path) -> tuple[Any, Node]:
-    """Returns the part of a live typed object at a path, and its node; MISSING where there is
-    none."""
-    for key in path:
-        node = node.pick_typed(typed)
-        child = node.child(key)
-        if child is None:
-            return MISSING, node
-        typed = step(typed, node, key)
-        if typed is MISSING:
-            return MISSING, node
-        node = child
-    return typed, node.pick_typed(typed)
-
-
-def step(typed: Any, node: Node, key: Any) -> Any:
-    """Returns the item at a key of a live typed container; MISSING where there is none.
-
-    Args:
-        node: of the container; of a union the one that it is of.
-    """
-    try:
-        if isinstance(node, ObjectNode):
-            return node.face.get(typed, key)
-        make = getattr(node, "typed_key", None)
-        return typed[key if make is None else make(key)]
-    except (LookupError, TypeError, AttributeError):
-        return MISSING

@@ -12,13 +12,14 @@ from typing import Any
 
 from msgspec import Struct
 
+from perdure.core.live.ephemeral import follow, forget
 from perdure.core.live.shadow import Shadow
 from perdure.core.types.annotations import ItemLimits
 from perdure.core.types.classes import Face
 from perdure.core.types.nodes import AnyNode, DictNode, ListNode, Node
 from perdure.core.types.objects import ObjectNode
 from perdure.core.values.ops import Append
-from perdure.core.values.plain_values import SCALARS, Plain, same
+from perdure.core.values.plain_values import SCALARS, Path, Plain, same
 from perdure.errors import SchemaError
 from perdure.missing import MISSING
 
@@ -30,12 +31,16 @@ class TypedPlan(Struct):
         root: the object behind it.
         normalises: whether validation changed the ops, or the plain tree.
         turned: where ops inside a member of a union made another member of it, or might have.
+        unsure: places of items of lists that may be other objects than before.
+        node: the type of the root; only where something is unsure.
     """
 
     root: Any
     shadows: Sequence[Shadow] = ()
     normalises: bool = False
     turned: Sequence[SchemaError] = ()
+    unsure: Sequence[Path] = ()
+    node: Node | None = None
 
     def refuse_turned(self) -> None:
         """For an edit by a draft, where nobody said that an object is to be one of another class.
@@ -50,6 +55,10 @@ class TypedPlan(Struct):
         """Brings the live object in step; returns the root, a new one only if it was replaced."""
         for shadow in self.shadows:
             shadow.apply()
+        for path in self.unsure:
+            assert self.node is not None
+            value, node = follow(self.root, self.node, path)
+            forget(node, value)
         return self.root
 
 

@@ -19,14 +19,11 @@ from perdure.core.types.objects import ObjectNode, alike, is_default
 from perdure.core.types.unions import UnionNode, Whole, keeps_class, may_be_another
 from perdure.core.types.unknown_fields import of_which_class
 from perdure.core.values import ops as ops_module
-from perdure.core.values.ops import Delete, Increment, Op, Set, TextSplice
+from perdure.core.values.ops import AT_A_KEY, Delete, Op, Set
 from perdure.core.values.plain_values import SCALARS, Path, Plain, format_path, look_up
 from perdure.core.values.shifted_places import Paths
 from perdure.errors import Drifted, SchemaError, Unstorable
 from perdure.missing import MISSING
-
-AT_A_KEY = frozenset({Set, Delete, TextSplice, Increment})
-"""Ops that change what stands at the end of their path; the others change the container there."""
 
 
 class Ground:

@@ -10,7 +10,7 @@ from typing import Any
 
 from perdure.core.live.append_plan import TypedPlan
 from perdure.core.live.ephemeral import carry_over
-from perdure.core.live.ground import AT_A_KEY, Ground, put_back, replace_content
+from perdure.core.live.ground import Ground, put_back, replace_content
 from perdure.core.live.shadow import ListShadow, ObjectShadow, SetShadow, Shadow, shadow_of
 from perdure.core.types import late_fields
 from perdure.core.types.classes import PydanticFace
@@ -20,6 +20,7 @@ from perdure.core.types.objects import ObjectNode
 from perdure.core.types.unions import UnionNode
 from perdure.core.values import ops as ops_module
 from perdure.core.values.ops import (
+    AT_A_KEY,
     Append,
     Delete,
     Increment,

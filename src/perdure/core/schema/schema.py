@@ -9,6 +9,7 @@ from typing import Any, Generic, TypeVar, overload
 from perdure.core.arguments.checks import iterable
 from perdure.core.live.append_plan import TypedPlan, appended
 from perdure.core.live.drift import Drift, drift_of
+from perdure.core.live.ephemeral import changed_items
 from perdure.core.live.typed import Planner
 from perdure.core.schema.invariants import Invariant, invariant, transitions
 from perdure.core.schema.schema_arguments import (
@@ -267,6 +268,11 @@ class Schema(Generic[T]):
         return any(map(changing, self.registry.faces.values()))
 
     @cached
+    def keeps_live(self) -> bool:
+        """True if a class of it has fields, or private attributes, that live in memory only."""
+        return any(face.live or face.forgotten for face in self.registry.faces.values())
+
+    @cached
     def fills_unions(self) -> bool:
         """True if what `complete` fills in may be of one class of a union, and stay where another
         program puts fields of another one."""
@@ -294,7 +300,14 @@ class Schema(Generic[T]):
             return plain
 
     def plan(
-        self, typed: T, plain: Plain, ops: list[Op], inverses: list[Op], *, root_name: str = "state"
+        self,
+        typed: T,
+        plain: Plain,
+        ops: list[Op],
+        inverses: list[Op],
+        *,
+        root_name: str = "state",
+        by_place: bool = False,
     ) -> TypedPlan:
         """Checks what ops touch, and prepares the same change of the live typed object.
 
@@ -305,16 +318,21 @@ class Schema(Generic[T]):
             typed: the live object, as before the ops; left unchanged until `TypedPlan.apply`.
             plain: the plain tree, with all ops applied.
             inverses: of each op, computed before it (`ops.invert`).
+            by_place: the ops come of a comparison, item by item: one that is changed inside may be
+                another object, and its Ephemeral fields get their defaults.
 
         Raises:
             SchemaError: the new state does not fit, with its path.
             Drifted: the live object was changed outside `edit` at a touched path.
         """
-        if len(ops) == 1 and type(ops[0]) is Append:
+        if len(ops) == 1 and type(ops[0]) is Append and not by_place:
             simple = appended(self.root, typed, plain, ops[0], root_name)
             if simple is not None:
                 return simple
-        return Planner(self.root, typed, plain, ops, inverses, root_name).run()
+        plan = Planner(self.root, typed, plain, ops, inverses, root_name).run()
+        if by_place:
+            plan.unsure, plan.node = changed_items(plain, ops), self.root
+        return plan
 
     def check_invariants(self, before: Any, after: Any, touched: Sequence[Path]) -> None:
         """Runs the invariants that concern the touched paths.

@@ -28,6 +28,7 @@ from perdure.delta import (
 from perdure.system import stack_room
 
 __all__ = [
+    "AT_A_KEY",
     "Append",
     "Delete",
     "Increment",
@@ -120,6 +121,9 @@ def _move(root: Plain, op: Move) -> Plain:
     items.insert(op.target, items.pop(op.source))
     return root
 
+
+AT_A_KEY = frozenset({Set, Delete, TextSplice, Increment})
+"""Ops that change what stands at the end of their path; the others change the container there."""
 
 _APPLIED: dict[type, Callable[[Plain, Any], Plain]] = {
     Set: _set,
