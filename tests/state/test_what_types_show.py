@@ -5,14 +5,14 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, NamedTuple, Self
 
 import pytest
 from pydantic import AfterValidator, BaseModel, model_validator
 
 import perdure
 import perdure.testing
-from perdure.errors import Drifted
+from perdure.errors import Drifted, SchemaError
 from perdure.store import Store
 
 
@@ -196,3 +196,68 @@ def test_an_undo_of_what_the_types_read_otherwise(store: Store) -> None:
     mine.state.text = "changed outside"
     with pytest.raises(Drifted):
         mine.undo()
+
+
+class Point(NamedTuple):
+    x: int = 0
+
+
+class LongerPoint(NamedTuple):
+    x: int = 0
+    label: str = ""
+
+
+@dataclass
+class Places:
+    home: Point = field(default_factory=Point)
+    rest: dict[str, list[Point]] = field(default_factory=dict)
+    n: int = 0
+
+
+@dataclass
+class HomeGrew:
+    home: LongerPoint = field(default_factory=LongerPoint)
+    rest: dict[str, list[Point]] = field(default_factory=dict)
+    n: int = 0
+
+
+@dataclass
+class RestGrew:
+    home: Point = field(default_factory=Point)
+    rest: dict[str, list[LongerPoint]] = field(default_factory=dict)
+    n: int = 0
+
+
+@pytest.mark.parametrize(("newer", "at"), [(HomeGrew, "home"), (RestGrew, "rest.k[0]")])
+def test_a_longer_named_tuple_is_no_minor_version(store: Store, newer: Any, at: str) -> None:
+    """The first write of a program that had declared it one was made, and programs of the older
+    version, which were to go on beside it, could not read the agent from then on."""
+    older = perdure.Schema(Places, id="places", version=(1, 0))
+    mine = store.agent("a", older, initial=Places(Point(1), {"k": [Point(2)]}))
+    mine.checkpoint("made")
+    theirs = store.agent("a", perdure.Schema(newer, id="places", version=(1, 1)))
+    assert theirs.state.n == 0
+    for _ in range(2):
+        for write in (lambda: theirs.update(count), lambda: theirs.save(newer())):
+            with pytest.raises(SchemaError, match="a LongerPoint has more fields") as caught:
+                write()
+            assert caught.value.target == f"state.{at}"
+            assert "version=2, migrations={1: lambda old: old}" in (caught.value.hint or "")
+    mine.update(count)
+    assert mine.refresh().n == 1
+
+    second = perdure.Schema(newer, id="places", version=2, migrations={1: lambda old: old})
+    now = store.agent("a", second)
+    now.update(count)
+    assert (now.state.n, now.state.home[0]) == (2, 1)
+
+
+def test_a_longer_named_tuple_in_a_program_without_versions(store: Store) -> None:
+    store.agent("a", perdure.Schema(Places, id="p"), initial=Places(Point(1))).checkpoint("made")
+    agent = store.agent("a", perdure.Schema(HomeGrew, id="p"))
+    agent.update(count)
+    assert agent.refresh() == HomeGrew(LongerPoint(1), n=1)
+
+
+def count(draft: Any) -> None:
+    draft.n += 1

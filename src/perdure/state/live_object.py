@@ -54,11 +54,15 @@ class Live(Generic[T]):
             self.value, self._left, self.is_new = built, MISSING, True
         return self.value  # type: ignore[no-any-return]
 
-    def normal(self, plain: Plain) -> Plain:
+    def normal(self, plain: Plain, version: tuple[int, int]) -> Plain:
         """Returns the plain state of which the object was built, in the form in which its types
-        store it; `plain` itself if that was looked at before."""
+        store it; `plain` itself if that was looked at before.
+
+        Raises:
+            SchemaError: see `Schema.normal`.
+        """
         if self.is_new:
-            plain, self.is_new = self._schema.normal(plain), False
+            plain, self.is_new = self._schema.normal(plain, version), False
         return plain
 
     def drop(self) -> None:

@@ -99,13 +99,14 @@ class WorkingCopy(BranchState[T]):
 
         Raises:
             SchemaError: a newer program stored it, and it does not fit: no whole value may replace
-                what this program cannot read.
+                what this program cannot read. Or older programs could not read it any more.
         """
         self.load()
         if self.schema_to_write[1] > self.schema.version:
             _ = self.typed
         self._attempt()
-        plain = self._live.normal(self._plain)
+        _, version = self._stored or self._own
+        plain = self._live.normal(self._plain, version)
         if plain is not self._plain:
             self.migration_due = True  # first: what is not in the log must not go unnoticed
             self._plain = plain

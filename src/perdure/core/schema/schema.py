@@ -20,8 +20,8 @@ from perdure.core.schema.schema_arguments import (
 )
 from perdure.core.types.annotations import Ephemeral, EphemeralMark
 from perdure.core.types.kept_whole import comes_back
-from perdure.core.types.nodes import AnyNode, Node, Walker, isolate
-from perdure.core.types.normal_form import completed, normalised
+from perdure.core.types.nodes import AnyNode, Node, TupleNode, Walker, isolate
+from perdure.core.types.normal_form import completed, longer_named_tuples, normalised
 from perdure.core.types.objects import ObjectNode, changing, in_stored_order
 from perdure.core.types.registry import Registry
 from perdure.core.types.typed_copies import Copies
@@ -289,15 +289,35 @@ class Schema(Generic[T]):
         except PerdureError:
             return plain
 
-    def normal(self, plain: Plain) -> Plain:
+    def normal(self, plain: Plain, version: tuple[int, int]) -> Plain:
         """Returns `plain` as this program's types store it: what they make of it as they read it is
-        there. The same if it is so, does not fit, or is changed by each look. Costs O(state)."""
+        there. The same if it is so, does not fit, or is changed by each look. Costs O(state).
+
+        Raises:
+            SchemaError: programs of that version, under which it is stored, could not read it any
+                more, and this version is only a further minor one.
+        """
         if isinstance(self.root, AnyNode) or self.root.stable(plain):
             return plain
         try:
-            return normalised(self.root, plain, (), "state")[1]
+            normal = normalised(self.root, plain, (), "state")[1]
         except PerdureError:
             return plain
+        if normal is not plain and version < self.version and version[0] == self.version[0]:
+            found = next(longer_named_tuples(self.root, plain, normal), None)
+            if found is not None:
+                raise self._not_minor(*found, version)
+        return normal
+
+    def _not_minor(self, at: Path, node: TupleNode, version: tuple[int, int]) -> SchemaError:
+        major, minor = self.version
+        return SchemaError(
+            f"a {node.cls.__name__} has more fields than under version {version[0]}.{version[1]}, "
+            "whose programs could not read it any more: it is stored by position",
+            target=format_path(at),
+            hint=f"this is no minor version {major}.{minor} of {self.id!r}, but a major one: "
+            f"perdure.Schema(…, version={major + 1}, migrations={{{major}: lambda old: old}})",
+        )
 
     def plan(
         self,

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import operator
+from collections.abc import Iterator
 from typing import Any
 
-from perdure.core.types.nodes import AnyNode, LeafNode, Node, Walker, isolate
+from perdure.core.types.nodes import AnyNode, LeafNode, Node, TupleNode, Walker, isolate
 from perdure.core.types.objects import ObjectNode, alike, is_default
 from perdure.core.types.unions import may_be_another
 from perdure.core.types.unknown_fields import keep_unknown
@@ -48,6 +49,27 @@ def restless(path: Path, root: str) -> Unstorable:
         target=format_path(path, root),
         hint="make the validator, or hook of the class, leave its own result as it is",
     )
+
+
+def longer_named_tuples(
+    node: Node, stored: Plain, plain: Plain, at: Path = ()
+) -> Iterator[tuple[Path, TupleNode]]:
+    """Yields the NamedTuples that have more items in `plain`, a normal form, than in `stored`."""
+    node = node.pick(plain)
+    if type(stored) is not type(plain) or isinstance(node, AnyNode | LeafNode):
+        return
+    if type(plain) is dict:
+        pairs = [(key, stored[key], one) for key, one in plain.items() if key in stored]
+    elif type(plain) in (list, tuple):
+        if isinstance(node, TupleNode) and node.cls is not tuple and len(plain) > len(stored):
+            yield at, node
+        pairs = [(index, *pair) for index, pair in enumerate(zip(stored, plain, strict=False))]
+    else:
+        return
+    for key, was, one in pairs:
+        child = None if type(one) in SCALARS else node.child(key)
+        if child is not None:
+            yield from longer_named_tuples(child, was, one, (*at, key))
 
 
 def as_stored(node: Node, stored: Plain, taken: Plain, at: Path, root: str) -> Plain:
