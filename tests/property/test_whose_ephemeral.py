@@ -128,13 +128,17 @@ def test_never_anothers(blocks):
         for block in blocks:
             with agent.edit() as draft:
                 for what, at in block:
+                    before = {part.id: part.client for part in parts_of(draft)}
                     try:
                         ACTS[what](draft, at, ids)
                     except (IndexError, KeyError, TypeError, perdure.SchemaError):
                         continue
                     finally:
                         own(draft)
-            own(agent.state)
+                    for part in parts_of(draft):
+                        assert what == "connect" or part.client == before.get(part.id)
+                shown = [(part.id, part.client) for part in parts_of(draft)]
+            assert [(part.id, part.client) for part in parts_of(agent.state)] == shown
 
 
 @settings(max_examples=60)

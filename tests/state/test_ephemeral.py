@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import dataclasses
 from dataclasses import dataclass, field
 from typing import Any, NotRequired
 
@@ -44,9 +46,18 @@ MOVES: dict[str, Any] = {
     "put in": lambda draft, kind: draft.insert(0, kind(n=9)),
     "turned": lambda draft, kind: draft.reverse(),
     "moved": lambda draft, kind: perdure.move(draft, 0, 2),
+    "put elsewhere": lambda draft, kind: draft.append(draft.pop(0)),
+    "deleted and put back": lambda draft, kind: put_back(draft),
+    "slices": lambda draft, kind: draft.__setitem__(slice(0, 2), [draft[1], kind(n=8), draft[0]]),
     "sorted": lambda draft, kind: draft.sort(key=lambda one: -one.n),
     "replaced": lambda draft, kind: draft.__setitem__(0, kind(n=9)),
 }
+
+
+def put_back(draft: Any) -> None:
+    first = draft[0]
+    del draft[0]
+    draft.append(first)
 
 
 def connected(store: Any, kind: Any) -> Any:
@@ -144,7 +155,49 @@ def test_inside_an_edit_each_object_shows_its_own(store, kind, change):
         assert [one.handle for one in draft] == [
             f"of {one.n}" if one.n in KEPT else None for one in draft
         ]
-    own(agent)
+        inside = [one.handle for one in draft]
+    assert own(agent) == inside
+
+
+def test_they_go_along_with_what_an_edit_moves(store):
+    """Who sorted a list, or took an object out of it and put it elsewhere, found the client of that
+    object to be None after the edit."""
+    initial = Session(parts=[Part(1), Part(2)], by_key={"k": Part(3)})
+    agent = store.agent("m", Session, initial=initial)
+    with agent.edit() as draft:
+        for part in [*draft.parts, draft.part, *draft.by_key.values()]:
+            part.handle = f"of {part.n}"
+    with agent.edit() as draft:
+        draft.parts.reverse()
+        draft.part = draft.parts.pop(0)
+        draft.by_key["z"] = draft.by_key.pop("k")
+        draft.by_key["y"] = taken = draft.parts.pop()
+        taken.handle = "a whole object is data"
+    state = agent.state
+    assert state.part.handle == "of 2"
+    assert {key: one.handle for key, one in state.by_key.items()} == {"z": "of 3", "y": "of 1"}
+
+
+def test_what_was_set_in_the_same_block_goes_along_too(mine):
+    with mine.edit() as draft:
+        draft.parts[1].handle = CLIENT
+        draft.parts.insert(0, draft.parts.pop())
+        assert draft.parts[0].handle is CLIENT
+        draft.parts[1:1] = [draft.parts.pop(0)]
+    assert mine.state.parts[1].handle is CLIENT and mine.state.parts[0].handle is None
+
+
+def test_a_copy_is_another_object(mine):
+    with mine.edit() as draft:
+        draft.parts.append(copy.deepcopy(draft.parts[1]))
+        draft.by_key["l"] = copy.deepcopy(draft.parts[1])
+        draft.by_key["m"] = again = draft.by_key.pop("k")
+        draft.by_key["n"] = again
+        draft.by_key["o"] = dataclasses.replace(again, n=5)
+        assert draft.by_key["m"].handle is HANDLE and draft.by_key["n"].handle is None
+    assert [one.handle for one in mine.state.parts] == [None, HANDLE, None]
+    held = {key: one.handle for key, one in mine.state.by_key.items()}
+    assert held == {"l": None, "m": HANDLE, "n": None, "o": None}
 
 
 def own(agent: Any) -> list[Any]:

@@ -69,7 +69,7 @@ class WorkingCopy(BranchState[T]):
             whole = isinstance(error, PerdureError) and not recording.torn
             self._put_back(recording, recording.rollback if whole else None, seq)
             raise
-        if recording.unstored:
+        if recording.unstored or recording.carried:
             recording.apply_ephemeral(self._live.value)
         return committed
 

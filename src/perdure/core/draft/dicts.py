@@ -151,7 +151,7 @@ class DraftDict(Proxy, MutableMapping[Any, Any]):
             if default is MISSING:
                 raise KeyError(key)
             return default
-        value = detached(self[key])
+        value = detached(self[key], goes=True)
         del self[key]
         return value
 

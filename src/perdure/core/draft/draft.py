@@ -69,7 +69,7 @@ class Recording(DraftSession):
         self.inverses: list[Op] = []
         self._count = 0  # of our own ops; planning may add more
         self.done: list[Done] = []
-        self._origins = Origins(typed, self.done)
+        self._origins = Origins(typed, self.done, self.copies.made)
         self._puts: dict[int, dict[Any, tuple[int, Plain]]] = {}
         self._appends: dict[int, int] = {}
         self._ordered: set[int] = set()
@@ -86,6 +86,8 @@ class Recording(DraftSession):
 
     def close(self) -> None:
         """Ends the draft: every later use of a proxy raises SchemaError."""
+        if self._origins.came and not self.torn and not self.closed:
+            self.carried += self._origins.carried()
         self.closed = True
         self.draft = None  # it refers back here: a cycle, which only the garbage collector ends
 
@@ -96,7 +98,8 @@ class Recording(DraftSession):
             self.plain = ops_module.apply(self.plain, inverse)
         while self.done:
             undo(self.done.pop())
-        for kept in (self.ops, self.inverses, self._puts, self._appends, self.unstored, self.fresh):
+        noted = (self._puts, self._appends, self.unstored, self.fresh, self.carried)
+        for kept in (self.ops, self.inverses, *noted, self._origins.came):
             kept.clear()
         self._count = 0
         self._moved = self._within = False
@@ -132,8 +135,11 @@ class Recording(DraftSession):
         for given in self.handed_out:
             given.check(self.root_name)
 
-    def holder(self, place: Place) -> Any:
-        return self._origins.holder(place)
+    def kept(self, place: Place, name: str) -> Any:
+        return self._origins.kept(place, name)
+
+    def note_gone(self, place: Place, typed: Any) -> None:
+        self._origins.note_gone(place, typed)
 
     def begin(self, place: Place) -> tuple[Path, bool]:
         if self.closed:
@@ -168,6 +174,8 @@ class Recording(DraftSession):
         self.done.append(("put", target, key, old))
         target[key] = value
         self._bring_in(value)
+        if self._origins.gone:
+            self._origins.note_came(place, key, [value])
         self.waiting.pop((id(target), key), None)
         if not fresh:
             self._log_put(target, (*path, key), old, value)
@@ -243,6 +251,8 @@ class Recording(DraftSession):
         target.extend(values)
         for value in values:
             self._bring_in(value)
+        if self._origins.gone:
+            self._origins.note_came(place, length, values)
         if not fresh:
             self._log_append(target, path, length, values)
         self.torn = False
@@ -278,6 +288,8 @@ class Recording(DraftSession):
         target[index : index + removed] = values
         for value in values:
             self._bring_in(value)
+        if self._origins.gone or (old and values and self.schema.keeps_live):
+            self._origins.note_came(place, index, values)
         self.torn = False
 
     def move(self, place: Place, source: int, target: int) -> None:

@@ -95,7 +95,7 @@ class DraftList(Proxy, MutableSequence[Any]):
         if not place.plain:
             raise IndexError("pop from empty list")
         at = self._at(index)
-        value = detached(place.read(at))
+        value = detached(place.read(at), goes=True)
         place.session.splice(place, at, 1, [])
         return value
 

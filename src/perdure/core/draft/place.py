@@ -126,10 +126,12 @@ class Place(Struct, eq=False):
         node = self.node.child(key) or self.child(key)  # which raises
         return self.session.read(self, key, node, self.plain[key])
 
-    def detach(self) -> Any:
+    def detach(self, *, goes: bool = False) -> Any:
         """Returns a typed copy that is not part of the draft. The draft recognises it if it is put
-        back."""
+        back. `goes`: it stands for the object itself, which leaves its place."""
         typed = self.typed()
+        if goes and self.session.schema.keeps_live:
+            self.session.note_gone(self, typed)
         self.session.copies.note(self.node, typed, self.plain, stays=self.frozen)
         return typed
 
@@ -217,9 +219,9 @@ def place_of(proxy: Proxy) -> Place:
     return proxy._perdure
 
 
-def detached(value: Any) -> Any:
-    """Returns the value, or a typed copy if it is a proxy."""
-    return place_of(value).detach() if isinstance(value, Proxy) else value
+def detached(value: Any, *, goes: bool = False) -> Any:
+    """Returns the value, or a typed copy if it is a proxy; see `Place.detach`."""
+    return place_of(value).detach(goes=goes) if isinstance(value, Proxy) else value
 
 
 SWEPT_MIN = 64
@@ -244,6 +246,8 @@ class DraftSession:
         self.waiting: dict[tuple[int, Any], Proxy] = {}  # what stands for unset fields
         self.unstored: dict[tuple[int, str], tuple[Place, str, Any]] = {}
         """Assignments to Ephemeral fields."""
+        self.carried: list[tuple[Path, Any]] = []
+        """What objects that were moved have in theirs; known when the draft is closed."""
         self._known: dict[int, ref[Proxy]] = {}
         """By the identity of the container: the proxy, while the user holds it."""
         self._sweep_at = SWEPT_MIN
@@ -388,12 +392,16 @@ class DraftSession:
             return found[2]
         node = place.node
         assert isinstance(node, ObjectNode)
-        holder = self.holder(place)
-        return node.face.get(holder, name) if type(holder) is node.face.type else node.default(name)
+        kept = self.kept(place, name)
+        return node.default(name) if kept is MISSING else kept
 
-    def holder(self, place: Place) -> Any:
-        """Returns the live object that a place stands for; MISSING where there is none."""
+    def kept(self, place: Place, name: str) -> Any:
+        """Returns what the live object that a place stands for has in an Ephemeral field; MISSING
+        where there is none."""
         return MISSING
+
+    def note_gone(self, place: Place, typed: Any) -> None:
+        """Notes a copy of an object that leaves its place, and may be put elsewhere."""
 
     def put_live(self, place: Place, name: str, value: Any) -> None:
         self.begin(place)
@@ -401,9 +409,9 @@ class DraftSession:
 
     @property
     def ephemeral(self) -> list[tuple[Path, Any]]:
-        """Returns the assignments to Ephemeral fields with their current paths, without those of
-        removed objects."""
-        found = []
+        """Returns the values of Ephemeral fields that the draft assigned, or moved, with their
+        current paths, without those of removed objects."""
+        found = [*self.carried]
         for place, name, value in self.unstored.values():
             try:
                 found.append(((*place.locate()[0], name), value))

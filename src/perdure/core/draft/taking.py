@@ -40,7 +40,7 @@ class LeavingContainers:
         parts of what leaves. The value itself is not changed; it may contain itself."""
         if isinstance(value, Proxy):
             place = place_of(value)
-            return place.detach() if self._may_come(place) else value
+            return place.detach(goes=not place.frozen) if self._may_come(place) else value
         parts = self._parts(value)
         if not parts:
             return value

@@ -22,10 +22,12 @@ class Copies(Struct):
     Attributes:
         given: the objects, lists and dicts in copies, by identity.
         taken: the plain containers made from such copies; see `Known`.
+        made: the same containers by identity, each with its copy.
     """
 
     given: dict[int, Copied] = field(default_factory=dict)
     taken: Known = field(default_factory=dict)
+    made: dict[int, tuple[Plain, object]] = field(default_factory=dict)
 
     def note(self, node: Node, typed: object, plain: Plain, *, stays: bool) -> None:
         """Remembers a copy that was just built from `plain`. `stays`: that cannot change."""
@@ -91,6 +93,7 @@ class Copies(Struct):
                 if there is not None and _alike(there.pick_typed(copied.typed), copied.node):
                     self._keep(there, holder, path, copied, root)
             self.taken[id(holder)] = holder, copied.plain
+            self.made[id(holder)] = holder, copied.typed
 
     def over(self, node: Node, old: Plain, new: Plain, at: Path, root: str) -> Plain:
         """Returns a taken value for a place where another one stands: a whole value is the same
