@@ -23,9 +23,9 @@ from perdure.storage.postgres.connection import Connection
 from perdure.storage.sqlite import connection, guards
 from perdure.storage.sqlite.backend import SqliteBackend
 from perdure.transfer import (
-    divergence,
     follower,
     given_tokens,
+    living_agents,
     restoring,
     shipping,
     whole_log,
@@ -41,7 +41,7 @@ PARTS = (
     (follower, "PART", 4),
     (trimming, "PART", 2),
     (purging, "PAGE", 1),
-    (divergence, "PAGE", 2),
+    (living_agents, "PAGE", 2),
     (given_tokens, "PAGE", 2),
     (restoring, "PAGE", 2),
 )
