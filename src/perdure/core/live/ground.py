@@ -14,8 +14,8 @@ from perdure.core.live.drift import REORDERED, Drift, compare, drift_of
 from perdure.core.live.shadow import ObjectShadow, Shadow
 from perdure.core.types.kept_whole import check_shown
 from perdure.core.types.nodes import Node, Walker, isolate
-from perdure.core.types.normal_form import as_stored, in_normal_form
-from perdure.core.types.objects import ObjectNode, alike, is_default
+from perdure.core.types.normal_form import fields_as_stored, in_normal_form
+from perdure.core.types.objects import ObjectNode, is_default
 from perdure.core.types.unions import UnionNode, Whole, keeps_class, may_be_another
 from perdure.core.types.unknown_fields import of_which_class
 from perdure.core.values import ops as ops_module
@@ -299,26 +299,24 @@ class Ground:
     def text(self, path: Path) -> str:
         return format_path(path, self.name)
 
-    def normalise(self, shadow: ObjectShadow, name: str, new: Any) -> bool:
-        """Logs the value that a validator gave a field in place of the one it was set to. Returns
-        False where both are the same in the log."""
+    def normalise(self, shadow: ObjectShadow, made: dict[str, Any]) -> list[str]:
+        """Logs the values that validation gave fields in place of those that they were set to.
+        Returns the names of those that are not the same in the log."""
         final = self.paths.final(shadow.path, shadow.at)
-        child = shadow.node.child(name)
-        if final is None or child is None:
-            return False
-        path = (*final, name)
-        taken = child.plain(new, path, Walker(root=self.name))
-        stored = look_up(self.plain, final).get(name, MISSING)
-        if stored is MISSING and is_default(shadow.node, name, taken):
-            return False
-        fixed = taken if stored is MISSING else as_stored(child, stored, taken, path, self.name)
-        if stored is not MISSING and alike(child, fixed, stored):
-            return False
-        self.check_class(shadow, name, stored, fixed)
-        index = shadow.ops.get(name, -1)
-        self.write(shadow, name, index, fixed)
-        shadow.put(name, new, index)
-        return True
+        if final is None:
+            return []
+        node, stored, taken = shadow.node, look_up(self.plain, final), {}
+        for name, new in made.items():
+            child, path = node.child(name), (*final, name)
+            if child is not None:
+                taken[name] = child.plain(new, path, Walker(root=self.name))
+        fixed = fields_as_stored(node, stored, taken, final, self.name)
+        for name, plain in fixed.items():
+            self.check_class(shadow, name, stored.get(name, MISSING), plain)
+            index = shadow.ops.get(name, -1)
+            self.write(shadow, name, index, plain)
+            shadow.put(name, made[name], index)
+        return [*fixed]
 
 
 def put_back(target: Any, key: Any, value: Any) -> None:

@@ -407,11 +407,9 @@ class Planner(Ground):
         for name, item in kept.items():
             face.put(clone, name, item)
         shadow.made = clone if face.has_private else None
-        fixed = []
-        for name in before | face.extras(clone):
-            new = face.get(clone, name)
-            if new is not before.get(name, MISSING) and self.normalise(shadow, name, new):
-                fixed.append(name)
+        made = {name: face.get(clone, name) for name in before | face.extras(clone)}
+        made = {key: one for key, one in made.items() if one is not before.get(key, MISSING)}
+        fixed = self.normalise(shadow, made)
         if fixed and face.is_made_anew:  # else what is there is what it was just made of
             if not self._reads_back(shadow):
                 raise restless(shadow.path, self.name)

@@ -20,6 +20,7 @@ from perdure.core.schema.schema_arguments import (
 )
 from perdure.core.types.annotations import Ephemeral, EphemeralMark
 from perdure.core.types.kept_whole import comes_back
+from perdure.core.types.moved_objects import is_of_a_move
 from perdure.core.types.nodes import AnyNode, Node, TupleNode, Walker, isolate
 from perdure.core.types.normal_form import completed, longer_named_tuples, normalised
 from perdure.core.types.objects import ObjectNode, changing, in_stored_order
@@ -295,13 +296,16 @@ class Schema(Generic[T]):
 
         Raises:
             SchemaError: programs of that version, under which it is stored, could not read it any
-                more, and this version is only a further minor one.
+                more, and this version is only a further minor one; or a hook puts objects
+                elsewhere, and what a newer program stored in one of them would be lost.
         """
         if isinstance(self.root, AnyNode) or self.root.stable(plain):
             return plain
         try:
             normal = normalised(self.root, plain, (), "state")[1]
-        except PerdureError:
+        except PerdureError as error:
+            if is_of_a_move(error):
+                raise  # a value that is saved over it would lose that, without a word
             return plain
         if normal is not plain and version < self.version and version[0] == self.version[0]:
             found = next(longer_named_tuples(self.root, plain, normal), None)

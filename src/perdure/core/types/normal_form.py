@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
+from perdure.core.types.moved_objects import Moves, Part
 from perdure.core.types.nodes import AnyNode, LeafNode, Node, TupleNode, Walker, isolate
 from perdure.core.types.objects import ObjectNode, alike, is_default
 from perdure.core.types.unions import may_be_another
-from perdure.core.types.unknown_fields import keep_unknown
-from perdure.core.values.plain_values import SCALARS, Path, Plain, format_path
+from perdure.core.types.unknown_fields import Known, keep_unknown
+from perdure.core.values.plain_values import SCALARS, Path, Plain, copy, format_path
 from perdure.errors import Unstorable
+from perdure.missing import MISSING
 
 
 def in_normal_form(node: Node, plain: Plain, path: Path, root: str) -> tuple[Any, Plain]:
@@ -79,10 +81,55 @@ def as_stored(node: Node, stored: Plain, taken: Plain, at: Path, root: str) -> P
     Keys that a class does not know stay with their objects, and a field that is missing in `stored`
     stays missing while it has its default.
 
+    An object that a hook put elsewhere keeps its own there.
+
     Raises:
         SchemaError: items cannot be matched with those that a newer program stored something in.
     """
-    return keep_unknown(node, stored, _thinned(node, stored, taken), at, root=root)
+    thin = _thinned(node, stored, taken)
+    known = brought_along([(node, stored, thin, at)], root)
+    return keep_unknown(node, stored, thin, at, root=root, known=known)
+
+
+def fields_as_stored(
+    node: ObjectNode, stored: dict[Any, Any], taken: dict[str, Plain], at: Path, root: str
+) -> dict[str, Plain]:
+    """As `as_stored`, for fields of one object that a hook may have moved objects between. Returns
+    those that are not as they are stored."""
+    parts = []
+    for name, one in taken.items():
+        child, was, path = node.child(name), stored.get(name, MISSING), (*at, name)
+        if child is not None and not (was is MISSING and is_default(node, name, one)):
+            thin = one if was is MISSING else _thinned(child, was, one)
+            if was is MISSING or not alike(child, thin, was):
+                parts.append((child, was, thin, path))
+    known = brought_along(parts, root)
+    fixed = {}
+    for child, was, thin, path in parts:
+        kept = thin
+        if was is not MISSING:
+            kept = keep_unknown(child, was, thin, path, root=root, known=known)
+        if was is MISSING or not alike(child, kept, was):
+            fixed[path[-1]] = kept
+    return fixed
+
+
+def brought_along(parts: Sequence[Part], root: str) -> Known:
+    """Gives objects that a hook put elsewhere what a newer program stored in them: in place, in
+    the values as the types read them. Returns those, and those that get nothing at their places.
+
+    Raises:
+        SchemaError: which object is which cannot be told.
+    """
+    moves, known = Moves(parts, root), Known()
+    for one in moves.fresh:
+        known[id(one)] = one, MISSING
+    for node, was, comes, path in moves.found:
+        kept = copy(as_stored(node, was, comes, path, root))
+        comes.clear()
+        comes.update(kept)
+        known[id(comes)] = comes, was
+    return known
 
 
 def _thinned(declared: Node, stored: Plain, taken: Plain) -> Plain:

@@ -42,7 +42,7 @@ def unknown(node: Node, plain: Plain, at: Path = ()) -> Iterator[Path]:
                 yield from unknown(child, item, (*at, index))
 
 
-def _known(node: Node, plain: Plain) -> bytes:
+def known_part(node: Node, plain: Plain) -> bytes:
     """Returns the part of a plain value that this program knows, for comparing; defaults are filled
     in."""
     return canonical(node.plain(node.build(plain), (), Walker()))
@@ -89,7 +89,7 @@ def keep(node: Node, old: Plain, new: Plain, at: Path, root: str, known: Known) 
 
 def _kept(node: Node, old: Plain, new: Plain, at: Path, root: str, known: Known) -> Plain:
     picked = node.pick(new)
-    if not _of_one_kind(old, new, picked) or node.pick(old) is not picked:
+    if not of_one_kind(old, new, picked) or node.pick(old) is not picked:
         return new  # another thing, and what was known of the old one goes with it
     if isinstance(picked, AnyNode):
         return new
@@ -112,7 +112,7 @@ def _kept(node: Node, old: Plain, new: Plain, at: Path, root: str, known: Known)
     return new
 
 
-def _of_one_kind(old: Plain, new: Plain, node: Node) -> bool:
+def of_one_kind(old: Plain, new: Plain, node: Node) -> bool:
     """True if both are a dict, a list or a tuple; where a Sequence is declared, if both are one."""
     kinds = {type(old), type(new)}
     return len(kinds) == 1 or (kinds == {list, tuple} and isinstance(node, ListNode))
@@ -196,14 +196,14 @@ def _pairs(
     for side, items in enumerate((new, old)):
         for index, one in enumerate(items):
             if index not in met[side]:
-                equal.setdefault(_known(item, one), ([], []))[side].append(index)
+                equal.setdefault(known_part(item, one), ([], []))[side].append(index)
     for now, before in equal.values():
         if 0 < len(now) < len(before) and len({canonical(old[index]) for index in before}) > 1:
             raise _refused([name for index in before for name in fields[index]], at, root)
         pairs += zip(now, before, strict=False)
     pairs.sort()
     in_order = [before for _, before in pairs] == sorted(before for _, before in pairs)
-    loose = _gaps(pairs, len(new), len(old)) if in_order else _rest(pairs, new, old)
+    loose = gaps(pairs, len(new), len(old)) if in_order else _rest(pairs, new, old)
     for stretch, gone in loose:
         come = [now for now in stretch if now not in foreign]
         lost = [name for index in gone for name in fields[index]]
@@ -218,7 +218,7 @@ Stretch = tuple[Sequence[int], Sequence[int]]
 """Items without a partner, now and before."""
 
 
-def _gaps(pairs: Sequence[tuple[int, int]], count: int, count_before: int) -> Iterator[Stretch]:
+def gaps(pairs: Sequence[tuple[int, int]], count: int, count_before: int) -> Iterator[Stretch]:
     """Yields the stretches between two matched items, and at the ends."""
     ends = [(-1, -1), *pairs, (count, count_before)]
     for (low, low_before), (high, high_before) in itertools.pairwise(ends):
