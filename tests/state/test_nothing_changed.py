@@ -304,7 +304,7 @@ def test_that_something_changed_is_seen_without_a_look_at_what_is_there(
         assert container is not state["list"] and container is not state["dict"]
         return container
 
-    monkeypatch.setattr(undone_changes._Before, "content", read)
+    monkeypatch.setattr(undone_changes.AsItWas, "content", read)
     acts: list[Callable[[Any], object]] = [
         lambda d: d["list"].__setitem__(-1, [2]),
         lambda d: d["list"].__setitem__(slice(1, 2), [[2]]),

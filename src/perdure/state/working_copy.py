@@ -62,6 +62,8 @@ class WorkingCopy(BranchState[T]):
         try:
             if recording.torn or recording.handed_out:
                 recording.check_whole()
+            if recording.deriving:
+                recording.derive()
             root, delta = recording.plain, recording.ops
             plan = self._planned(root, delta, recording.inverses)
             committed = yield from self._submitting(delta, cause, riders, root=root, plan=plan)

@@ -11,6 +11,7 @@ from typing import Any
 
 from perdure.core.arguments.checks import COUNT_MAX, count
 from perdure.core.arguments.names import shown
+from perdure.core.draft.derived_fields import before_changes, deriving, is_rebuilt, made_anew
 from perdure.core.draft.dicts import DraftDict
 from perdure.core.draft.lists import DraftList
 from perdure.core.draft.objects import kind_of_object
@@ -70,6 +71,8 @@ class Recording(DraftSession):
         self._count = 0  # of our own ops; planning may add more
         self.done: list[Done] = []
         self._origins = Origins(typed, self.done, self.copies.made)
+        self.deriving: dict[int, dict[int, Place]] = {}
+        """Changed objects, by what they are in, and are; see `derived_fields`."""
         self._puts: dict[int, dict[Any, tuple[int, Plain]]] = {}
         self._appends: dict[int, int] = {}
         self._ordered: set[int] = set()
@@ -101,6 +104,7 @@ class Recording(DraftSession):
         noted = (self._puts, self._appends, self.unstored, self.fresh, self.carried)
         for kept in (self.ops, self.inverses, *noted, self._origins.came):
             kept.clear()
+        self.deriving.clear()
         self._count = 0
         self._moved = self._within = False
         return self.plain
@@ -158,7 +162,43 @@ class Recording(DraftSession):
             place.pending = False  # behind it: done twice it changes nothing
         path, fresh = place.locate()
         self._within = self._within or fresh
+        if self.schema.registry.derives:
+            for one in deriving(place):
+                for around in one.line():
+                    self.deriving.setdefault(id(around.plain), {})[id(one.plain)] = one
         return path, fresh
+
+    def derive(self) -> None:
+        """Makes anew what classes make of other fields, where the live object will be built from
+        what the draft leaves."""
+        changed = [one for one in self._changed(self.plain) if is_rebuilt(one, one.locate()[1])]
+        closed, self.closed = self.closed, False
+        try:
+            for before in before_changes(changed, self._origins.holder, self.done):
+                for name, value in made_anew(before).items():
+                    self.put(before[0], name, value)
+        finally:
+            self.closed = closed
+
+    def typed_copy(self, place: Place) -> Any:
+        was = []
+        try:
+            changed = self._changed(place.plain)
+            for before in (
+                before_changes(changed, self._origins.holder, self.done) if changed else ()
+            ):
+                plain = before[0].plain
+                for name, value in made_anew(before).items():
+                    was.append((plain, name, plain[name]))
+                    plain[name] = value
+            return place.typed()
+        finally:
+            for plain, name, value in reversed(was):
+                plain[name] = value
+
+    def _changed(self, within: Plain) -> list[Place]:
+        """The changed objects of classes that make fields of others."""
+        return [one for one in self.deriving.get(id(within), {}).values() if one.stands]
 
     # Dicts and objects, and single items of lists
 

@@ -129,7 +129,7 @@ class Place(Struct, eq=False):
     def detach(self, *, goes: bool = False) -> Any:
         """Returns a typed copy that is not part of the draft. The draft recognises it if it is put
         back. `goes`: it stands for the object itself, which leaves its place."""
-        typed = self.typed()
+        typed = self.session.typed_copy(self)
         if goes and self.session.schema.keeps_live:
             self.session.note_gone(self, typed)
         self.session.copies.note(self.node, typed, self.plain, stays=self.frozen)
@@ -402,6 +402,10 @@ class DraftSession:
 
     def note_gone(self, place: Place, typed: Any) -> None:
         """Notes a copy of an object that leaves its place, and may be put elsewhere."""
+
+    def typed_copy(self, place: Place) -> Any:
+        """Returns a typed copy of a place, with what its classes make of changed fields."""
+        return place.typed()
 
     def put_live(self, place: Place, name: str, value: Any) -> None:
         self.begin(place)

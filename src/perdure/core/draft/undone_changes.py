@@ -25,7 +25,7 @@ def undo(done: Done) -> None:
 
 def held(container: Any, changes: Iterable[Done]) -> Any:
     """Returns what a container held before changes; the container itself if none is of it."""
-    return _Before([one for one in changes if one[1] is container]).content(container)
+    return AsItWas([one for one in changes if one[1] is container]).content(container)
 
 
 def came_to_nothing(
@@ -44,7 +44,7 @@ def came_to_nothing(
     """
     if not (moved or _may_be_undone(changes)):
         return False
-    before = _Before(changes)
+    before = AsItWas(changes)
     came = before.inside_of(fresh) if within else frozenset()
     differing = [at for at in before.changed if at not in came and not before.stands(at)]
     return before.covered.issuperset(differing)
@@ -72,7 +72,7 @@ def _growth(changes: Iterable[Done], target: Any) -> int:
     return sum(done[3] - len(done[4]) for done in changes if done[1] is target and done[0] == "cut")
 
 
-class _Before:
+class AsItWas:
     """A tree as it was before changes, seen from the containers that were changed: each held
     something then, and its place in the tree holds something now.
 
@@ -100,6 +100,13 @@ class _Before:
                 _UNDO[done[0]](was, *done[2:])
             self._content[id(container)] = was
         return self._content[id(container)]
+
+    def whole(self, value: Plain) -> Plain:
+        """Returns a copy of a value, with what was in it: of what came in, as it came."""
+        was = self.content(value)
+        if type(was) is dict:
+            return {key: self.whole(item) for key, item in was.items()}
+        return type(was)(map(self.whole, was)) if type(was) in (list, tuple) else was
 
     def inside_of(self, fresh: Mapping[int, Any]) -> set[int]:
         """Returns the containers that came in, with what is inside of them; not those that were

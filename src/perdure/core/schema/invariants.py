@@ -155,6 +155,14 @@ class Invariant:
         """True if a stored state has all the paths that it is limited to."""
         return all(_get(plain, path) is not MISSING for path in self.paths or ())
 
+    def holds(self, state: Any) -> bool:
+        """True if it accepts a state by itself."""
+        try:
+            self.check(None, state)
+        except SchemaError:
+            return False
+        return True
+
     def check(self, before: Any, after: Any) -> None:
         """Raises SchemaError where the function returns False or raises; UnknownZone where this
         machine cannot decide it."""

@@ -394,7 +394,7 @@ class Schema(Generic[T]):
             try:
                 one.check(before if one.is_at(stored) else None, after)
             except SchemaError as error:
-                if before is not None and one.paths is None and not _holds(one, before):
+                if before is not None and one.paths is None and not one.holds(before):
                     continue
                 raise SchemaError(
                     f"{error.problem}, in what this program makes of the stored state",
@@ -419,14 +419,6 @@ class Schema(Generic[T]):
         """
         merged = keep_unknown(self.root, old_plain, new_plain)
         return in_stored_order(self.root, old_plain, merged)
-
-
-def _holds(one: Invariant, state: Any) -> bool:
-    try:
-        one.check(None, state)
-    except SchemaError:
-        return False
-    return True
 
 
 def take_at(

@@ -35,11 +35,13 @@ class Copied(NamedTuple):
         typed: the copy.
         node: its type.
         plain: a copy of the stored value; MISSING where the types show all of it.
+        derived: the fields that its class made of others, with what they held.
     """
 
     typed: Any
     node: Node
     plain: Plain
+    derived: Mapping[str, Plain]
 
 
 class Walker(CopyWalk):

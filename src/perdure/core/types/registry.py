@@ -95,6 +95,11 @@ class Registry:
         self.root = self.node(root, None)
 
     @cached
+    def derives(self) -> bool:
+        """True if a class may make fields of others that its constructor does not take."""
+        return any(face.late and face.checks_whole for face in self.faces.values())
+
+    @cached
     def faces(self) -> Mapping[type, Face]:
         """The faces of all classes, by the class of their instances."""
         return {face.cls: face for face in self._faces.values()}

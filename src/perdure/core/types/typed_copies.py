@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from msgspec import Struct, field
 
+from perdure.core.types.derived_fields import derive_anew, derived
 from perdure.core.types.nodes import Copied, DictNode, ListNode, Node, TupleNode
 from perdure.core.types.objects import ObjectNode
 from perdure.core.types.unknown_fields import Known, keep, keep_unknown
@@ -68,13 +69,19 @@ class Copies(Struct):
         else:
             return False
         if kind is not tuple:  # which anybody may have, too, and which is nothing by itself
-            self.given[id(typed)] = Copied(typed, node, plain if newer else MISSING)
+            self.given[id(typed)] = Copied(
+                typed,
+                node,
+                plain if newer else MISSING,
+                derived(node, typed) if isinstance(node, ObjectNode) and node.face.late else {},
+            )
         return found
 
     def settle(
         self, node: Node, plain: Plain, at: Path, found: dict[Path, Copied], root: str
     ) -> None:
-        """Gives the parts of a value that are copies back what a newer program stored in them.
+        """Gives the parts of a value that are copies back what a newer program stored in them, and
+        makes anew what their classes make of fields that were changed meanwhile.
 
         Args:
             node: of the value's place, which is `at`.
@@ -88,10 +95,10 @@ class Copies(Struct):
         for path, copied in found.items():
             inner = path[len(at) :]
             holder = look_up(plain, inner)
-            if copied.plain is not MISSING:
+            if copied.plain is not MISSING or copied.derived:
                 there = _node_at(node, plain, inner, nodes)
                 if there is not None and _alike(there.pick_typed(copied.typed), copied.node):
-                    self._keep(there, holder, path, copied, root)
+                    self._bring_in_step(there, holder, path, copied, root)
             self.taken[id(holder)] = holder, copied.plain
             self.made[id(holder)] = holder, copied.typed
 
@@ -100,7 +107,12 @@ class Copies(Struct):
         object as that one, and keeps what a newer program stored in it; see `keep_unknown`."""
         return keep_unknown(node, old, new, at, root=root, known=self.taken)
 
-    def _keep(self, node: Node, plain: Plain, at: Path, copied: Copied, root: str) -> None:
+    def _bring_in_step(self, node: Node, plain: Plain, at: Path, copied: Copied, root: str) -> None:
+        if copied.derived:
+            assert isinstance(copied.node, ObjectNode)
+            plain.update(derive_anew(copied.node, plain, copied.derived, at, root))
+        if copied.plain is MISSING:
+            return
         kept = keep(node, copied.plain, plain, at, root, self.taken)
         if type(kept) is list:
             plain[:] = kept
