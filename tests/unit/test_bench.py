@@ -86,8 +86,9 @@ def test_this_perdure_beside_another_revision(
     assert beside_itself(["HEAD", "nonsense"]) == 2
 
 
-HOPS_MAX = {"edit": (120, 102, 33, 48), "tool": (166, 90, 31, 71)}
-"""Calls, functions, files, and returns to a file; see "How many files" in docs/architecture.md."""
+HOPS_MAX = {"edit": (124, 104, 34, 50), "tool": (172, 92, 32, 74)}
+"""Calls, functions, files, and returns to a file; see "How many files" in docs/architecture.md.
+With a little room: a process that has done much else takes a call more or less."""
 
 
 def test_what_one_call_goes_through_is_counted(capsys: pytest.CaptureFixture[str]) -> None:

@@ -247,7 +247,7 @@ class DraftSession:
         self.unstored: dict[tuple[int, str], tuple[Place, str, Any]] = {}
         """Assignments to Ephemeral fields."""
         self.carried: list[tuple[Path, Any]] = []
-        """What objects that were moved have in theirs; known when the draft is closed."""
+        """The values of such fields in objects that were moved; known when the draft is closed."""
         self._known: dict[int, ref[Proxy]] = {}
         """By the identity of the container: the proxy, while the user holds it."""
         self._sweep_at = SWEPT_MIN
