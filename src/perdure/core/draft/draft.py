@@ -11,8 +11,8 @@ from typing import Any
 
 from perdure.core.arguments.checks import COUNT_MAX, count
 from perdure.core.arguments.names import shown
-from perdure.core.draft.derived_fields import before_changes, deriving, is_rebuilt, made_anew
 from perdure.core.draft.dicts import DraftDict
+from perdure.core.draft.fields_made_anew import before_changes, deriving, is_rebuilt, made_anew
 from perdure.core.draft.lists import DraftList
 from perdure.core.draft.objects import kind_of_object
 from perdure.core.draft.origins import Origins
@@ -72,7 +72,7 @@ class Recording(DraftSession):
         self.done: list[Done] = []
         self._origins = Origins(typed, self.done, self.copies.made)
         self.deriving: dict[int, dict[int, Place]] = {}
-        """Changed objects, by what they are in, and are; see `derived_fields`."""
+        """Changed objects, by what they are in, and are; see `fields_made_anew`."""
         self._puts: dict[int, dict[Any, tuple[int, Plain]]] = {}
         self._appends: dict[int, int] = {}
         self._ordered: set[int] = set()
