@@ -160,7 +160,7 @@ def _whoever_reads() -> Iterator[None]:
         yield
     except OSError as error:  # those of the stores are their own
         say_no_more()
-        complain(f"the output cannot be written ({error.strerror}): copying goes on without it\n")
+        complain(f"the output cannot be written ({error.strerror}): copying goes on without it")
 
 
 def _say(follower: Follower, commits: int, messages: int, *, json: bool, lines: bool) -> None:

@@ -73,15 +73,7 @@ def other_message(source: Backend, copy: Backend) -> Message | None:
     there is none."""
     there = {message.no: message for message in copy.inbox()}
     for message in source.inbox():
-        found = there.get(message.no, message)
-        if (found.run, found.kind, found.name, found.key, found.value, found.at) != (
-            message.run,
-            message.kind,
-            message.name,
-            message.key,
-            message.value,
-            message.at,
-        ):
+        if there.get(message.no, message) != message:
             return message
     return None
 

@@ -120,9 +120,7 @@ class Follower:
         if before is not None and self._goes_on(before) and self.source.standing() == standing:
             self.target.stand(None, after=standing)  # who found that was ended as it did
             raise self._is_the_source()
-        self._check_whole()
-        if self.why.kind == "follows":
-            self._check_source(before)
+        self._check_source(before)
         if before is not None and self._goes_on(before) and not (resync and self._lost(before)):
             if self.why.kind == "follows":
                 self._check_beginnings()
@@ -228,27 +226,23 @@ class Follower:
         same = (before.kind, before.until) == (mine.kind, mine.until)
         return same and same_store(before.url, mine.url)
 
-    def _check_whole(self) -> None:
-        """Refuses a source that is itself being filled: what it has not got yet would be missing
-        without a word."""
-        why = read_why(self.source.standing())
-        if why is not None and why.kind in ("restoring", "moving-in"):
-            raise Conflict(
-                f"is not all there: it {standing_words(why)}",
-                target=f"store {self.source.url}",
-                hint=way_to_finish(why, self.source.url),
-            )
-
     def _check_source(self, before: Why | None) -> None:
-        """Refuses a cycle (I8): of stores that follow each other none takes a write, and none can
-        hand over.
+        """Refuses a source that is itself being filled: what it has not got yet would be missing
+        without a word. And a cycle (I8): of stores that follow each other none takes a write, and
+        none can hand over.
 
         Args:
             before: the target's present standing.
         """
         source, target = self.source.url, self.target.url
         why = read_why(self.source.standing())
-        if why is None or why.kind != "follows":
+        if why is not None and why.kind in ("restoring", "moving-in"):
+            raise Conflict(
+                f"is not all there: it {standing_words(why)}",
+                target=f"store {source}",
+                hint=way_to_finish(why, source),
+            )
+        if why is None or not why.kind == self.why.kind == "follows":
             return
         promote = f"`{shell.perdure('promote', source)}` first, if it is to take that one's place"
         resync = {"resync": True} if before is not None else {}
