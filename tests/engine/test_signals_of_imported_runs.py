@@ -122,15 +122,20 @@ def test_one_that_is_brought_to_a_run_again_may_be_sent_again(store: Store, step
         assert not any(there.signal("paid", n, key=f"event-{n}") for n in (1, 2))
 
 
-def test_what_others_sent_meanwhile_is_not_touched(place: Place) -> None:
-    """Messages are put in with numbers, which are those of nobody else."""
+def log_of_who_took_a_signal() -> tuple[str, list[Any]]:
+    """Returns the id of a run of agent "a" that has taken the first of its signals; and the log."""
     with perdure.open("memory://") as source:
         run = run_until_waiting(source, two, "a")
         run.signal("paid", 1, key="event-1")
         run_until_waiting(source, two, "a")
         info = source.find("a")
         assert info is not None
-        log = [*source.export_log(info)]
+        return run.id, [*source.export_log(info)]
+
+
+def test_what_others_sent_meanwhile_is_not_touched(place: Place) -> None:
+    """Messages are put in with numbers, which are those of nobody else."""
+    _, log = log_of_who_took_a_signal()
     store = place.open()
     other = run_until_waiting(store, two, "b")
     for number in range(3):
@@ -146,13 +151,7 @@ def test_a_log_that_is_refused_leaves_nothing_known(place: Place) -> None:
     """An agent was imported while somebody else made one of its name: the import was refused, but
     the signals that its run had taken were known. The new one's run, with the same key, waited for
     a signal whose sender was told that it was there already."""
-    with perdure.open("memory://") as source:
-        run = run_until_waiting(source, two, "a")
-        run.signal("paid", 1, key="event-1")
-        run_until_waiting(source, two, "a")
-        info = source.find("a")
-        assert info is not None
-        log = [*source.export_log(info)]
+    run, log = log_of_who_took_a_signal()
     store, other = place.open(), place.open()
     backend = store.runner.context.backend
     submit = store.runner.context.committer.submit
@@ -167,7 +166,7 @@ def test_a_log_that_is_refused_leaves_nothing_known(place: Place) -> None:
             store.import_log(log)
     assert backend.mail().messages == []
     begun = run_until_waiting(other, two, "a")
-    assert begun.id == run.id
+    assert begun.id == run
     assert begun.signal("paid", 1, key="event-1")
 
 

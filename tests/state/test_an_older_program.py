@@ -15,6 +15,7 @@ import pytest
 import perdure
 from perdure.errors import SchemaError
 from tests.engine.waits import go
+from tests.state.older_writes import edited, saved
 
 
 @dataclass
@@ -111,17 +112,6 @@ def both(store: perdure.Store, request: pytest.FixtureRequest) -> Any:
     theirs = store.agent("a", newer, initial=newer.type(value))
     theirs.checkpoint("made")
     return store.agent("a", older), theirs, value
-
-
-def edited(agent: Any) -> None:
-    with agent.edit("something else") as draft:
-        draft.n += 1
-
-
-def saved(agent: Any) -> None:
-    whole = copy.deepcopy(agent.state)
-    whole.n = 1
-    agent.save(whole)
 
 
 def assigned(agent: Any) -> None:

@@ -12,6 +12,7 @@ import pytest
 
 import perdure
 from perdure.errors import SchemaError
+from tests.state.older_writes import edited, saved
 
 
 @dataclass
@@ -113,17 +114,6 @@ class LowerStamped(State):
             name.lower(): item if name.islower() else Item(item.id, 0)
             for name, item in self.named.items()
         }
-
-
-def edited(agent: Any) -> None:
-    with agent.edit("something else") as draft:
-        draft.n += 1
-
-
-def saved(agent: Any) -> None:
-    whole = copy.deepcopy(agent.state)
-    whole.n = 1
-    agent.save(whole)
 
 
 def copied(state: Newer) -> Newer:
