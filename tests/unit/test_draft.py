@@ -291,6 +291,19 @@ def test_increment_and_move() -> None:
     assert plain.cents == 1 and items == [3, 1, 2]
 
 
+def test_only_items_of_lists_move() -> None:
+    """Somebody moved an item of a draft's dict. An AttributeError came from inside, and the draft
+    counted as interrupted: its block could not commit even the other changes."""
+    recording = record({"prices": {0: "x", 1: "y"}, "ids": {1, 2}})
+    draft = recording.draft
+    for items in (draft["prices"], draft["ids"], {0: "x"}, draft_ticket("four")[0].messages[0]):
+        for target in (0, 1):
+            with pytest.raises(TypeError, match="takes a list"):
+                move(items, 0, target)
+    draft["other"] = 1
+    assert recording.ops == [Set(("other",), 1)]
+
+
 def test_an_increment_of_a_float_is_taken_back_exactly() -> None:
     recording = record({"x": 0.1})
     increment(recording.draft, "x", 0.2)

@@ -459,7 +459,7 @@ def move(items: Any, source: int, target: int) -> None:
         IndexError: an index is out of range. SchemaError: the draft is closed.
     """
     given: object = items
-    if not isinstance(given, list | Proxy):
+    if not isinstance(given, list | DraftList):
         raise TypeError(f"perdure.move takes a list, not {shown(items)}")
     length = len(items)
     source = count(source, "source=", least=-COUNT_MAX)
@@ -467,7 +467,7 @@ def move(items: Any, source: int, target: int) -> None:
     source, target = (at + length if at < 0 else at for at in (source, target))
     if not (0 <= source < length and 0 <= target < length):
         raise IndexError("move index out of range")
-    if isinstance(items, Proxy):
+    if isinstance(items, DraftList):
         place = place_of(items)
         place.session.move(place, source, target)
     else:
