@@ -92,6 +92,27 @@ def test_tools_of_a_factory_are_not_taken_for_each_other(ibans: list[str]) -> No
         assert paid == ibans[:1]
 
 
+def test_partials_of_closures_are_not_taken_for_each_other() -> None:
+    """What a function closes over was not asked for where a partial calls it."""
+    paid: list[str] = []
+
+    def one_for(iban: str) -> Callable[[int], str]:
+        def pay(note: str, cents: int) -> str:
+            paid.append(iban)
+            return iban
+
+        return perdure.tool(on_crash="fail")(functools.partial(pay, "rent"))
+
+    @perdure.agent(dict)
+    def pay_all(run: perdure.Run[dict[str, Any]]) -> list[str]:
+        return [one_for(iban)(5) for iban in ("FR02", "IT04")]
+
+    with perdure.open("memory://") as store:
+        with pytest.raises(perdure.NeedsAttention, match=r"closes over \(iban\)"):
+            store.run(pay_all, "a")
+        assert paid == ["FR02"]
+
+
 def test_tools_of_a_factory_with_names_or_the_same_values_are_called() -> None:
     paid: list[str] = []
 

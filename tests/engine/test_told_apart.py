@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import functools
+import operator
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
@@ -312,7 +314,21 @@ class Other(Fetcher):
     pass
 
 
+def look(where: str, what: int) -> str:
+    return f"{what} in {where}"
+
+
+def nested(where: str) -> Any:
+    inner: Any = functools.partial(fetch, where)
+    inner.named = where  # with attributes it does not become a part of the one around it
+    return functools.partial(inner)
+
+
 BOUND: dict[str, Any] = {
+    "partial of another function": lambda where: functools.partial(
+        fetch if where == "a" else look, "it"
+    ),
+    "partial in a partial": nested,
     "partial": lambda where: functools.partial(fetch, where),
     "partial by name": lambda where: functools.partial(fetch, where=where),
     "method": lambda where: Fetcher(where).get,
@@ -340,6 +356,61 @@ def test_what_a_callable_is_bound_to_is_a_part_of_the_call(
         store.run(f, "a")
     order.reverse()
     assert store.run(f, "a") == {where: make(where)(what=7) for where in ("a", "b")}
+
+
+@pytest.mark.parametrize(
+    ("made", "other"),
+    [
+        (operator.methodcaller("upper"), operator.methodcaller("lower")),
+        (operator.methodcaller("split", sep="a"), operator.methodcaller("split", sep="b")),
+        (operator.itemgetter(0), operator.itemgetter(1)),
+        (operator.attrgetter("__class__.__name__"), operator.attrgetter("__doc__")),
+        (functools.partial(fetch, "a"), functools.partial(look, "a")),
+    ],
+)
+def test_code_that_calls_another_one_of_these_is_noticed(
+    store: Store, crash: Crashes, made: Any, other: Any
+) -> None:
+    """A partial was known by its arguments alone, and a function that `operator` makes not by what
+    it holds: a run whose code calls another one got the result of the first, and the payment in
+    place of the refund."""
+    called = made
+
+    @perdure.agent(dict)
+    def f(run: perdure.Run[dict]) -> str:
+        found = run.call(called, "ab")
+        crash("end")
+        return str([found])
+
+    crash.arm("end")
+    with pytest.raises(CrashError):
+        store.run(f, "a")
+    called = other
+    with pytest.raises(perdure.NeedsAttention):
+        store.run(f, "a")
+    called = copy.copy(made)
+    assert "[" in store.run(f, "a")
+
+
+def test_an_outcome_is_not_taken_over_for_a_partial_of_another_function(store: Store) -> None:
+    """`partial(pay, "ada")` and `partial(refund, "ada")` were one call: with `effects="reuse"` the
+    refund was never made, and gave the receipt of the payment."""
+    pay = perdure.tool(on_crash="fail")(functools.partial(fetch, "a"))
+    refund = perdure.tool(on_crash="fail")(functools.partial(look, "a"))
+    called = pay
+
+    @perdure.agent(dict)
+    def f(run: perdure.Run[dict]) -> str:
+        run.call(len, "x")
+        return called(5)
+
+    assert store.run(f, "a") == "a 5"
+    handle = store.handle("a/f/main")
+    assert [effect.place for effect in handle.effects()] == ["fetch#1"]
+    assert refund.__qualname__ == "look", "by which its tasks are named"
+    called = refund
+    handle.retry("len#1", effects="reuse")
+    assert store.run(f, "a") == "5 in a"
 
 
 def test_a_tool_bound_to_an_object_is_refused_when_it_is_decorated() -> None:

@@ -15,6 +15,7 @@ import datetime as dt
 import functools
 import inspect
 import math
+import operator
 import re
 import sys
 import types
@@ -375,11 +376,22 @@ def _found_at(module: str, name: str) -> Any:
     return found
 
 
+def called_by(function: Any) -> Any:
+    """Returns the function that a partial calls, also through further ones; any other as it is."""
+    while isinstance(function, functools.partial):
+        function = function.func
+    return function
+
+
 def is_function(value: Any) -> bool:
-    """True if it is a function, of Python or C, and not an object of a class with `__call__`."""
+    """True if it is a function, of Python or C, and not an object of a class with `__call__`. One
+    of C has a name of its own: what has none, as `operator.itemgetter`, is known by what it
+    holds."""
     if isinstance(value, FunctionType | types.BuiltinFunctionType):
         return True
-    return callable(value) and not isinstance(value, type) and not _called_by_python(type(value))
+    if not callable(value) or isinstance(value, type) or _called_by_python(type(value)):
+        return False
+    return isinstance(getattr(value, "__qualname__", None), str)
 
 
 def _called_by_python(cls: type) -> bool:
@@ -419,6 +431,9 @@ _APART: tuple[tuple[type, Callable[[Any], Any]], ...] = (
     (types.ModuleType, lambda value: value.__name__),
     (re.Pattern, lambda value: [value.pattern, value.flags]),
     (dt.timezone, lambda value: [value.utcoffset(None), value.tzname(None)]),
+    (operator.attrgetter, lambda value: value.__reduce__()),
+    (operator.itemgetter, lambda value: value.__reduce__()),
+    (operator.methodcaller, lambda value: value.__reduce__()),
     (BaseException, lambda value: [list(value.args), vars(value)]),
 )
 """Other kinds of the standard library, with what they are made of."""

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
-import functools
 import threading
 import time
 from collections.abc import Callable
@@ -16,6 +15,7 @@ from contextlib import suppress
 from typing import Any, Protocol
 
 from perdure.core.format.records import Fired
+from perdure.core.schema.value_digest import called_by
 from perdure.engine.execution.commit_items import Item
 from perdure.engine.execution.event_pacing import Pace, PacedEvent
 from perdure.engine.execution.run_clock import ClockedRun, RunClock
@@ -24,6 +24,7 @@ from perdure.engine.journal import release_order
 from perdure.engine.journal.entry import Entry
 from perdure.engine.journal.leaving import Leaving
 from perdure.engine.journal.scopes import Scope
+from perdure.engine.journal.values import label
 from perdure.model import Cause
 from perdure.storage.appending import Riders
 
@@ -172,13 +173,12 @@ class Timers:
         when: float,
     ) -> Timed:
         """Returns the timer that the function is about to set."""
-        what = callback.func if isinstance(callback, functools.partial) else callback
-        called = str(getattr(what, "__qualname__", type(what).__qualname__))
-        name = scope.named(KIND + called.rsplit("<locals>.", 1)[-1].replace("/", "_"))
+        name = scope.named(KIND + label(callback).replace("/", "_"))
         number = self._numbers[name] = self._numbers.get(name, 0) + 1
         context = contextvars.copy_context() if context is None else context
         timed = Timed(self, scope.path, f"{name}#{number}", context, callback, args, when)
-        if not str(getattr(what, "__module__", None)).startswith("asyncio"):
+        module = getattr(called_by(callback), "__module__", None)
+        if not str(module).startswith("asyncio"):
             self.plain = [one for one in self.plain if one.is_left]
             self.plain.append(timed)
         return timed

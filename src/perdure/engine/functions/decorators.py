@@ -221,6 +221,8 @@ class RecordedFunction:
                 return run.performer.make(self.call(run, args, kwargs))
 
             call = call_sync
+        if not hasattr(function, "__qualname__"):  # a partial, or an object: tasks are named by it
+            call.__name__ = call.__qualname__ = label(function)
         self.decorated = call
         setattr(call, MARK, self)
         return call

@@ -21,6 +21,7 @@ from msgspec import Struct
 from perdure.core.schema.value_digest import (
     AS_IT_IS,
     UNKNOWN,
+    called_by,
     class_label,
     declared_key,
     digest,
@@ -76,8 +77,9 @@ def bound_to(function: Callable[..., Any]) -> dict[str, Any]:
     """Returns what a callable adds to each of its calls: an object, or the arguments of
     partials."""
     found: dict[str, Any] = {}
-    if isinstance(function, functools.partial):
-        found[BOUND] = [list(function.args), function.keywords]
+    while isinstance(function, functools.partial):
+        args, named = found.get(BOUND, ((), {}))
+        found[BOUND] = [[*function.args, *args], {**function.keywords, **named}]
         function = function.func
     if isinstance(function, MethodType):
         found[SELF] = function.__self__
@@ -211,7 +213,7 @@ class Captured(Struct):
 
 def captured_by(function: Callable[..., Any]) -> dict[str, Any]:
     """The plain values that a function closes over, by the variables' names."""
-    inner = inspect.unwrap(function, stop=lambda one: hasattr(one, "__closure__"))
+    inner = inspect.unwrap(called_by(function), stop=lambda one: hasattr(one, "__closure__"))
     cells = getattr(inner, "__closure__", None) or ()
     names = inner.__code__.co_freevars if cells else ()
     found: dict[str, Any] = {}

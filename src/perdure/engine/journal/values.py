@@ -14,7 +14,7 @@ import msgspec
 
 from perdure.core.format import envelope
 from perdure.core.schema.schema import EphemeralMark, Schema, take_at
-from perdure.core.schema.value_digest import AS_IT_IS, declared_key
+from perdure.core.schema.value_digest import AS_IT_IS, called_by, declared_key
 from perdure.core.types.hints import hints_of
 from perdure.core.types.nodes import Node, isolate
 from perdure.core.types.registry import Registry, is_known
@@ -220,7 +220,10 @@ def refuse_generator(function: Callable[..., Any]) -> None:
 
 
 def label(function: Callable[..., Any]) -> str:
-    name = getattr(function, "__qualname__", None) or type(function).__qualname__
+    """The name of a function, as the places of its calls have it; of a partial, of what that
+    calls."""
+    called = called_by(function)
+    name = getattr(called, "__qualname__", None) or type(called).__qualname__
     return str(name).rsplit("<locals>.", 1)[-1]
 
 
