@@ -261,3 +261,74 @@ def test_a_run_goes_on_over_a_migration_of_its_state(place: Place, crash: Crashe
     agent = store.agent("a", schemas[1])
     assert agent.state == New(3)
     agent.verify()
+
+
+VALUES: dict[str, Callable[[perdure.Run], Any]] = {
+    "now": lambda run: run.now(),
+    "random": lambda run: run.random(),
+    "uuid": lambda run: run.uuid(),
+    "patch": lambda run: run.patched("new"),
+}
+
+
+@pytest.mark.parametrize("draw", VALUES.values(), ids=VALUES)
+@pytest.mark.parametrize("waits", ["signal", "timer", "task"])
+def test_a_stopped_run_keeps_the_values_that_it_went_on_with(
+    store: Store, draw: Callable[[perdure.Run], Any], waits: str
+) -> None:
+    """A run took the time, then a signal that was there, then stopped as a key was missing: of the
+    two that waited for a commit the signal was recorded, and the time not. So it stopped for ever,
+    "the function now calls run.now#1", with nothing changed but the key."""
+    broken = True
+
+    def look() -> int:
+        if broken:
+            raise NeedsAttention("the key is missing")
+        return 1
+
+    def soon(run: perdure.Run[dict], name: str) -> str:
+        """In another task, which was told of the value."""
+        return run.select(go=perdure.Signal(name), soon=perdure.Timer(0)).name
+
+    @perdure.agent(dict)
+    def f(run: perdure.Run[dict]) -> list[Any]:
+        value = str(draw(run))
+        if waits == "signal":
+            run.wait_for("go")
+        elif waits == "timer":
+            run.sleep(0)
+        else:
+            run.map(lambda name: soon(run, name), [value])
+        return [value, run.call(look)]
+
+    handle = store.start(f, "a")
+    handle.signal("go")
+    with pytest.raises(NeedsAttention, match="the key is missing"):
+        store.run(f, "a")
+    broken = False
+    value, found = store.run(f, "a")
+    assert found == 1
+    records = [one for commit in store.agent("a").log() for one in commit.records]
+    recorded = [str(one["value"]) for one in records if one["t"] in ("value", "patch")]
+    assert recorded == [value]
+
+
+@pytest.mark.parametrize("draw", VALUES.values(), ids=VALUES)
+def test_values_that_a_stopped_run_did_nothing_with_may_go(
+    store: Store, draw: Callable[[perdure.Run], Any]
+) -> None:
+    def drawing(run: perdure.Run[dict]) -> str:
+        run.wait_for("go")
+        draw(run)
+        raise NeedsAttention("this is not the code")
+
+    @perdure.agent(dict)
+    def f(run: perdure.Run[dict]) -> str:
+        return body(run)
+
+    body: Callable[[perdure.Run[dict]], str] = drawing
+    store.start(f, "a").signal("go", "went")
+    with pytest.raises(NeedsAttention, match="this is not the code"):
+        store.run(f, "a")
+    body = lambda run: str(run.wait_for("go"))  # noqa: E731
+    assert store.run(f, "a") == "went"

@@ -122,8 +122,8 @@ class RunWriter:
         return bool(self._waiting.records)
 
     def drop_unordered(self) -> None:
-        """Forget values that wait for a commit: nothing was recorded behind them, and code that
-        had no business there may have asked for them."""
+        """Forgets values that wait for a commit with nothing recorded behind them: code that had no
+        business there may have asked for them."""
         with self._lock:
             self._waiting.drop_unordered()
 

@@ -37,5 +37,9 @@ class PutOff(Struct):
         self.consumed = taken.consumed + self.consumed
 
     def drop_unordered(self) -> None:
-        """Forget values that nothing was recorded behind."""
-        self.records = [record for record in self.records if not isinstance(record, Valued)]
+        """Forgets values that nothing was recorded behind. The others stay, also where that was in
+        another task: it may have been told of them."""
+        end = len(self.records)
+        while end and isinstance(self.records[end - 1], Valued):
+            end -= 1
+        self.records = self.records[:end]
