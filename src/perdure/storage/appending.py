@@ -63,7 +63,7 @@ class Riders(Struct, frozen=True):
         runs: rows of runs to insert or replace.
         consumed: numbers of the messages that it takes out of the inbox, each once.
         sends: messages that are put into inboxes along with it, like by `send`; refused ones are
-            left out.
+            left out. If the store is closed to one of them, the commit is refused.
         known: messages that other commits took out, in another store: the inbox knows them from
             then on, under a number of its own, and one of them that waits in it is taken out.
         release: releases the branch's lease.

@@ -69,9 +69,11 @@ class MemoryBackend:
     def _unless_closed(self, item: Append) -> Outcome:
         try:
             self._check_closed(item.no or 0, f"agent {item.agent!r}")
+            return self._append_all(item)
         except ClosedError as error:
+            if self._undo:
+                self._take_back()
             return error
-        return self._append_all(item)
 
     def _check_closed(self, no: int, target: str) -> None:
         self._standings.check_open(no, target, self.url)
@@ -150,7 +152,7 @@ class MemoryBackend:
         for run in item.riders.runs:
             self._runs.put(replace(run, agent_no=agent.no))
         for sent in item.riders.sends:
-            self._runs.send(sent, self.now(), AgentLog.following(self._latest.get(sent.agent)))
+            self._put_in(sent)
         for known in item.riders.known:
             self._runs.know(known)
         if item.epoch_min:
@@ -277,11 +279,17 @@ class MemoryBackend:
     def send(self, message: Message) -> Sent | Refused:
         with self._lock:
             self._check_open()
-            agent = self._latest.get(message.agent)
+            return self._undo.kept(self._put_in(message))
+
+    def _put_in(self, message: Message) -> Sent | Refused:
+        agent = self._latest.get(message.agent)
+
+        def check() -> None:
             own = self._standings.get(agent.no) if agent else None
             if own is None or own.closed:
                 self._check_closed(0, "")
-            return self._undo.kept(self._runs.send(message, self.now(), AgentLog.following(agent)))
+
+        return self._runs.send(message, self.now(), AgentLog.following(agent), check)
 
     def inbox(self, run: str | None = None, **conditions: Unpack[InboxConditions]) -> list[Message]:
         with self._lock:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import islice, takewhile
 from typing import Any
 
@@ -138,11 +138,14 @@ class RunTable:
 
     # -- the inbox ---------------------------------------------------------------------------
 
-    def send(self, message: Message, now: int, next_incarnation: int) -> Sent | Refused:
+    def send(
+        self, message: Message, now: int, next_incarnation: int, check: Callable[[], None]
+    ) -> Sent | Refused:
         """See `Backend.send`.
 
         Args:
             next_incarnation: the first one of its agent that is not deleted.
+            check: raises if a message that would be put in is not taken.
         """
         value = codec.decode(codec.encode(message.value))  # what is not storable is refused here
         place = message.run, message.kind, message.name, message.key
@@ -157,6 +160,7 @@ class RunTable:
                 return Refused("gone")
         elif row.status in FINISHED if row else not self._starts(message.run):
             return Refused("gone")
+        check()
         self.undo.field(self, "last_no")
         self.last_no += 1
         message = replace(message, value=value, at=now, no=self.last_no)

@@ -40,6 +40,7 @@ from perdure.storage.sqlite.rows import (
     run,
 )
 from perdure.storage.sqlite.statements import statements
+from perdure.storage.standing import ClosedError
 
 Heads = Mapping[int, tuple[int, bytes]]
 """By agent number, seq and header of the last commit that the connection itself brought in: the log
@@ -59,18 +60,20 @@ def append(
     cursor: apsw.Cursor | None = None,
     *,
     key_taken: bool = False,
+    whole: bool = False,
 ) -> Outcome:
     """Writes one commit with everything that goes along with it, or nothing (I2). Later ones of the
     transaction see it.
 
     Args:
         cursor: one of the connection; to make one takes longer than a statement.
+        whole: the caller takes back what it wrote if it raises.
     """
     try:
         no, plain, execute = item.no, _is_plain(item), (cursor or db).execute
         if not plain:
-            if item.then:
-                return _append_whole(db, item, clock)
+            if item.then or (item.riders.sends and not whole):
+                return _append_whole(db, item, clock, heads)
             if item.riders.key is not None and no is not None and not key_taken:
                 return _append_once(db, item, no, clock, heads)
             if refused := _refusal(db, item):
@@ -118,16 +121,19 @@ def _is_plain(item: Append) -> bool:
     return not (item.then or item.epoch_min) and item.snapshot is None
 
 
-def _append_whole(db: apsw.Connection, item: Append, clock: Clock) -> Outcome:
+def _append_whole(db: apsw.Connection, item: Append, clock: Clock, heads: Heads) -> Outcome:
+    """One with followers, or with messages, which a closed store may refuse in the end."""
     db.execute("SAVEPOINT whole")
     try:
-        outcome = append(db, replace(item, then=()), clock)
+        outcome = append(db, replace(item, then=()), clock, heads, whole=True)
         before = item
         for follower in item.then:
             if isinstance(outcome, Appended):
                 heads = {outcome.no: (before.seq, before.header)}
-                outcome = append(db, replace(follower, no=outcome.no), clock, heads)
+                outcome = append(db, replace(follower, no=outcome.no), clock, heads, whole=True)
                 before = follower
+    except ClosedError as error:
+        outcome = error
     except apsw.ConstraintError:
         db.execute("ROLLBACK TO whole")
         db.execute("RELEASE whole")
@@ -148,7 +154,7 @@ def _append_once(db: apsw.Connection, item: Append, no: int, clock: Clock, heads
         seq, asked = find_key(db, no, key) or (0, b"")
         return Refused("key", seq=seq, asked=asked)
     check_missing(db, "keys", no, key)
-    outcome = append(db, item, clock, heads, key_taken=True)
+    outcome = append(db, item, clock, heads, key_taken=True, whole=True)
     if not isinstance(outcome, Appended):
         do(db, "put_back_key", (no, key))
     return outcome

@@ -13,7 +13,7 @@ from perdure.errors import Conflict, NotFound, PerdureError
 from perdure.missing import MISSING
 from perdure.model import Lease, Message
 from perdure.storage.answers import Standing
-from perdure.storage.appending import Append, Appended, StoredSnapshot
+from perdure.storage.appending import Append, Appended, Refused, StoredSnapshot
 from perdure.storage.capabilities import (
     INBOX,
     LEASES,
@@ -143,6 +143,45 @@ class ShippingContract(Contract):
         backend.stand(None)
         assert backend.standing(pen.number()) is None
         other.write()
+
+    def test_i2_a_commit_whose_message_a_closed_store_does_not_take_is_refused_whole(
+        self, backend: Backend, pen: Pen
+    ) -> None:
+        """While agents moved in, one that had arrived asked for a child on one that had not. Its
+        commit got in without the message: the child was never started, and the parent waited for
+        it for good."""
+        start = Message("other/f/main", "other", "start", "f", value=1)
+        signal = Message("other/f/main", "other", "signal", "s", value=1)
+        nobody = Message("other/g/main", "other", "signal", "s", value=1)
+        other, third = Pen(backend, "other"), Pen(backend, "third")
+        for one in (pen, other, third):
+            one.write()
+        backend.stand(Why("moving-in", "memory://").standing())
+        for one in (pen, third):
+            backend.stand(HERE, one.number())
+        picture = _picture(backend, pen)
+        bad, _ = pen.make(runs=[a_run("a/f/main")], sends=[start], key=("k", b"asked"))
+        fork, _ = pen.make("fork", sends=[nobody, start])
+        for item in (bad, fork, replace(bad, riders=replace(bad.riders, key=None))):
+            mine, tail = third.make()
+            outcomes = backend.append([item, mine])
+            assert [type(one) for one in outcomes] == [ClosedError, Appended], outcomes
+            assert isinstance(outcomes[0], ClosedError) and outcomes[0].outcome == "not_done"
+            third.accept(mine, tail, Appended(third.number()))
+            (outcome,) = backend.append([item])
+            assert isinstance(outcome, ClosedError), outcome
+            assert _picture(backend, pen)[1:-1] == picture[1:-1]
+        # Nobody waits for this one: it is left out, as ever. And one that is there is no other.
+        assert backend.send(nobody) == Refused("gone")
+        pen.write(sends=[nobody])
+        backend.stand(None)
+        pen.write(runs=[a_run("a/f/main")], sends=[start], key=("k", b"asked"))
+        assert [one.name for one in backend.inbox("other/f/main")] == ["f"]
+        backend.stand(Why("moving-in", "memory://").standing())
+        backend.stand(HERE, pen.number())
+        pen.write(sends=[start])
+        assert not _fresh(backend.send(start))
+        assert isinstance(backend.append([pen.make(sends=[signal])[0]])[0], ClosedError)
 
     def test_other_openers_are_kept_out_too(self, place: Path) -> None:
         if not self.durable:
@@ -377,6 +416,11 @@ class ShippingContract(Contract):
         ):
             with pytest.raises(PerdureError):
                 use()
+
+
+def _fresh(sent: Sent | Refused) -> bool:
+    assert isinstance(sent, Sent), sent
+    return sent.fresh
 
 
 def _picture(backend: Backend, pen: Pen) -> list[Any]:

@@ -27,6 +27,7 @@ CREATE FUNCTION {schema}.append_more_1(
 ) RETURNS void LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     v_item jsonb;
+    v_answer text;
 BEGIN
     IF p_more ? 'manifest' THEN
         INSERT INTO {schema}.leaves (agent_no, id, data)
@@ -88,11 +89,14 @@ BEGIN
         END IF;
     END LOOP;
     FOR v_item IN SELECT * FROM jsonb_array_elements(p_more -> 'sends') LOOP
-        PERFORM {schema}.send_1(
+        SELECT s.answer INTO v_answer FROM {schema}.send_1(
             NULL, v_item ->> 0, v_item ->> 1, v_item ->> 2, v_item ->> 3, v_item ->> 4,
             p_bytes[(v_item ->> 5)::int], v_item ->> 6, (v_item ->> 7)::bigint,
             (v_item ->> 8)::bigint
-        );
+        ) s;
+        IF v_answer = 'closed' THEN
+            RAISE EXCEPTION 'closed' USING ERRCODE = 'PDRCL';  -- append_whole_1 answers
+        END IF;
     END LOOP;
     FOR v_item IN SELECT * FROM jsonb_array_elements(p_more -> 'known') LOOP
         INSERT INTO {schema}.inbox (run, agent, kind, name, key, who, at, token, consumed)
@@ -340,8 +344,8 @@ BEGIN
     END IF;
 END $$;
 
--- A commit of a batch that creates its agent (the p_at-th, from 0), with those behind it that follow it:
--- all of them, or none.
+-- A commit of a batch (the p_at-th, from 0), with those behind it that follow it: all of them, or none.
+-- Also one with messages, of which a closed store may refuse the last.
 CREATE FUNCTION {schema}.append_whole_1(
     p_at int, p_durable boolean, p_numbers bigint[], p_texts text[], p_bytes bytea[],
     p_mores jsonb[], OUT agent_no bigint, OUT refusal jsonb
@@ -350,6 +354,7 @@ CREATE FUNCTION {schema}.append_whole_1(
 DECLARE
     v_at int := p_at;
 BEGIN
+    agent_no := p_numbers[5 * v_at + 1];
     LOOP
         SELECT a.agent_no, a.refusal INTO agent_no, refusal FROM {schema}.append_1(
             p_durable, p_texts[3 * v_at + 1], agent_no, p_numbers[5 * v_at + 2],
@@ -364,8 +369,12 @@ BEGIN
         v_at := v_at + 1;
         EXIT WHEN p_numbers[5 * v_at + 1] IS DISTINCT FROM 0;
     END LOOP;
-EXCEPTION WHEN SQLSTATE 'PDRFS' THEN
-    NULL;
+EXCEPTION
+    WHEN SQLSTATE 'PDRFS' THEN
+        NULL;
+    WHEN SQLSTATE 'PDRCL' THEN
+        SELECT jsonb_build_object('why', 'closed', 'no', 0, 'says', s.why) INTO refusal
+            FROM {schema}.standings s WHERE s.no = 0;
 END $$;
 
 -- A batch in one statement, and so in one transaction and one round trip. For each commit p_numbers
@@ -391,7 +400,7 @@ BEGIN
     END IF;
     FOR v_at IN 0..cardinality(p_numbers) / 5 - 1 LOOP
         CONTINUE WHEN p_numbers[5 * v_at + 1] = 0;
-        IF p_numbers[5 * v_at + 6] = 0 THEN
+        IF p_numbers[5 * v_at + 6] = 0 OR (NOT v_open AND p_mores[v_at + 1] ? 'sends') THEN
             SELECT a.agent_no, a.refusal::text INTO agent_no, refusal FROM {schema}.append_whole_1(
                 v_at, p_durable, p_numbers, p_texts, p_bytes, p_mores
             ) a;
