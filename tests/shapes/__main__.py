@@ -14,6 +14,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import warnings
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -35,6 +36,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--look", nargs=2, help="a store, and a file of what it took")
     options = parser.parse_args()
+    warnings.simplefilter("ignore")  # of pydantic, about shapes that chance makes
     if options.look:
         look_at(options.look[0], json.loads(Path(options.look[1]).read_text("utf-8")))
         return 0

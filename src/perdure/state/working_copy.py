@@ -17,6 +17,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from perdure.core.draft.draft import Recording, view
+from perdure.core.draft.shown_members import check_shown_members
 from perdure.core.format import chain
 from perdure.core.schema.schema import TypedPlan
 from perdure.core.values import ops
@@ -64,6 +65,8 @@ class WorkingCopy(BranchState[T]):
                 recording.check_whole()
             if recording.deriving:
                 recording.derive()
+            if recording.shown:
+                check_shown_members(recording.shown.values())
             root, delta = recording.plain, recording.ops
             plan = self._planned(root, delta, recording.inverses)
             committed = yield from self._submitting(delta, cause, riders, root=root, plan=plan)

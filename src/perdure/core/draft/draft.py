@@ -18,6 +18,7 @@ from perdure.core.draft.objects import kind_of_object
 from perdure.core.draft.origins import Origins
 from perdure.core.draft.place import DraftSession, Place, Proxy, place_of
 from perdure.core.draft.sets import DraftSet
+from perdure.core.draft.shown_members import shown_members
 from perdure.core.draft.taking import take
 from perdure.core.draft.undone_changes import CONTAINERS, Done, came_to_nothing, undo
 from perdure.core.schema.schema import Schema
@@ -73,6 +74,8 @@ class Recording(DraftSession):
         self._origins = Origins(typed, self.done, self.copies.made)
         self.deriving: dict[int, dict[int, Place]] = {}
         """Changed objects, by what they are in, and are; see `fields_made_anew`."""
+        self.shown: dict[int, Place] = {}
+        """Changed values of unions that came in, by what they are; see `shown_members`."""
         self._puts: dict[int, dict[Any, tuple[int, Plain]]] = {}
         self._appends: dict[int, int] = {}
         self._ordered: set[int] = set()
@@ -105,6 +108,7 @@ class Recording(DraftSession):
         for kept in (self.ops, self.inverses, *noted, self._origins.came):
             kept.clear()
         self.deriving.clear()
+        self.shown.clear()
         self._count = 0
         self._moved = self._within = False
         return self.plain
@@ -161,7 +165,11 @@ class Recording(DraftSession):
             self.put(place.parent, place.key, place.plain)
             place.pending = False  # behind it: done twice it changes nothing
         path, fresh = place.locate()
-        self._within = self._within or fresh
+        if fresh:
+            self._within = True
+            if self.schema.registry.has_unions:
+                for one in shown_members(place):
+                    self.shown.setdefault(id(one.plain), one)
         if self.schema.registry.derives:
             for one in deriving(place):
                 for around in one.line():

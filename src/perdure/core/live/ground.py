@@ -12,11 +12,11 @@ from msgspec.structs import replace
 from perdure.core.live.append_plan import holds
 from perdure.core.live.drift import REORDERED, Drift, compare, drift_of
 from perdure.core.live.shadow import ObjectShadow, Shadow
-from perdure.core.types.kept_whole import check_shown
+from perdure.core.types.kept_whole import check_turned
 from perdure.core.types.nodes import Node, Walker, isolate
 from perdure.core.types.normal_form import fields_as_stored, in_normal_form
 from perdure.core.types.objects import ObjectNode, is_default
-from perdure.core.types.unions import UnionNode, Whole, keeps_class, may_be_another
+from perdure.core.types.unions import UnionNode, keeps_class, may_be_another
 from perdure.core.types.unknown_fields import of_which_class
 from perdure.core.values import ops as ops_module
 from perdure.core.values.ops import AT_A_KEY, Delete, Op, Set
@@ -193,24 +193,13 @@ class Ground:
                 raise self.drifted(final)
 
     def check_turned(self, node: Node, old: Any, given: Plain, new: Any, final: Path) -> None:
-        """Notes a rebuilt value that differs from what a draft shows there: it is of another class;
-        or an item is, or was converted.
+        """Notes a rebuilt value that differs from what a draft shows there; see `check_turned`.
 
         Args:
             given: the plain value, as the ops left it.
         """
-        was, comes, picked = type(old), type(new), node.pick_typed(new)
         try:
-            if was is not comes:
-                raise Unstorable(
-                    f"a {was.__qualname__} would come back as a {comes.__qualname__}",
-                    target=self.text(final),
-                    hint="assign a whole new value; or give both a field that tells them apart "
-                    "(a Literal, or a tag)",
-                )
-            if isinstance(picked, Whole):
-                shown = picked.assemble(given, final, self.name)
-                check_shown(picked, shown, new, final, self.name)
+            check_turned(node, type(old), given, new, final, self.name)
         except Unstorable as error:
             self.turned.append(error)
 

@@ -19,9 +19,9 @@ from perdure.core.types.late_fields import equal
 from perdure.core.types.nodes import AnyNode, DictNode, LeafNode, Node
 from perdure.core.types.objects import ObjectNode, part_of
 from perdure.core.types.private_attributes import as_good
-from perdure.core.types.unions import UnionNode
+from perdure.core.types.unions import UnionNode, Whole
 from perdure.core.values.plain_values import SCALARS, Path, changed, format_path, same
-from perdure.errors import Unstorable
+from perdure.errors import SchemaError, Unstorable
 from perdure.missing import MISSING
 
 _CONTAINERS = (list, tuple, set, frozenset, dict)
@@ -49,6 +49,31 @@ def check_shown(node: Node, shown: Any, built: Any, at: Path, root: str) -> None
     """Refuses a value, plain data included, that a draft showed and that would come back as
     another."""
     _Comparison(root).compare(node, shown, built, at, True)
+
+
+def check_turned(node: Node, was: type, given: Any, built: Any, at: Path, root: str) -> None:
+    """Refuses a changed value of a union that differs from what a draft shows there: it is of
+    another class; or an item of it is, or was converted.
+
+    Args:
+        was: the class that the draft shows.
+        given: the plain value, as the draft left it.
+        built: what the union makes of that.
+    """
+    if type(built) is not was:
+        raise Unstorable(
+            f"a {was.__qualname__} would come back as a {type(built).__qualname__}",
+            target=format_path(at, root),
+            hint="assign a whole new value; or give both a field that tells them apart (a Literal, "
+            "or a tag)",
+        )
+    picked = node.pick_typed(built)
+    if isinstance(picked, Whole):
+        try:
+            shown = picked.assemble(given, at, root)
+        except SchemaError:
+            return  # a draft could not show its items: their library takes no such union
+        check_shown(picked, shown, built, at, root)
 
 
 def check_member(node: Node, given: Any, plain: Any, at: Path, root: str) -> None:
