@@ -261,3 +261,37 @@ def test_a_longer_named_tuple_in_a_program_without_versions(store: Store) -> Non
 
 def count(draft: Any) -> None:
     draft.n += 1
+
+
+@dataclass
+class Board:
+    scores: list[int] = field(default_factory=list)
+    note: str = ""
+
+
+@dataclass
+class SortedBoard(Board):
+    def __post_init__(self) -> None:
+        self.scores = sorted(self.scores)
+
+
+@pytest.mark.parametrize("moves_on", [lambda _: None, perdure.Agent.refresh, perdure.Agent.drift])
+def test_others_edits_are_not_put_on_what_only_the_types_make_of_a_state(
+    store: Store, moves_on: Callable[[Any], Any]
+) -> None:
+    """Story: a newer program's class sorts a list. A block of edit that came to nothing left the
+    sorted list in memory; an older program's change of the third item of the stored list was put
+    on the third of the sorted one, and the next edit committed that: an item was gone, and one that
+    had been replaced was back."""
+    old = store.agent("a", perdure.Schema(Board, id="board"), initial=Board([3, 1, 2]))
+    old.checkpoint("made")
+    new = store.agent("a", perdure.Schema(SortedBoard, id="board"))
+    with new.edit():
+        pass
+    old.update(lambda draft: draft.scores.__setitem__(2, 25))
+    moves_on(new)
+    new.update(lambda draft: setattr(draft, "note", "hi"))
+    stored = store.agent("a", perdure.Schema(dict, id="board")).state
+    assert stored == {"scores": [1, 3, 25], "note": "hi"}
+    assert new.state == SortedBoard([1, 3, 25], "hi")
+    assert new.drift() == []

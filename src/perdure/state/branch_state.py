@@ -71,6 +71,8 @@ class BranchState(Generic[T]):
         """The schema to write: a newer minor version in the log stays, with its fields."""
         self._older = self.migration_due = False
         """True if the next write must store a migration's result, or a default that changes."""
+        self._normalised = False
+        """True if it must store what the types make of the state."""
         self._since = SinceSnapshot()
 
     # -- what is there ---------------------------------------------------------------------
@@ -187,9 +189,9 @@ class BranchState(Generic[T]):
 
     @property
     def _mixes(self) -> bool:
-        """True if others' commits cannot be put on the state in memory: it has defaults that no
-        commit has stored, of classes that those commits may replace field by field."""
-        return self.migration_due and self.schema.fills_unions
+        """True if others' commits cannot be put on the state in memory: it has what no commit has
+        stored. Lists may have other items, and objects be of other classes."""
+        return self.migration_due and (self._normalised or self.schema.fills_unions)
 
     def refuse_inside_edit(self) -> None:
         """Raises Conflict while a block of `edit` is open: its draft stands on the head."""
@@ -249,7 +251,7 @@ class BranchState(Generic[T]):
         self._stored = stored = (folded.schema_id, folded.schema_version)
         (_, own), (_, version) = self._own, stored
         self._older = version[0] < own[0]
-        self.migration_due = self._older or plain is not folded.state
+        self.migration_due, self._normalised = self._older or plain is not folded.state, False
         self.schema_to_write = stored if own < version < (own[0] + 1,) else self._own
         self._live.drop()
         self._open = None

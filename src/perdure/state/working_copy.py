@@ -113,7 +113,7 @@ class WorkingCopy(BranchState[T]):
         _, version = self._stored or self._own
         plain = self._live.normal(self._plain, version)
         if plain is not self._plain:
-            self.migration_due = True  # first: what is not in the log must not go unnoticed
+            self.migration_due = self._normalised = True  # first: it must not go unnoticed
             self._plain = plain
 
     def _attempt(self) -> None:
