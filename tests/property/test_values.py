@@ -24,6 +24,7 @@ from perdure.core.values.plain_values import copy, same, take
 from perdure.errors import Corrupt, PerdureError, UnsupportedFormat
 from perdure.state.state_diff import changes
 from tests.compat import stranger
+from tests.work import work_of
 
 LONG = "the quick brown fox jumps over the lazy dog, again and again and again; "
 
@@ -479,6 +480,57 @@ def test_i11_any_changed_byte_of_the_log_is_found():
                         read_all(store, len(commits))
             commits[index] = stored
         agent.verify(anchor=root)
+
+
+WIDE = b"caf\xe9".decode("utf-8", "surrogateescape")
+
+
+@pytest.mark.parametrize("refused", [2**70, WIDE])
+@pytest.mark.parametrize(
+    "around",
+    [
+        lambda value, refused: (refused, value),
+        lambda value, refused: {1: value, refused: 2},
+        lambda value, refused: frozenset([value, refused]),
+        lambda value, refused: [refused, {"a": (value, {2: refused})}],
+    ],
+)
+def test_what_msgpack_refuses_costs_the_same_at_each_level(around: Any, refused: Any) -> None:
+    """Story: a linked list of amounts in wei, as tuples, was encoded three times anew at each level
+    of it: twenty of them took hours, with the agent's lock held, and a hundred are allowed."""
+
+    def nested(depth: int) -> Any:
+        value: Any = None
+        for _ in range(depth):
+            value = around(value, refused)
+        return value
+
+    def both(value: Any) -> None:
+        assert same(codec.decode(codec.encode(value)), value)
+        codec.canonical(value)
+
+    little, much = nested(4), nested(8)
+    both(little)
+    assert work_of(lambda: both(much)) < 5 * work_of(lambda: both(little))  # once more: 27
+    both(nested(40))
+
+
+def test_a_large_set_is_compared_in_proportion() -> None:
+    """Story: each member that went was looked for in the list of those that came: a save that
+    replaced a hundred thousand ids held the agent's lock for four minutes."""
+
+    class Counted(str):
+        compared = 0
+
+        def __eq__(self, other: object) -> bool:
+            Counted.compared += 1
+            return str.__eq__(self, other)
+
+        __hash__ = str.__hash__
+
+    came: Any = {Counted(f"b{at}") for at in range(500)}
+    diff({Counted(f"a{at}") for at in range(500)}, came)
+    assert Counted.compared < 5_000
 
 
 def read_all(store: Any, count: int) -> None:

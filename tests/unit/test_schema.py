@@ -29,6 +29,7 @@ import pytest
 from pydantic import BaseModel, ConfigDict, Field, SecretStr
 from typing_extensions import TypedDict
 
+import perdure
 from perdure.core.draft.draft import Recording
 from perdure.core.live.drift import Drift
 from perdure.core.schema.schema import Ephemeral, Schema, invariant, transitions
@@ -550,6 +551,20 @@ def test_invariants_of_paths(touched: tuple[Any, ...], runs: bool) -> None:
 
     Schema(Flow, invariants=[watch]).check_invariants(None, Flow(), [touched])
     assert bool(seen) is runs
+
+
+def test_a_path_from_the_end_of_a_list_is_concerned_by_each_change_of_the_list() -> None:
+    """Story: `transitions("invoices[-1].status", …)` was taken, and never asked: ops count from the
+    beginning. A paid invoice was opened again."""
+    schema: Schema[Any] = Schema(
+        dict, id="d", invariants=[transitions("invoices[-1].status", {"open": ["paid"]})]
+    )
+    with perdure.open("memory://") as store:
+        agent = store.agent("a", schema, initial={"invoices": [{"status": "paid"}]})
+        agent.checkpoint("made")
+        with pytest.raises(SchemaError, match="may not go from 'paid' to 'open'"):
+            agent.update(lambda draft: draft["invoices"][-1].update(status="open"))
+        agent.update(lambda draft: draft.update(other=1))
 
 
 @pytest.mark.parametrize(

@@ -127,6 +127,13 @@ def _get(value: Any, path: Path) -> Any:
     return value
 
 
+def _up_to_an_end(path: Path) -> Path:
+    """Returns a path up to the first index that is counted from a list's end: which item that is,
+    each change of the list may change, and ops count from its beginning."""
+    ends = (at for at, key in enumerate(path) if isinstance(key, int) and key < 0)
+    return path[: next(ends, len(path))]
+
+
 class Invariant:
     """One function of the user, and the arguments that it takes."""
 
@@ -135,6 +142,7 @@ class Invariant:
         self.function = function
         self.name = getattr(function, "__name__", repr(function))
         self.paths: tuple[Path, ...] | None = getattr(function, "__perdure_paths__", None)
+        self._concerned = [*map(_up_to_an_end, self.paths or ())]
         kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
         parameters = inspect.signature(function).parameters.values()
         wanted = [one for one in parameters if one.kind in kinds and one.default is one.empty]
@@ -148,7 +156,7 @@ class Invariant:
 
     def concerns(self, touched: Sequence[Path]) -> bool:
         return self.paths is None or any(
-            one[: len(path)] == path[: len(one)] for path in self.paths for one in touched
+            one[: len(path)] == path[: len(one)] for path in self._concerned for one in touched
         )
 
     def is_at(self, plain: Plain) -> bool:

@@ -271,13 +271,13 @@ class StructFace(Face):
                 default, fixed = _constant(one.default), True
             elif one.default_factory is not msgspec.NODEFAULT:
                 default, fixed = one.default_factory, one.default_factory in _FIXED_FACTORIES
-            annotation = hints[one.name]
-            live = unwrap(annotation).ephemeral
-            found.append(Field(one.name, annotation, live, default, fixed))
+            live = unwrap(hints[one.name]).ephemeral
+            found.append(Field(one.name, hints[one.name], live, default, fixed))
         return found
 
     def put(self, value: Any, name: str, item: Any) -> None:
         msgspec.structs.force_setattr(value, name, item)
+        self.forget_caches(value)
 
     def clone(self, value: Any) -> Any:
         return value.__copy__()

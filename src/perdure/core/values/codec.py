@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import datetime as dt
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Set
 from decimal import Decimal
 from typing import Any
 from uuid import UUID
@@ -34,7 +34,6 @@ lone surrogate; both are rare, so they are searched for only then."""
 
 _BUT_INTS = _FLAT - {int}
 _BUT_TEXTS = _BUT_INTS - {str}
-_TRIES = (_FLAT, _BUT_INTS, _BUT_TEXTS)
 _REFUSED = (OverflowError, UnicodeEncodeError)
 
 _encoder = msgspec.msgpack.Encoder()
@@ -44,11 +43,28 @@ _sorting_encoder = msgspec.msgpack.Encoder(order="deterministic")
 NEWER = "it was written by a newer version: read it with a newer perdure"
 
 
+class _Again:
+    """An encoder of a value that msgpack refused, and that is gone through again.
+
+    Containers in it that are extensions are not: each level of them would double what the levels
+    below it cost.
+    """
+
+    def __init__(self, encoder: msgspec.msgpack.Encoder) -> None:
+        self.encode = encoder.encode
+        self.sorts = encoder is _sorting_encoder
+        self.known: dict[int, Ext] = {}
+        """The extensions, by the identity of their containers, which the value holds."""
+
+
+_Encoder = msgspec.msgpack.Encoder | _Again
+
+
 class UndecodableError(ValueError):
     """The bytes are not a value of this format."""
 
 
-def encode(value: Plain, encoder: msgspec.msgpack.Encoder = _encoder) -> bytes:
+def encode(value: Plain, encoder: _Encoder = _encoder) -> bytes:
     """Returns the bytes of a plain value; see `decode`.
 
     Raises:
@@ -60,7 +76,7 @@ def encode(value: Plain, encoder: msgspec.msgpack.Encoder = _encoder) -> bytes:
             wire: Callable[..., Any] = _wire_list if type(value) is list else _wire
             return encoder.encode(wire(value, encoder, _FLAT))
         except _REFUSED:
-            return _encode_wired(value, encoder, _wire)
+            return _encode_again(value, encoder, _wire)
     except RecursionError:
         try:
             return stack_room.afresh(encode, value, encoder)
@@ -80,17 +96,15 @@ def canonical(value: Plain) -> bytes:
     return encode(value, _sorting_encoder)
 
 
-def _encode_wired(value: Any, encoder: msgspec.msgpack.Encoder, wire: Callable[..., Any]) -> bytes:
-    for as_is in _TRIES:
-        try:
-            return encoder.encode(wire(value, encoder, as_is))
-        except _REFUSED:
-            if as_is is _BUT_TEXTS:
-                raise
-    raise AssertionError("unreachable")
+def _encode_again(value: Any, encoder: _Encoder, wire: Callable[..., Any]) -> bytes:
+    again = encoder if isinstance(encoder, _Again) else _Again(encoder)
+    try:
+        return again.encode(wire(value, again, _BUT_INTS))
+    except _REFUSED:
+        return again.encode(wire(value, again, _BUT_TEXTS))
 
 
-def _wire(value: Any, encoder: msgspec.msgpack.Encoder, as_is: frozenset[type]) -> Any:
+def _wire(value: Any, encoder: _Encoder, as_is: frozenset[type]) -> Any:
     """Returns the value with extensions in place of what msgpack lacks; the value itself where
     there are none.
 
@@ -122,9 +136,7 @@ def _wire(value: Any, encoder: msgspec.msgpack.Encoder, as_is: frozenset[type]) 
     return write(value, encoder)
 
 
-def _wire_list(
-    value: list[Any], encoder: msgspec.msgpack.Encoder, as_is: frozenset[type]
-) -> list[Any]:
+def _wire_list(value: list[Any], encoder: _Encoder, as_is: frozenset[type]) -> list[Any]:
     items = iter(value)
     for item in items:  # without a number for each: mostly none is replaced
         if type(item) in as_is:
@@ -143,9 +155,7 @@ def _wire_list(
     return value
 
 
-def _wire_dict(
-    value: dict[Any, Any], encoder: msgspec.msgpack.Encoder, as_is: frozenset[type]
-) -> Any:
+def _wire_dict(value: dict[Any, Any], encoder: _Encoder, as_is: frozenset[type]) -> Any:
     if as_is is _BUT_TEXTS and value:
         return _wire_pairs(value, encoder)
     changed: dict[str, Any] | None = None
@@ -168,16 +178,34 @@ def _wire_dict(
     return value if changed is None else changed
 
 
-def _wire_pairs(value: dict[Any, Any], encoder: msgspec.msgpack.Encoder) -> Any:
+def _wire_pairs(value: dict[Any, Any], encoder: _Encoder) -> Ext:
     """Returns a dict whose keys msgpack's maps cannot have as pairs of its items."""
+    return _once(value, encoder, _write_pairs)
+
+
+def _once(value: Any, encoder: _Encoder, write: Callable[[Any, Any], Ext]) -> Ext:
+    """Returns the extension of a container, made once for all tries of what it is in."""
+    if not isinstance(encoder, _Again):
+        return write(value, encoder)
+    made = encoder.known.get(id(value))
+    if made is None:
+        made = encoder.known[id(value)] = write(value, encoder)
+    return made
+
+
+def _write_pairs(value: dict[Any, Any], encoder: _Encoder) -> Ext:
     pairs = [[key, item] for key, item in value.items()]
-    if encoder is _sorting_encoder:
+    if encoder.sorts if isinstance(encoder, _Again) else encoder is _sorting_encoder:
         pairs.sort(key=lambda pair: canonical(pair[0]))
-    return Ext(MAP, _encode_wired(pairs, encoder, _wire_each))
+    try:
+        data = encoder.encode(_wire_each(pairs, encoder, _FLAT))
+    except _REFUSED:
+        data = _encode_again(pairs, encoder, _wire_each)
+    return Ext(MAP, data)
 
 
 def _wire_each(
-    pairs: list[list[Any]], encoder: msgspec.msgpack.Encoder, as_is: frozenset[type]
+    pairs: list[list[Any]], encoder: _Encoder, as_is: frozenset[type]
 ) -> list[list[Any]]:
     """Applies `_wire` to pairs, with few calls for each level: nesting is bounded by the stack."""
     return [[_wire(key, encoder, as_is), _wire(item, encoder, as_is)] for key, item in pairs]
@@ -248,25 +276,22 @@ def _read_time(data: bytes) -> dt.time:
     return value
 
 
-def _members(value: Any, encoder: msgspec.msgpack.Encoder) -> bytes:
+def _write_set(value: Set[Any], encoder: _Encoder) -> Ext:
     # Sets have no order of their own: sorted by their bytes, equal sets are stored alike.
-    return encoder.encode(sorted(_sorted_member(item) for item in value))
+    data = encoder.encode(sorted(map(canonical, value)))
+    return Ext(SET if type(value) is set else FROZENSET, data)
 
 
-def _sorted_member(item: Any) -> bytes:
-    return canonical(item)
-
-
-_WRITERS: dict[type, Callable[[Any, msgspec.msgpack.Encoder], Any]] = {
+_WRITERS: dict[type, Callable[[Any, Any], Any]] = {
     dt.datetime: _write_datetime,
     dt.time: _write_time,
     dt.date: lambda v, _: Ext(DATE, v.isoformat().encode()),
     dt.timedelta: lambda v, _: Ext(TIMEDELTA, _encoder.encode([v.days, v.seconds, v.microseconds])),
     Decimal: lambda v, _: Ext(DECIMAL, str(v).encode()),
     UUID: lambda v, _: Ext(UUID_, v.bytes),
-    tuple: lambda v, e: Ext(TUPLE, encode(list(v), e)),
-    set: lambda v, e: Ext(SET, _members(v, e)),
-    frozenset: lambda v, e: Ext(FROZENSET, _members(v, e)),
+    tuple: lambda v, e: _once(v, e, lambda v, e: Ext(TUPLE, encode(list(v), e))),
+    set: lambda v, e: _once(v, e, _write_set),
+    frozenset: lambda v, e: _once(v, e, _write_set),
 }
 
 _READERS: dict[int, Callable[[bytes], Any]] = {

@@ -132,7 +132,7 @@ def _diff_sets(old: Plain, new: Plain, path: Path, ops: list[Op]) -> None:
     after = {mark(item): item for item in new}
     gone = [item for key, item in before.items() if key not in after]
     come = [item for key, item in after.items() if key not in before]
-    if any(item in come for item in gone):
+    if not set(come).isdisjoint(gone):
         ops.append(Set(path, copy(new)))
         return
     if gone:
