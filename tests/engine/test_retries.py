@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 import perdure
+from perdure.engine.execution.activity import Going, Waiting
 from perdure.engine.execution.performer import pausing
 from perdure.engine.journal.effects import Pause
 from perdure.engine.journal.retries import Retry
@@ -717,7 +718,8 @@ def test_a_clock_that_is_set_back_makes_a_pause_no_longer() -> None:
         now=lambda: next(clock),
         check_stop=lambda: None,
         wakeups=SimpleNamespace(in_place_s=1.0),
-        going=SimpleNamespace(gives_way=False),
+        going=Going(lambda: None),
     )
-    left_s = list(pausing(execution, Pause(500_000, "attempt 2"), lambda: False))
+    wait = Waiting("attempt 2", 500_000, own=True, deaf=True, runs=())
+    left_s = list(pausing(execution, Pause(500_000, "attempt 2"), wait, lambda: False))
     assert left_s == [0.4, 0.4, 0.3]

@@ -1,8 +1,9 @@
-"""When all of an asynchronous run waits, and when it only seems to."""
+"""When all of a run waits, and when it only seems to."""
 
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from typing import Any
@@ -12,9 +13,14 @@ import pytest
 import perdure
 from perdure.engine.execution import handover, run_tasks
 from perdure.engine.execution.activity import Going
+from perdure.engine.execution.driven_run import DrivenRun
+from perdure.engine.execution.run_inbox import RunInbox
+from perdure.engine.execution.wakeups import Watch
+from perdure.engine.journal.effects import Await, Came
 from perdure.engine.journal.scopes import Scope
+from perdure.store import Store
 from tests.engine.conftest import Async, CrashError, Crashes, Place
-from tests.engine.waits import until
+from tests.engine.waits import BOUND_S, go, until
 from tests.engine.working import working
 
 Run = perdure.AsyncRun[Any]
@@ -214,12 +220,12 @@ def test_a_call_that_a_free_thread_is_about_to_begin_keeps_the_run() -> None:
             assert not going.threads_wait  # it is about to begin
             going.thread_began(threads, scope := Scope("one#1/", Scope()))
             assert not going.threads_wait
-            with going.waiting("one", "signal 'one'", 0, own=True):
+            with going.waiting("signal 'one'", 0, own=True):
                 assert going.threads_wait
                 going.submitted(threads)
                 assert not going.threads_wait  # a second thread is free
                 going.thread_began(threads, Scope("two#1/", Scope()))
-                with going.waiting("two", "signal 'two'", 0, own=True):
+                with going.waiting("signal 'two'", 0, own=True):
                     going.submitted(threads)
                     assert going.threads_wait  # and none is for the third
             going.thread_ended(threads, scope, begun=True)
@@ -236,10 +242,112 @@ def test_whoever_is_the_last_to_wait_for_others_lets_those_look() -> None:
         for scope in (Scope("one#1/", Scope()), Scope("two#1/", Scope())):
             going.submitted(threads)
             going.thread_began(threads, scope)
-        with going.waiting("one", "signal 'one'", 0, own=True):
+        with going.waiting("signal 'one'", 0, own=True):
             with going.joining(lambda: threads.submitted > 0):
                 assert not woken  # the second one goes on
                 going.thread_ended(threads, scope, begun=True)
                 assert len(woken) == 1
             with going.joining(lambda: True):
                 assert len(woken) == 2
+
+
+@perdure.agent(dict)
+def listening(run: perdure.Run[dict[str, Any]]) -> list[Any]:
+    """Waits for two signals on threads. `other` begins when the test lets it."""
+
+    def heard(name: str) -> Any:
+        if name == "other" and not meeting.is_over:
+            meeting.begins.wait(BOUND_S)
+            if meeting.comes_first:
+                meeting.send()
+        return run.wait_for(name)
+
+    meeting.going = run._execution.going
+    with run.executor() as threads:
+        waits = [threads.submit(heard, name) for name in ("one", "other")]
+        with run.edit("heard one") as draft:
+            draft["one"] = waits[0].result()
+        return [wait.result() for wait in waits]
+
+
+class Meeting:
+    """The wait for `one` is held until the other one has looked, and has decided that all of the
+    run waits, or not.
+
+    Args:
+        held: where it is: before its first look, before it hears that the message is there, or
+            before it takes that.
+    """
+
+    def __init__(self, store: Store, held: str, patch: pytest.MonkeyPatch) -> None:
+        self._store, self._held = store, held
+        self.begins, self._decided = threading.Event(), threading.Event()
+        self._home = 0
+        self.going: Going
+        self.comes_first = held != "takes"
+        self.is_over = False
+        came, waits, interrupt = RunInbox.came, Watch.wait, DrivenRun.interrupt
+
+        def looks(mail: RunInbox, effect: Await) -> Came | int:
+            first = self._home == 0
+            if "one" not in effect.words:
+                return came(mail, effect)
+            self._home = threading.get_ident()
+            if held == ("begins" if first else "takes"):
+                self._hold()
+            return came(mail, effect)
+
+        def rests(watch: Watch, timeout_s: float) -> None:
+            if threading.get_ident() == self._home and held == "hears":
+                self._hold()
+            elif threading.get_ident() == self._home and held == "takes":
+                timeout_s = 0.0  # and looks again
+            elif self.comes_first and self.going.threads_wait:
+                self._decided.set()
+            waits(watch, timeout_s)
+
+        def leaves(execution: Any, reason: Any) -> Any:
+            error = interrupt(execution, reason)
+            self._decided.set()
+            return error
+
+        patch.setattr(RunInbox, "came", looks)
+        patch.setattr(Watch, "wait", rests)
+        patch.setattr(DrivenRun, "interrupt", leaves)
+
+    def send(self) -> None:
+        self._store.handle("a/listening/main").signal("one", 1)
+
+    def _hold(self) -> None:
+        if self.is_over:
+            return
+        self.begins.set()
+        assert self._decided.wait(BOUND_S)
+        if not self.comes_first:
+            self.send()
+        self.is_over = True
+
+
+meeting: Meeting
+
+
+@pytest.mark.parametrize("held", ["begins", "hears", "takes"])
+def test_no_message_is_slept_through_that_comes_as_all_of_a_run_seems_to_wait(
+    store: Store, held: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The last of two waits found nothing for itself, and put the run to sleep. The other one had
+    not heard yet of the message for it, and as that was read, it woke nobody; or it was just taking
+    it, and the run slept with that taken. It waited for ever for a signal that was acknowledged."""
+    global meeting
+    handle = store.start(listening, "a")
+    with monkeypatch.context() as patch:
+        meeting = Meeting(store, held, patch)
+        assert go(store, listening) is None
+    assert meeting.is_over
+    info, inbox = handle.info, store._context.backend.inbox(handle.id)
+    assert info.status == "waiting"
+    wakes = [one.name for one in inbox if one.no > info.seen]
+    assert store.agent("a").state == {"one": 1} or wakes == ["one"]
+    handle.signal("other", 2)
+    assert go(store, listening) == [1, 2]
+    assert store.agent("a").state == {"one": 1}

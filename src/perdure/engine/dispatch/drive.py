@@ -415,7 +415,7 @@ class Drive:
         cause = error if isinstance(error, Exception) else reason.__cause__
         match reason:
             case Suspended():
-                wake_at, seen = self._wake_at(reason.wake_at), execution.mail.seen
+                wake_at, seen = self._wake_at(reason.wake_at), reason.seen
                 record: records.Record = records.Waiting(
                     run=self.id, waits=reason.waits, wake_at=wake_at, seen=seen
                 )

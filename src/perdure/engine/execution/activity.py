@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 from msgspec import Struct
@@ -14,14 +14,19 @@ from perdure.engine.journal.waits import Suspended
 from perdure.system.locks import Lock
 
 
-class _Waiting(Struct, frozen=True):
-    """One wait; see `Going.waiting`."""
+class Waiting(Struct, eq=False):
+    """One wait; see `Going.waiting`.
+
+    Attributes:
+        looked: the number of the last message that it looked at, in vain; -1 before its first look.
+    """
 
     words: str
     until: int
     own: bool
     deaf: bool
     runs: Sequence[str]
+    looked: int = -1
 
 
 class Crew:
@@ -60,7 +65,10 @@ class Going:
         self._joined: list[Callable[[], bool]] = []
         self._crews: list[Crew] = []
         self._lenders: list[Callable[[str], bool]] = []
-        self._waits: dict[Hashable, _Waiting] = {}
+        self._waits: dict[Waiting, None] = {}
+        self._left: Suspended | None = None
+        self._told = 0
+        """The number of the last message of which all waits were told that it was read."""
         self.has_waited = False
         """True if any of it ever waited here for a message, or for a time."""
         self.gives_way = False
@@ -73,14 +81,13 @@ class Going:
     @contextmanager
     def waiting(
         self,
-        who: Hashable,
         words: str,
         until: int,
         *,
         own: bool,
         deaf: bool = False,
         runs: Sequence[str] = (),
-    ) -> Iterator[None]:
+    ) -> Iterator[Waiting]:
         """Context manager around a wait for a message, or for a time (0: none).
 
         Args:
@@ -88,19 +95,23 @@ class Going:
             deaf: no message is news for it.
             runs: the runs whose ends are all that it waits for.
         """
-        self._note(who, _Waiting(words, until, own, deaf, runs))
+        self._begin(wait := Waiting(words, until, own, deaf, runs))
         try:
-            yield
+            yield wait
         finally:
-            self._note(who, None)
+            self.goes_on(wait)
 
-    def _note(self, who: Hashable, wait: _Waiting | None) -> None:
+    def _begin(self, wait: Waiting) -> None:
         with self._lock:
-            if wait is None:
-                self._waits.pop(who, None)
-            else:
-                self._waits[who] = wait
-                self.has_waited = True
+            self._waits[wait] = None
+            self.has_waited = True
+
+    def goes_on(self, wait: Waiting) -> Suspended | None:
+        """Ends a wait, before anything follows from what came. Returns the exception with which the
+        function is being left, if that was decided before: then nothing may follow from it."""
+        with self._lock:
+            self._waits.pop(wait, None)
+            return self._left
 
     def follow(self, before: Going) -> None:
         """Takes over from the turn before, in the same place."""
@@ -220,22 +231,40 @@ class Going:
         return idle and self._threads <= waiting
 
     def _waiting_threads(self) -> int:
-        waits = sum(wait.own for wait in self._waits.values())
+        waits = sum(wait.own for wait in self._waits)
         return waits + sum(lasts() for lasts in self._joined)
 
     @property
     def deaf(self) -> bool:
         """True if no message is news for anything that waits."""
         with self._lock:
-            return all(wait.deaf for wait in self._waits.values())
+            return all(wait.deaf for wait in self._waits)
 
-    def suspended(self) -> Suspended:
-        """Returns the exception with which to leave the function."""
+    def leaves(self, read: int) -> Suspended | None:
+        """Returns the exception with which to leave the function, for a caller that found that all
+        of it waits. None if something goes on meanwhile, or if a wait has not looked yet at what
+        others have read: it is told to.
+
+        Args:
+            read: the number of the last message that was read.
+        """
         with self._lock:
-            waits = list(self._waits.values())
-        until = min((wait.until for wait in waits if wait.until), default=0)
-        runs = [run for wait in waits for run in wait.runs] if all(w.runs for w in waits) else ()
-        return Suspended("; ".join(wait.words for wait in waits), until, runs)
+            waits = [*self._waits]
+            if any(w.own for w in waits) and not self._all(self._waiting_threads()):
+                return None
+            behind = any(wait.looked < read for wait in waits if not wait.deaf)
+            tells = behind and read > self._told
+            if tells:
+                self._told = read
+            elif not behind and self._left is None:
+                until = min((wait.until for wait in waits if wait.until), default=0)
+                all_runs = all(wait.runs for wait in waits)
+                runs = [run for wait in waits for run in wait.runs] if all_runs else ()
+                words = "; ".join(wait.words for wait in waits)
+                self._left = Suspended(words, until, runs, seen=read)
+        if tells:
+            self._wake()
+        return None if behind else self._left
 
 
 class Counting:

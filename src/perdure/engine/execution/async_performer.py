@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 from msgspec.structs import replace
 
+from perdure.engine.execution.activity import Waiting
 from perdure.engine.execution.async_call import Calling, cancels
 from perdure.engine.execution.commit_items import Item
 from perdure.engine.execution.current_run import inside
@@ -423,8 +424,8 @@ class AsyncPerformer(Handing):
             execution.played.skip(effect.until)
         wait = LoopWait(bell())
         watch = execution.wakeups.watch(execution.id, lambda: wait.done())
-        with watch, self._waiting(effect.why, effect.until, deaf=True):
-            for left_s in pausing(execution, effect, self._unloadable):
+        with watch, self._waiting(effect.why, effect.until, deaf=True) as here:
+            for left_s in pausing(execution, effect, here, self._unloadable):
                 if left_s is None:
                     await self._tasks.settle()
                     continue
@@ -436,8 +437,8 @@ class AsyncPerformer(Handing):
         wait = LoopWait(bell())
         watch = execution.wakeups.watch(execution.id, lambda: wait.done())
         until, runs = execution.look_by(effect), only_runs(effect.branches)
-        with watch, self._waiting(effect.words, until, runs=runs):
-            for wanted in waiting(execution, effect, self._unloadable):
+        with watch, self._waiting(effect.words, until, runs=runs) as here:
+            for wanted in waiting(execution, effect, here, self._unloadable):
                 if isinstance(wanted, Came):
                     return wanted
                 if isinstance(wanted, Item):
@@ -452,11 +453,10 @@ class AsyncPerformer(Handing):
     @contextlib.contextmanager
     def _waiting(
         self, words: str, until: int, *, deaf: bool = False, runs: Sequence[str] = ()
-    ) -> Iterator[None]:
+    ) -> Iterator[Waiting]:
         waits = self._execution.going.waiting
-        task = asyncio.current_task()
-        with self.resting(), waits(task, words, until, own=False, deaf=deaf, runs=runs):
-            yield
+        with self.resting(), waits(words, until, own=False, deaf=deaf, runs=runs) as here:
+            yield here
 
     def _unloadable(self) -> bool:
         """Returns True if all of the run provably waits, and would for ever do nothing else."""

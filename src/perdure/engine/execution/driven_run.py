@@ -240,8 +240,8 @@ class DrivenRun(Generic[T]):
 
     # -- waiting -----------------------------------------------------------------------------
 
-    def came(self, effect: Await) -> Came | None:
-        """Returns what a wait waits for, if it is there."""
+    def came(self, effect: Await) -> Came | int:
+        """Returns what a wait waits for, if it is there; see `RunInbox.came`."""
         if self.played is not None:
             return self.played.came(effect)
         with self.asking:

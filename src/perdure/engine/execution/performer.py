@@ -9,8 +9,9 @@ import time
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from perdure.engine.execution.activity import Waiting
 from perdure.engine.execution.commit_items import Item
 from perdure.engine.execution.current_run import RunFrame, current, enter, inside
 from perdure.engine.execution.run_position import RunPosition
@@ -42,10 +43,6 @@ from perdure.system.flag import Flag
 from perdure.system.late_imports import loading
 from perdure.system.threads import begin
 from perdure.system.user_errors import of_code
-
-if TYPE_CHECKING:
-    from perdure.engine.journal.waits import Suspended
-
 
 SETTLING = ("step", "outcome", "wait-ended")
 """Records after which a call gives what it gave."""
@@ -231,24 +228,23 @@ class Performer:
         if execution.played is not None:
             execution.played.skip(effect.until)
         here = self._waiting(effect.why, effect.until, deaf=True)
-        with execution.wakeups.watch(execution.id) as watch, here:
-            for left_s in pausing(execution, effect, lambda: execution.going.threads_wait):
+        with execution.wakeups.watch(execution.id) as watch, here as wait:
+            for left_s in pausing(execution, effect, wait, lambda: execution.going.threads_wait):
                 if left_s is not None:
                     watch.wait(min(left_s, POLL_S))
 
     def _waiting(
         self, words: str, until: int, *, deaf: bool = False, runs: Sequence[str] = ()
-    ) -> AbstractContextManager[None]:
-        here = threading.get_ident()
-        own = here == self._execution.scope().home
-        return self._execution.going.waiting(here, words, until, own=own, deaf=deaf, runs=runs)
+    ) -> AbstractContextManager[Waiting]:
+        own = threading.get_ident() == self._execution.scope().home
+        return self._execution.going.waiting(words, until, own=own, deaf=deaf, runs=runs)
 
     def _await(self, effect: Await) -> Came:
         execution = self._execution
         until, runs = execution.look_by(effect), only_runs(effect.branches)
         here = self._waiting(effect.words, until, runs=runs)
-        with execution.wakeups.watch(execution.id) as watch, here:
-            for wanted in waiting(execution, effect, lambda: execution.going.threads_wait):
+        with execution.wakeups.watch(execution.id) as watch, here as wait:
+            for wanted in waiting(execution, effect, wait, lambda: execution.going.threads_wait):
                 if isinstance(wanted, Came):
                     return wanted
                 if isinstance(wanted, Item):
@@ -274,7 +270,7 @@ def drive(effects: Generator[Any, Any, Any], perform: Callable[[Any], Any]) -> A
 
 
 def pausing(
-    execution: RunPosition[Any], effect: Pause, unloadable: Callable[[], bool]
+    execution: RunPosition[Any], effect: Pause, wait: Waiting, unloadable: Callable[[], bool]
 ) -> Iterator[float | None]:
     """Yields the seconds that are left of a pause, for both performers, until none are; None before
     it checks if all of the run waits, so that due work is done first.
@@ -288,17 +284,17 @@ def pausing(
         until -= max(seen - now, 0)  # a clock that is set back makes it no longer
         seen, left_s = now, (until - now) / 1e6
         if left_s <= 0:
+            _go_on(execution, wait)
             return
         execution.check_stop()
         if left_s > _in_place_s(execution):
             yield None
-            if unloadable():
-                raise execution.interrupt(suspended(execution))
+            _leave_if(unloadable(), execution)
         yield left_s
 
 
 def waiting(
-    execution: RunPosition[Any], effect: Await, unloadable: Callable[[], bool]
+    execution: RunPosition[Any], effect: Await, wait: Waiting, unloadable: Callable[[], bool]
 ) -> Iterator[float | Item | Came | None]:
     """The way of a wait, for both performers: seconds to wait for news, something to commit before
     that, and in the end what came; None as in `pausing`."""
@@ -307,17 +303,18 @@ def waiting(
     while True:
         execution.check_stop()
         came = execution.came(effect)
-        if came is not None:
+        if isinstance(came, Came):
+            _go_on(execution, wait)
             yield came
             return
+        wait.looked = came
         left_s = POLL_S
         if timer is not None:
             left_s = (timer.until - execution.now()) / 1e6
         soon = timer and len(effect.branches) == 1 and left_s <= _in_place_s(execution)
         if not soon:
             yield None
-            if unloadable():
-                raise execution.interrupt(suspended(execution))
+            _leave_if(unloadable(), execution)
         if soon or begun:
             yield left_s
             continue
@@ -339,12 +336,22 @@ def frame_of(execution: RunPosition[Any], effect: Invoke) -> RunFrame:
     return RunFrame(execution, effect.inside, scope, effect.key, effect.attempt, outer)
 
 
-def suspended(execution: RunPosition[Any]) -> Suspended:
-    """Returns the exception with which to leave the function, so that the run is unloaded."""
+def _leave_if(unloadable: bool, execution: RunPosition[Any]) -> None:
+    """Leaves the function, so that the run is unloaded, if all of it waits."""
+    if not unloadable:
+        return
     if execution.going.deaf:
         with execution.asking:
             execution.mail.look()  # no message is news for the run until then
-    return execution.going.suspended()
+    if (reason := execution.going.leaves(execution.mail.seen)) is not None:
+        raise execution.interrupt(reason)
+
+
+def _go_on(execution: RunPosition[Any], wait: Waiting) -> None:
+    """Ends a wait, as what it waits for is there. If it was decided before that the run is
+    unloaded, the function is left: what came is there when it is resumed."""
+    if (reason := execution.going.goes_on(wait)) is not None:
+        raise execution.interrupt(reason)
 
 
 def _comes(event: Flag, given_up: Scope | None) -> bool:

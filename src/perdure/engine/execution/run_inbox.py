@@ -114,14 +114,16 @@ class RunInbox:
                 self._unsaid.discard(no)
                 self._unread.pop(no, None)
 
-    def came(self, effect: Await) -> Came | None:
+    def came(self, effect: Await) -> Came | int:
         """Returns what a wait waits for, if it is there; it is taken. The first arrival wins, and
-        the timeout only if nothing arrived."""
+        the timeout only if nothing arrived. Otherwise returns the number of the last message that
+        was looked at."""
         with self._lock:
             found = self._first(effect.branches)
             if found is None:
                 self._look()
                 found = self._first(effect.branches)
+            seen = self.seen
         if found is not None:
             return found
         lost: list[str] = []
@@ -140,8 +142,8 @@ class RunInbox:
         if timer is not None and self._backend.now() >= timer.until:
             return Came(timer.label, at=timer.until)
         if lost and len(lost) == len(effect.branches):
-            return self._refuse_lost(effect, lost)
-        return None
+            return self._refuse_lost(effect, lost) or seen
+        return seen
 
     def look_by(self, effect: Await) -> int:
         """Returns the latest time at which a wait must look again, in microseconds since 1970; 0:

@@ -46,13 +46,17 @@ class Suspended(PerdureError):
     Attributes:
         wake_at: the latest time to wake it, in microseconds by the store's clock; 0: never.
         runs: the runs that it waits for, if it waits for nothing else.
+        seen: the number of the last message that all of it looked at.
     """
 
-    def __init__(self, waits: str, wake_at: int, runs: Sequence[str] = ()) -> None:
+    def __init__(
+        self, waits: str, wake_at: int, runs: Sequence[str] = (), *, seen: int = 0
+    ) -> None:
         super().__init__(f"waits for {waits}")
         self.waits = waits
         self.wake_at = wake_at
         self.runs = runs
+        self.seen = seen
 
 
 class Signal(Struct, frozen=True):
