@@ -13,7 +13,7 @@ import perdure
 from perdure.errors import TimedOut
 from perdure.store import Store
 from tests.engine.conftest import CrashError, Crashes, Place
-from tests.engine.waits import HOUR, Background, Clock, go, until, verify_all
+from tests.engine.waits import BOUND_S, HOUR, Background, Clock, go, until, verify_all
 
 TWO_HOURS = timedelta(hours=2)
 
@@ -140,3 +140,28 @@ def test_asynchronous_runs_have_them_too(place: Place, clock: Clock) -> None:
                 await asyncio.wait_for(running, 60)
 
     asyncio.run(main())
+
+
+def test_a_handle_tells_that_a_run_timed_out_from_that_it_did_itself(place: Place) -> None:
+    """The one in an event loop took the TimedOut that a run had failed with for its own, "it is not
+    finished yet", and waited on, for ever."""
+
+    @perdure.agent(dict)
+    async def impatient(run: perdure.AsyncRun[dict]) -> Any:
+        return await run.wait_for("s", timeout=0)
+
+    async def main() -> None:
+        async with perdure.open_async(place.url, durability="os") as store:
+            with pytest.raises(TimedOut, match="in vain"):
+                await store.run(impatient, "a")
+            handle = await store.handle("a/impatient/main")
+            for timeout in (None, HOUR):
+                with pytest.raises(TimedOut, match="in vain"):
+                    await asyncio.wait_for(handle.result(timeout), BOUND_S)
+            pending = await store.start(impatient, "b")
+            with pytest.raises(TimedOut, match="is pending still"):
+                await pending.result(timeout=0)
+
+    asyncio.run(main())
+    with pytest.raises(TimedOut, match="in vain"):
+        place.open().handle("a/impatient/main").result()

@@ -9,7 +9,7 @@ from typing import Any, Concatenate, Generic, ParamSpec, TypeVar
 
 from perdure.aio.loops import Home
 from perdure.core.arguments.checks import seconds
-from perdure.engine.control.run_handle import RunHandle
+from perdure.engine.control.run_handle import RunHandle, has_result, unfinished
 from perdure.engine.control.run_report import RunReport
 from perdure.engine.control.wait_circles import WaitingInPlace
 from perdure.engine.control.why import Explanation
@@ -21,7 +21,6 @@ from perdure.engine.functions.async_run import AsyncRun
 from perdure.engine.journal.ledger import EffectInfo
 from perdure.engine.journal.left_history import Again
 from perdure.engine.journal.questions import Question
-from perdure.errors import TimedOut
 from perdure.missing import MISSING
 from perdure.model import Commit, RunInfo, RunStatus
 from perdure.state.event_loop.loop_waits import LoopWait, bell
@@ -97,13 +96,13 @@ class AsyncRunHandle(Generic[R]):
         here = WaitingInPlace(self._home.context, wakeups, self.id, alone=False)
         with wakeups.watch(self.id, lambda: wait.done()):
             while True:
-                try:
-                    return await self._home.call(self._handle.result, 0.0)
-                except TimedOut:
-                    if until is not None and loop.time() >= until:
-                        raise
-                    if until is None:
-                        await self._home.call(here.refuse)
+                info = await self.info()
+                if has_result(info):
+                    return await self._home.call(self._handle._result_of, info)
+                if until is None:
+                    await self._home.call(here.refuse)
+                elif loop.time() >= until:
+                    raise unfinished(info)
                 left = POLL_S if until is None else min(until - loop.time(), POLL_S)
                 await wait.rest(left)
                 wait = LoopWait(bell())

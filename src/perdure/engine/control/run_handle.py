@@ -64,6 +64,16 @@ Noting = Callable[[RunInfo], tuple[Record, RunInfo]]
 """Returns the record to write for a run, and its new row."""
 
 
+def has_result(info: RunInfo) -> bool:
+    """Returns True if a run has ended, or needs a person: nobody waits for it."""
+    return info.status in FINISHED or info.status == "needs_attention"
+
+
+def unfinished(info: RunInfo) -> TimedOut:
+    """Returns the error for who has waited long enough for a run."""
+    return TimedOut(f"is {info.status} still", target=f"run {info.id}")
+
+
 class RunHandle(Generic[R]):
     """One run, seen from outside the process that executes it."""
 
@@ -117,15 +127,17 @@ class RunHandle(Generic[R]):
         with self._wakeups.watch(self._id) as watch, here:
             while True:
                 info = self.info
-                if info.status in ("done", "failed", "cancelled", "needs_attention"):
-                    return self._ended(info)
+                if has_result(info):
+                    return self._result_of(info)
                 if until is None:
                     here.refuse()
                 elif time.monotonic() >= until:
-                    raise TimedOut(f"is {info.status} still", target=f"run {info.id}")
+                    raise unfinished(info)
                 watch.wait(POLL_S if until is None else min(until - time.monotonic(), POLL_S))
 
-    def _ended(self, info: RunInfo) -> R:
+    def _result_of(self, info: RunInfo) -> R:
+        """Returns what `result` does, for a row that `has_result`; raises what the run failed with,
+        which may be a TimedOut, too."""
         if info.status == "done":
             return self._build(info.result)  # type: ignore[no-any-return]
         if info.status == "failed":
