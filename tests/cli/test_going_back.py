@@ -73,6 +73,20 @@ def test_all_that_failed_are_set_back_at_once(operator: Operator) -> None:
     assert operator.refused("retry", "--from", "pay#1")[0] == 2, "neither runs nor --all"
 
 
+@pytest.mark.parametrize(
+    "words", [("cancel",), ("resume",), ("retry", "--from", "pay#1")], ids=lambda words: words[0]
+)
+def test_named_runs_and_filters_do_not_go_together(
+    operator: Operator, words: tuple[str, ...]
+) -> None:
+    """Story: `perdure cancel RUN --older 7d` ended a run that had just begun: beside a name,
+    filters were ignored."""
+    fail(operator, buying, "buyer")
+    for more in (["--older", "7d"], ["--status", "waiting"], ["--function", "buying"], ["--all"]):
+        code, said = operator.refused(*words, "buyer", *more)
+        assert code == 2 and "either RUN, or --all" in said
+
+
 def test_a_call_made_before_is_told_as_that(operator: Operator) -> None:
     """`perdure runs` said of a call that waits for a decision that its process had ended, and that
     running it again would repeat it with the same key: neither was so."""

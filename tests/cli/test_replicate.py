@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shlex
 import signal
@@ -221,6 +222,49 @@ def test_a_moment(operator: Operator, source: str, target: str) -> None:
     for wrong in ("yesterday", "2026-08-12T14:03:22"):
         assert refused("restore", source, target + ".new", "--at", wrong)[0] == 2
     assert not Path(target + ".new").exists()
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("migrate", "{}", "memory://"),
+        ("replicate", "{}", "memory://"),
+        ("replicate", "memory://", "{}"),
+        ("restore", "{}", "memory://", "--at", "2100-01-01T00:00:00Z"),
+        ("promote", "memory://"),
+        ("promote", "{}", "--source", "memory://"),
+    ],
+    ids=" ".join,
+)
+def test_nothing_is_copied_into_the_memory_of_a_command(source: str, words: Any) -> None:
+    """Story: a rehearsal, `perdure migrate SRC memory://`, moved all agents into the memory of the
+    command itself, said that it was done, and left SRC closed in favour of nothing."""
+    code, said = refused(*(one.format(source) for one in words))
+    assert code == 2 and "memory of the process" in said["problem"]
+    write(source, "on")
+
+
+def test_a_copy_goes_on_where_nobody_reads_either_stream(source: str, target: str) -> None:
+    """Story: `… --follow 2>&1 | logger`, and the logger was killed: what was to be said about that
+    on stderr failed as well, and ended the standby."""
+    both_ends = os.pipe()
+    process = subprocess.Popen(
+        [sys.executable, "-m", "perdure", "replicate", source, target, "--follow"],
+        stdout=both_ends[1],
+        stderr=both_ends[1],
+    )
+    os.close(both_ends[1])
+    try:
+        assert b"up to date" in os.read(both_ends[0], 1000)
+        os.close(both_ends[0])
+        for _ in range(3):
+            write(source, "unread")
+            last = Operator(Path(source)).json("log", "ticket-42", "--all")[-1]["seq"]
+            while Operator(Path(target)).json("log", "ticket-42", "--all")[-1]["seq"] != last:
+                assert process.poll() is None
+    finally:
+        process.terminate()
+        assert process.wait() == 0
 
 
 def test_a_copy_goes_on_where_nobody_reads_what_it_says(source: str, target: str) -> None:

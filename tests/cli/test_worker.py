@@ -132,6 +132,7 @@ def test_with_json_there_is_nothing_else_on_stdout(terminal: Terminal) -> None:
         (["json"], 2, "has no agent functions"),
         (["not a module"], 2, "not a module's name"),
         (["broken"], 2, "cannot be imported: ZeroDivisionError"),
+        (["script"], 2, "it ended the program (SystemExit: 0)"),  # was taken for a worker's end
         (["needy"], 2, "No module named 'nowhere_to_be_found'"),
         (["jobs"], 3, "there is no such file"),
         (["jobs", "--limit", "0"], 2, "'--limit'"),
@@ -146,10 +147,11 @@ def test_what_it_cannot_run_it_says(
 
     (tmp_path / "jobs.py").write_text(JOBS)
     (tmp_path / "broken.py").write_text("1 / 0")
+    (tmp_path / "script.py").write_text("import sys; sys.exit(0)")
     (tmp_path / "needy.py").write_text("import nowhere_to_be_found")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
-    for name in ("jobs", "broken", "needy"):
+    for name in ("jobs", "broken", "script", "needy"):
         monkeypatch.delitem(sys.modules, name, raising=False)
     result = CliRunner().invoke(app, ["worker", *words, "--store", "none.db"])
     sys.modules.pop("jobs", None)

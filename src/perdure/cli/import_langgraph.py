@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import importlib
 import os
-import sys
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING, Annotated, Any
@@ -17,8 +16,9 @@ from perdure import NotFound
 from perdure.cli import plain
 from perdure.cli.failures import UsageError
 from perdure.cli.progress import Bar, bar
-from perdure.cli.session import Settings, store_url
+from perdure.cli.session import Settings, refuse_memory, store_url
 from perdure.cli.terminal import attended, flush, stderr_console, stdout_console, table, text
+from perdure.cli.user_modules import user_module
 from perdure.cli.words import count, size
 from perdure.store import Store
 
@@ -137,6 +137,7 @@ def _store(url: str, *, make: bool) -> Iterator[Store | None]:
     """Opens the store, without an fsync for each commit: a thread is durable when it is reported,
     and one that a power loss interrupted is resumed. None if it is not there, and not to be
     made."""
+    refuse_memory(url)
     try:
         store = perdure.open(url, durability="os", create=make)
     except (ValueError, ImportError) as error:
@@ -169,24 +170,14 @@ def _types(named: Sequence[str]) -> dict[str, type]:
         module, _, path = place.partition(":")
         if not module or not path.isidentifier():
             raise UsageError(f"--type {words}: write it as module:Class, or name=module:Class")
-        cls = getattr(_module(module, words), path, None)
+        try:
+            cls = getattr(user_module(module), path, None)
+        except UsageError as error:
+            raise UsageError(f"--type {words}: {error}") from error
         if not isinstance(cls, type):
             raise UsageError(f"--type {words}: module {module!r} has no class {path!r}")
         found[name or f"{cls.__module__}.{cls.__qualname__}"] = cls
     return found
-
-
-def _module(name: str, words: str) -> Any:
-    """Imports a module that the user names; the current directory is searched, too."""
-    here = os.getcwd()
-    if here not in sys.path:
-        sys.path.insert(0, here)
-    try:
-        return importlib.import_module(name)
-    except Exception as error:
-        raise UsageError(
-            f"--type {words}: module {name!r} cannot be imported: {type(error).__name__}: {error}"
-        ) from error
 
 
 # -- what is said ------------------------------------------------------------------------------

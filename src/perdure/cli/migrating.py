@@ -39,7 +39,7 @@ def migrate(
     """
     copied = 0
     arrived: list[Moved] = []
-    with urls_understood(), bar() as progress:
+    with urls_understood(source, target), bar() as progress:
         progress.begin(f"copying {shown(source)}")
 
         def on_step(commits: int) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
@@ -16,7 +17,7 @@ from perdure import StoreUnavailable
 from perdure.cli import plain
 from perdure.cli.failures import CORRUPT, UsageError
 from perdure.cli.progress import bar
-from perdure.cli.session import Settings
+from perdure.cli.session import Settings, refuse_memory
 from perdure.cli.terminal import (
     complain,
     flush,
@@ -62,8 +63,9 @@ IncompleteOption = Annotated[
 
 
 @contextmanager
-def urls_understood() -> Iterator[None]:
-    """Turns an unknown URL into a wrong command line."""
+def urls_understood(*urls: str | None) -> Iterator[None]:
+    """Turns a URL that is unknown, or of no lasting store, into a wrong command line."""
+    refuse_memory(*urls)
     try:
         yield
     except ValueError as error:
@@ -103,7 +105,7 @@ def replicate(
     others go on, and it is tried again. While one is set aside, the command ends with code 5.
     """
     json = wants_json(ctx)
-    with urls_understood(), following(source, target, resync=resync) as follower:
+    with urls_understood(source, target), following(source, target, resync=resync) as follower:
         commits, messages = _catch_up(follower, quiet=json)
         with _whoever_reads() if keep_on else nullcontext():
             _say(follower, commits, messages, json=json, lines=keep_on)
@@ -144,11 +146,12 @@ def _keep_on(follower: Follower, *, json: bool) -> None:
         unsaid[:], said_at = [0, 0], time.monotonic()
 
     def on_trouble(error: StoreUnavailable, again_s: float) -> None:
-        if json:
-            _line("unavailable", problem=str(error), again_s=again_s)
-        else:
-            words = f"{error.target}: {error.problem} (tried again in {again_s:g} s)"
-            stderr_console().print(text(("unavailable ", "bold red"), words))
+        words = f"{error.target}: {error.problem} (tried again in {again_s:g} s)"
+        with _whoever_reads():
+            if json:
+                _line("unavailable", problem=str(error), again_s=again_s)
+            else:
+                stderr_console().print(text(("unavailable ", "bold red"), words))
 
     follow(follower, stop, on_step, on_trouble)
 
@@ -159,8 +162,13 @@ def _whoever_reads() -> Iterator[None]:
     try:
         yield
     except OSError as error:  # those of the stores are their own
-        say_no_more()
-        complain(f"the output cannot be written ({error.strerror}): copying goes on without it")
+        words = f"the output cannot be written ({error.strerror}): copying goes on without it"
+        try:
+            complain(words)
+        except OSError:
+            say_no_more(sys.stderr)  # if stdout is the same, its next line shows that
+        else:
+            say_no_more()
 
 
 def _say(follower: Follower, commits: int, messages: int, *, json: bool, lines: bool) -> None:
@@ -248,7 +256,7 @@ def promote(
 
     It may be killed at any moment: run it again. If everything was done, it says so.
     """
-    with urls_understood():
+    with urls_understood(target, source):
         try:
             done = promote_store(
                 target, source, source_is_lost=lost, take_incomplete=take_incomplete
@@ -329,7 +337,7 @@ def restore(
         when = datetime.fromisoformat(at)
     except ValueError:
         raise UsageError(f"{at!r} is not a moment: write 2026-08-12T14:03:22Z") from None
-    with urls_understood(), bar() as progress:
+    with urls_understood(source, target), bar() as progress:
         progress.begin(f"restoring {shown(target)}")
         before = False
         try:

@@ -261,6 +261,16 @@ def store_url(ctx: typer.Context) -> str:
     return store
 
 
+def refuse_memory(*urls: str | None) -> None:
+    """Raises UsageError for a store that ends with this command."""
+    for url in urls:
+        if url is not None and url.startswith("memory:"):
+            raise UsageError(
+                f"{url} is in the memory of the process that opened it, which this command does "
+                "not share, nor leave anything in; name a path, or sqlite:///path"
+            )
+
+
 @contextmanager
 def opened(ctx: typer.Context, *, create: bool = False) -> Iterator[Session]:
     """Gives the command's store, open; a typing error never creates one.
@@ -270,11 +280,7 @@ def opened(ctx: typer.Context, *, create: bool = False) -> Iterator[Session]:
     """
     settings = ctx.ensure_object(Settings)
     url = store_url(ctx)
-    if url.startswith("memory:"):
-        raise UsageError(
-            f"{url} is in the memory of the process that opened it, and cannot be looked at from "
-            "here; name a path, or sqlite:///path"
-        )
+    refuse_memory(url)
     try:
         store = perdure.open(url, create=create)
     except ValueError as error:

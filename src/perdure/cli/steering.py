@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Annotated, Any
 
 import typer
+from msgspec.structs import replace
 
 from perdure import Conflict, PerdureError, RunHandle
 from perdure.cli import plain
@@ -199,7 +200,7 @@ def cancel(
 ) -> None:
     """End runs. An executing run is asked to end, and leaves its function at its next step or wait.
     Tool calls stay in the ledger; calls in doubt stay in doubt."""
-    chosen_by = Filter.of(agent, status, function, queue, older, newer, unfinished=True)
+    chosen_by = Filter.of(agent, status, function, queue, older, newer)
 
     def end(handle: RunHandle[Any]) -> dict[str, Any]:
         at_the_head(lambda: handle.cancel(words))
@@ -223,7 +224,7 @@ def cancel(
         )
 
     with opened(ctx) as session:
-        meant = _meant(session, run, chosen_by, all_, yes, "cancel")
+        meant = _meant(session, run, chosen_by, all_, yes, "cancel", unfinished=True)
         _each(session, meant, end, tell, many=len(run or ()) != 1)
 
 
@@ -240,7 +241,6 @@ def resume(
     yes: YesOption = False,
 ) -> None:
     """Let runs that need attention be tried again, once the cause is fixed."""
-    status = status or ["needs_attention"]
     chosen_by = Filter.of(agent, status, function, queue, older, newer)
 
     def again(handle: RunHandle[Any]) -> dict[str, Any]:
@@ -248,7 +248,7 @@ def resume(
         return {"status": handle.status}
 
     with opened(ctx) as session:
-        meant = _meant(session, run, chosen_by, all_, yes, "resume")
+        meant = _meant(session, run, chosen_by, all_, yes, "resume", status=("needs_attention",))
         _each(session, meant, again, _tell_pending, many=len(run or ()) != 1)
 
 
@@ -277,14 +277,14 @@ def retry(
     branch's state: the named ones, or all that failed. Later events stay in the log, and the runs
     get their signals again."""
     _check_effects(effects)
-    chosen_by = Filter.of(agent, status or ["failed"], function, queue, older, newer)
+    chosen_by = Filter.of(agent, status, function, queue, older, newer)
 
     def back(handle: RunHandle[Any]) -> dict[str, Any]:
         at_the_head(lambda: handle.retry(step, effects=effects))  # type: ignore[arg-type]
         return {"status": handle.status}
 
     with opened(ctx) as session:
-        meant = _meant(session, run, chosen_by, all_, yes, "retry")
+        meant = _meant(session, run, chosen_by, all_, yes, "retry", status=("failed",))
         _each(session, meant, back, _tell_pending, many=len(run or ()) != 1)
 
 
@@ -331,20 +331,28 @@ def _meant(
     all_: bool,
     yes: bool,
     what: str,
+    *,
+    status: tuple[str, ...] = (),
+    unfinished: bool = False,
 ) -> list[RunInfo]:
     """Returns the runs that a command is for; those of a filter after a person agreed.
+
+    Args:
+        status: of the runs that a filter means that does not say so.
+        unfinished: it means no others.
 
     Raises:
         UsageError: there are none, or runs and a filter were given, or nobody is there to agree.
     """
     if named:
-        if all_:
+        if all_ or chosen_by.narrow:
             raise UsageError("give either RUN, or --all with filters")
         found = {run.id: run for run in (find_run(session, name) for name in named)}
         return list(found.values())
     if not all_:
         raise UsageError("name them: RUN …, or --all with filters, e.g. --all --status waiting")
-    runs = chosen_by.find(session)
+    meant = replace(chosen_by, status=chosen_by.status or status, unfinished=unfinished)
+    runs = meant.find(session)
     if not runs or yes:
         return runs
     if session.json or not sys.stdin.isatty():

@@ -3,14 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-import importlib
 import json
-import os
-import sys
-import traceback
 from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
-from types import ModuleType
 from typing import Annotated, Any
 
 import typer
@@ -18,7 +13,8 @@ import typer
 from perdure import Worker
 from perdure.cli.failures import UsageError
 from perdure.cli.session import Session, close_names, opened
-from perdure.cli.terminal import complain, elsewhere, flush, stdout_console, text
+from perdure.cli.terminal import elsewhere, flush, stdout_console, text
+from perdure.cli.user_modules import user_module
 from perdure.cli.words import STATUS_STYLES
 from perdure.types import WorkerEvent
 from perdure.visible import visible
@@ -135,7 +131,7 @@ def _load(words: str) -> list[Callable[..., Any]]:
         UsageError: it names none.
     """
     name, _, wanted = words.partition(":")
-    module = _module(name)
+    module = user_module(name)
     known = {key: value for key, value in vars(module).items() if Worker.can_run(value)}
     there = ", ".join(list(known)[:NAMES_SHOWN]) or "none"
     if not wanted:
@@ -159,45 +155,3 @@ def _load(words: str) -> list[Callable[..., Any]]:
             )
         found.append(known[one])
     return found
-
-
-def _module(name: str) -> ModuleType:
-    """Imports a module; the current directory is searched, too.
-
-    Raises:
-        UsageError: there is none, or it fails.
-    """
-    if name.endswith(".py") or "/" in name:
-        meant = name.removesuffix(".py").strip("./").replace("/", ".")
-        raise UsageError(f"{name!r} is a file; say the module's name: {meant}")
-    if not name or not all(part.isidentifier() for part in name.split(".")):
-        raise UsageError(f"{name!r} is not a module's name; write module or module:name,name")
-    try:
-        here = os.getcwd()
-    except FileNotFoundError:
-        raise UsageError(
-            "the current directory was deleted: change into the one with the module"
-        ) from None
-    if here not in sys.path:
-        sys.path.insert(0, here)
-    try:
-        return importlib.import_module(name)
-    except ModuleNotFoundError as error:
-        if error.name is not None and f"{name}.".startswith(f"{error.name}."):
-            raise UsageError(
-                f"there is no module {error.name!r}, neither in {here} nor where Python looks"
-            ) from error
-        _show(error)
-        raise UsageError(f"module {name!r} cannot be imported: {error}") from error
-    except Exception as error:
-        _show(error)
-        raise UsageError(
-            f"module {name!r} cannot be imported: {type(error).__name__}: {error}"
-        ) from error
-
-
-def _show(error: Exception) -> None:
-    """Prints where it failed, which is in the user's code."""
-    frames = traceback.extract_tb(error.__traceback__)
-    ours = [frame for frame in frames if "importlib" not in frame.filename]
-    complain("".join(traceback.format_list(ours[1:])).rstrip("\n"))

@@ -48,7 +48,7 @@ PUTS = st.builds(
     SPACES,
     KEYS,
     st.none() | VALUES,
-    index=st.sampled_from([None, None, False, ["color"], ["deep.y", "list[*]"]]),
+    index=st.sampled_from([None, None, False, ["color"], ["deep.y", "list[*]"], ["$"]]),
     ttl=st.none(),
 )
 PATHS = st.lists(LABELS | st.just("*"), min_size=1, max_size=2).map(tuple)

@@ -116,7 +116,7 @@ def test_a_conversation_of_several_runs(tmp_path):
     @perdure.agent(Conversation)
     async def chat(run: perdure.AsyncRun[Conversation], text: str) -> str:
         assistant = Agent("geographer", model=RecordedModel(run, model))
-        session = RunSession(run)
+        session = RunSession(run, session_settings={"limit": 9})  # a dict, as the SDK takes it
         result = await Runner.run(assistant, text, session=session, run_config=QUIET)
         return str(result.final_output)
 

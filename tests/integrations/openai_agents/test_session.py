@@ -101,6 +101,8 @@ def test_limits(make):
                 await session.get_items(limit=-1)
         async with make(session_settings={"limit": 1}) as session:
             assert texts(await session.get_items()) == ["4"]
+            session.session_settings = {"limit": 2}  # the SDK's own take it here, too
+            assert texts(await session.get_items()) == ["3", "4"]
         async with make() as session:
             assert len(await session.get_items()) == 5
 

@@ -96,7 +96,7 @@ class Items(ABC):
             ValueError: a negative limit.
         """
         if limit is None and self.session_settings is not None:
-            limit = self.session_settings.limit
+            limit = settings_of(self.session_settings).limit  # somebody may have set a dict
         if limit is not None and limit < 0:
             raise ValueError(f"limit={limit}: None stands for all items, 0 for none")
         return await self._newest(limit)
@@ -348,14 +348,17 @@ class RunSession(Items):
     """
 
     def __init__(
-        self, run: AsyncRun[Any], *, session_settings: SessionSettings | None = None
+        self,
+        run: AsyncRun[Any],
+        *,
+        session_settings: SessionSettings | Mapping[str, Any] | None = None,
     ) -> None:
         """
         Args:
             run: of an agent whose schema is `Conversation` or a subclass.
         """
         self.session_id = run.agent
-        self.session_settings = session_settings or SessionSettings()
+        self.session_settings = settings_of(session_settings)
         self._run = run
 
     def __repr__(self) -> str:

@@ -10,7 +10,7 @@ from functools import cache
 from operator import mul
 from typing import Any, Literal
 
-from langgraph.store.base import ensure_embeddings, get_text_at_path
+from langgraph.store.base import ensure_embeddings, get_text_at_path, tokenize_path
 
 from perdure.errors import SchemaError
 from perdure.integrations.langgraph.store.items import StoredItem, as_json
@@ -70,7 +70,8 @@ class Embedding:
         found: dict[str, str] = {}
         value = as_json(value)
         for path in self.fields if index is None else _paths(index):
-            texts = get_text_at_path(value, path)
+            # As LangGraph's: "$" is the whole item in `fields`, and a field of that name here.
+            texts = get_text_at_path(value, path if index is None else tokenize_path(path))
             for number, text in enumerate(texts):
                 found[path if len(texts) == 1 else f"{path}.{number}"] = text
         return found
