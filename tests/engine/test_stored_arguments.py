@@ -1,8 +1,9 @@
-"""What a run's function gets of its arguments: what is stored of them, the first time, too."""
+"""What a function gets of its arguments, and of waits: what is stored, the first time, too."""
 
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from enum import Enum
 from typing import Any
 
@@ -11,6 +12,7 @@ from pydantic import BaseModel
 
 import perdure
 from perdure.testing import run_until_waiting
+from tests.engine.waits import until
 
 
 class Item(BaseModel):
@@ -102,6 +104,82 @@ def test_what_cannot_be_stored_is_the_callers_own() -> None:
 
     with perdure.open("memory://") as store:
         assert store.run(taking, "a", client)
+
+
+@perdure.agent
+def listing(run: perdure.Run[dict[str, Any]]) -> Any:
+    return ["x", "y"]
+
+
+USED_UP: dict[str, Callable[[perdure.Run[dict[str, Any]]], Any]] = {
+    "signal": lambda run: run.wait_for("items"),
+    "typed signal": lambda run: run.wait_for("items", schema=list[Any]),
+    "select": lambda run: run.select(it=perdure.Signal("items")).value,
+    "question": lambda run: run.ask("which ones?", schema=Any),
+    "child": lambda run: run.start(listing, "child").result(),
+}
+
+
+@pytest.mark.parametrize("wait", USED_UP.values(), ids=USED_UP)
+def test_a_function_that_uses_up_what_it_waited_for_has_all_of_it_each_time(wait: Any) -> None:
+    """What a wait gave was recorded with the run's next commit, from the very list that the
+    function had emptied by then: that was what had been sent, and the run stopped as another one
+    than was recorded."""
+    noted: list[str] = []
+
+    def note(item: str) -> None:
+        noted.append(item)
+
+    @perdure.agent
+    def work(run: perdure.Run[dict[str, Any]]) -> int:
+        items = wait(run)
+        while items:
+            run.call(note, items.pop(0))
+            run.wait_for("go")
+        return len(noted)
+
+    with perdure.open("memory://") as store:
+        run = store.start(work, "a")
+        run.signal("items", ["x", "y"])
+        run = run_until_waiting(store, work, "a")
+        for question in run.questions():
+            run.answer(["x", "y"], question=question)
+        if wait is USED_UP["child"]:
+            worker = perdure.Worker(store, [listing])
+            thread = _working(worker)
+            try:
+                until(lambda: [one.status for one in store.runs(agent="child")] == ["done"])
+            finally:
+                worker.stop()
+                thread.join(20)
+        while run.status == "waiting":
+            run.signal("go")
+            run_until_waiting(store, work, "a")
+        assert run.result(timeout=0) == 2
+    assert noted == ["x", "y"]
+
+
+def test_what_an_attempt_changes_of_what_it_was_given_is_not_what_it_saved() -> None:
+    """The next attempt got the object that the one before had been given, with its changes; after a
+    crash it got what was saved."""
+    given: list[Any] = []
+
+    @perdure.step(retry=perdure.Retry(attempts=3, first=0))
+    def work() -> None:
+        pages = perdure.saved_progress([])
+        given.append([*pages])
+        if not pages:
+            perdure.heartbeat(["one"])
+        perdure.saved_progress([]).append("not saved")
+        raise ValueError(len(given))
+
+    @perdure.agent
+    def working(run: perdure.Run[dict[str, Any]]) -> None:
+        work()
+
+    with perdure.open("memory://") as store, pytest.raises(ValueError, match="3"):
+        store.run(working, "a")
+    assert given == [[], ["one"], ["one"]]
 
 
 def _working(worker: perdure.Worker) -> Any:

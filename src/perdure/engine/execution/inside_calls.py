@@ -6,6 +6,7 @@ import time
 from typing import Any
 
 from perdure.core.format.records import Placed
+from perdure.core.types.nodes import isolate
 from perdure.core.values.plain_values import take
 from perdure.engine.execution.commit_items import Item
 from perdure.engine.execution.current_run import current
@@ -93,4 +94,4 @@ def saved_progress(default: Any = None) -> Any:
     """Inside a step or tool: what the attempt before saved by `heartbeat`, or `default`."""
     frame = current()
     attempt = frame.attempt if frame is not None else None
-    return default if attempt is None or attempt.saved is MISSING else attempt.saved
+    return default if attempt is None or attempt.saved is MISSING else isolate(attempt.saved)

@@ -19,6 +19,7 @@ from perdure.core.arguments.names import check_key, check_name, check_words, sho
 from perdure.core.format.records import WaitBegan, WaitBranch, WaitEnded
 from perdure.core.schema.schema import Schema
 from perdure.core.schema.value_digest import shorten
+from perdure.core.types.nodes import isolate
 from perdure.core.values.plain_values import Plain
 from perdure.engine.journal.call_identity import QUESTION, SCHEMA
 from perdure.engine.journal.effects import (
@@ -202,8 +203,9 @@ class Wait:
                 refused = replace(record, t="message-refused", kind=kind, problem=str(wrong))
                 yield RecordEffect(Riders((refused,), consumed=consumed))
                 continue
-            ended = replace(record, value=value)
-            # It joins the run's next commit: until that is in, the message stays in the inbox.
+            # It joins the run's next commit: until that is in, the message stays in the inbox, and
+            # the function may change what it got.
+            ended = replace(record, value=isolate(value))
             yield RecordEffect(Riders((ended,), consumed=consumed), wait=False, began=began)
             return self._result(arrived.place, came.label, value)
 

@@ -58,7 +58,7 @@ class RunTable:
     # -- rows --------------------------------------------------------------------------------
 
     def put(self, row: RunInfo) -> None:
-        self.rows.put(row.id, row)
+        self.rows.put(row.id, _own_row(row))
         if row.status in FINISHED:
             for number in [*self.waiting.of(("run", row.id))]:
                 self.consume(number)
@@ -84,7 +84,7 @@ class RunTable:
             and (query.status is None or row.status in query.status)
             and (query.function is None or row.function == query.function)
         )
-        return [*islice(found, query.limit)]
+        return [_own_row(row) for row in islice(found, query.limit)]
 
     def _some(self, agent: str | None, run_id: str | None) -> list[RunInfo]:
         """Returns rows that include those of an agent, or the one of an id."""
@@ -107,7 +107,9 @@ class RunTable:
         rows = self.rows.of(agent).values()
         found = [row for row in rows if row.id == run or row.status in UNFINISHED]
         one = self.rows.all.get(run)
-        return found if one is None or one.agent == agent else [one, *found]
+        if one is not None and one.agent != agent:
+            found.insert(0, one)
+        return [_own_row(row) for row in found]
 
     def ready(self, now: int, limit: int) -> list[RunInfo]:
         """See `Backend.ready`."""
@@ -295,3 +297,10 @@ def _own(message: Message) -> Message:
         return message
     value: Any = codec.decode(codec.encode(message.value))
     return replace(message, value=value)
+
+
+def _own_row(row: RunInfo) -> RunInfo:
+    """Returns it with a result of its own, which the caller may change."""
+    if row.result is None:
+        return row
+    return replace(row, result=codec.decode(codec.encode(row.result)))

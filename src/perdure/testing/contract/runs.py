@@ -8,6 +8,7 @@ from msgspec.structs import replace
 
 from perdure.model import Message, RunInfo
 from perdure.storage.capabilities import INBOX, LIVENESS, RUN_ROWS, Backend, RunQuery, Sent
+from perdure.storage.looks import Look
 from perdure.testing.pen import Contract, Pen, a_run, needs
 
 
@@ -53,6 +54,18 @@ class RunsContract(Contract):
         (again,) = backend.runs()
         assert (again.status, again.waits, again.wake_at) == ("running", "", 0)
         assert (again.turn, again.turn_at, again.started_at) == (4, 9, 11)
+
+    def test_a_result_is_its_owners_own(self, backend: Backend, pen: Pen) -> None:
+        """In memory the result that a caller got was the one that the row had: a change of it was
+        everybody's result from then on."""
+        given = {"items": [1]}
+        pen.write(runs=[a_run("a", status="done", result=given)])
+        for _ in range(2):
+            looked = Look(backend, "a", "a").again().run_row()
+            found = [row.result for row in (*backend.runs(), looked) if row is not None]
+            assert found == [{"items": [1]}] * 2
+            for result in (given, *found):
+                result["items"].append(2)
 
     def test_rows_of_runs_are_replaced_in_place(self, backend: Backend, pen: Pen) -> None:
         pen.write(runs=[a_run("a", status="running")])
