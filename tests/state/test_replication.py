@@ -684,14 +684,14 @@ def test_a_signal_to_a_run_that_was_set_back_while_its_follower_was_away(pair: P
         def __getattr__(self, name: str) -> Any:
             return getattr(real, name)
 
-        def mail(self, cursor: str = "", *, limit: int = 1000) -> Any:
+        def mail(self, cursor: str = "", **said: Any) -> Any:
             handle = source.handle("a/waits/main")
             if handle.status == "waiting":
                 handle.cancel()
                 serve(source, lambda: handle.status == "cancelled")
                 handle.retry("wait_for:word#1", effects="live")
                 handle.signal("word", "second", key="2")
-            return real.mail(cursor, limit=limit)
+            return real.mail(cursor, **said)
 
     away: Any = Away()
     follower.source = away
@@ -1188,6 +1188,42 @@ def test_a_restore_has_what_an_open_transaction_holds_back(ends: bool) -> None:
         found = {info.name: info.seq for info in restored.agents()}
         assert found == {"a": 3, "b": 2, "ended": 3}
         assert [message.agent for message in backend_of(restored).inbox()] == ["c"]
+
+
+@pytest.mark.parametrize("how", ["promote", "migrate", "restore"])
+def test_a_signal_that_was_taken_is_known_though_an_open_transaction_holds_it_back(
+    tmp_path: Path, how: str
+) -> None:
+    """A run took a signal while some program had a transaction open at the same server, and its
+    store was handed over. The new one did not know the signal: its sender repeated it, as it may,
+    and the run took it a second time."""
+    url, target = shared().new_url(), str(tmp_path / "target.db")
+    with perdure.open(url) as store, psycopg.connect(shared().own_url) as other:
+        store.start(waits, "a", 2)
+        serve(store, waiting_for(store, "a/waits/main", "word"))
+        other.execute("SELECT txid_current()")
+        handle = store.handle("a/waits/main")
+        assert handle.signal("word", "pay", key="order-1")
+        serve(store, lambda: not backend_of(store).inbox())
+        handle.signal("other", "unread", key="order-1")
+        at = datetime.now(UTC)
+        if how == "restore":
+            restore(url, target, at)
+        elif how == "migrate":
+            assert [moved.agent for moved in migrate(url, target)] == ["a"]
+        else:
+            with perdure.open(target) as opened:
+                follower_of(store, opened).drain()
+            promote(target)
+    with perdure.open(target) as opened:
+        handle = opened.handle("a/waits/main")
+        assert not handle.signal("word", "pay", key="order-1")
+        assert [one.value for one in backend_of(opened).inbox()] == ["unread"]
+        handle.signal("word", "more", key="order-2")
+        serve(opened, waiting_for(opened, "a/waits/main", "Go on?"))
+        handle.answer(True)
+        serve(opened, lambda: handle.status == "done")
+        assert handle.result() == ["pay", "more", True]
 
 
 @pytest.mark.parametrize("leaves_out", [True, False])

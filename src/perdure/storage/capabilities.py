@@ -139,9 +139,14 @@ class Inbox(Protocol):
         """
         ...
 
-    def mail(self, cursor: str = "", *, limit: int = 1000) -> Mail:
+    def mail(self, cursor: str = "", *, limit: int = 1000, to_the_end: bool = False) -> Mail:
         """Returns messages that were put into inboxes since a cursor was given, of all agents, in
         the order of their numbers. Cursors, limit and errors are those of `feed`.
+
+        Args:
+            to_the_end: also those that the feed would hold back, because others may still come
+                before them: the cursors of this walk are good for its next page, and not to be
+                kept.
 
         Messages that a commit took out since have MISSING as their value. Messages removed by a
         run's end or an agent's deletion may be left out.

@@ -165,7 +165,12 @@ def _took(target: Backend, run: RunInfo) -> set[tuple[str, int, str]]:
 
 def all_mail(source: Backend) -> Iterable[Message]:
     """Yields all messages of a store, those that were taken out without their values."""
-    cursor = ""
-    while (part := source.mail(cursor, limit=PAGE)).messages:
+    return mail_from(source, "")
+
+
+def mail_from(source: Backend, cursor: str) -> Iterator[Message]:
+    """Yields all messages since a cursor, also those that the feed holds back because a foreign
+    transaction has not ended."""
+    while (part := source.mail(cursor, limit=PAGE, to_the_end=True)).messages:
         yield from part.messages
         cursor = part.cursor

@@ -23,6 +23,7 @@ from perdure.storage.capabilities import Backend, Sent
 from perdure.storage.standing import Aside, ClosedError, Kind, OvertakenError, Why, read_why
 from perdure.system import shell
 from perdure.system.urls import same_store
+from perdure.transfer.arriving_messages import mail_from
 from perdure.transfer.divergence import (
     DivergedError,
     compare,
@@ -429,8 +430,7 @@ class Follower:
             if info.name not in self.shipper.aside:
                 rest = self.shipper.rest_of(info.name, info.incarnation)
                 commits += self.shipper.ship(rest, of=info)
-        known = {message.no for message in self.target.inbox()}
-        left = [message for message in self.source.inbox() if message.no not in known]
+        left = [*mail_from(self.source, self.why.mail)]
         self._deliver([], left, self.why)
         return commits, messages + len(left)
 

@@ -19,6 +19,7 @@ from perdure.storage.answers import Standing
 from perdure.storage.capabilities import Backend, Shipment
 from perdure.storage.standing import OvertakenError, Why, read_why
 from perdure.system.urls import same_store
+from perdure.transfer.arriving_messages import mail_from
 from perdure.transfer.follower import PART, Follower, forward
 from perdure.transfer.given_tokens import (
     NUMBERS_APART,
@@ -134,6 +135,7 @@ class Migration(Follower):
             if message.agent in self._arrived:
                 forward(self.target, message)
         mine = [message for message in messages if message.agent not in self._arrived]
+        mine += (one for one in mail_from(self.source, mail) if one.agent == info.name)
         self.shipper.isolating = True
         self.shipper.ship(rest, mine, self.why, epochs, of=info)
         there = self.target.agent(info.name, info.incarnation)

@@ -296,7 +296,7 @@ class MemoryBackend:
             self._check_open()
             return self._runs.inbox(InboxQuery(run, **conditions))
 
-    def mail(self, cursor: str = "", *, limit: int = 1000) -> Mail:
+    def mail(self, cursor: str = "", *, limit: int = 1000, to_the_end: bool = False) -> Mail:
         with self._lock:
             self._check_open()
             return self._runs.mail(cursor, limit, self.url)

@@ -247,9 +247,11 @@ class PostgresBackend:
         wanted = InboxQuery(run, **conditions)
         return self._reading(lambda db: inbox.messages(db, self._sql, wanted))
 
-    def mail(self, cursor: str = "", *, limit: int = 1000) -> Mail:
-        store = self._format.store
-        return self._reading(lambda db: read_mail(db, self._sql, store, self.url, cursor, limit))
+    def mail(self, cursor: str = "", *, limit: int = 1000, to_the_end: bool = False) -> Mail:
+        store, statement = self._format.store, "mail_to_the_end" if to_the_end else "mail"
+        return self._reading(
+            lambda db: read_mail(db, self._sql, statement, store, self.url, cursor, limit)
+        )
 
     # -- what comes from other stores ------------------------------------------------------
 

@@ -69,7 +69,13 @@ def _mark(header: bytes) -> str:
 
 
 def read_mail(
-    db: Connection, sql: Mapping[str, str], store: str, url: str, cursor: str, limit: int
+    db: Connection,
+    sql: Mapping[str, str],
+    statement: str,
+    store: str,
+    url: str,
+    cursor: str,
+    limit: int,
 ) -> Mail:
     """See `Backend.mail`."""
     behind = ("0", 0)
@@ -78,7 +84,7 @@ def read_mail(
         if found is None or found[1] != store or not _has_begun(db, sql, found[2]):
             raise foreign_cursor(url)
         behind = found[2], int(found[3])
-    rows = db.cursor(binary=True).execute(sql["mail"], (*behind, limit)).fetchall()
+    rows = db.cursor(binary=True).execute(sql[statement], (*behind, limit)).fetchall()
     last = 0 if len(rows) == limit else _last_number(db, sql)
     if not rows:
         return Mail([], cursor, last)

@@ -299,6 +299,10 @@ SELECT {message_columns}, tx::text FROM {schema}.inbox
 WHERE (tx, no) > (%s::xid8, %s) AND tx < pg_snapshot_xmin(pg_current_snapshot())
 ORDER BY inbox.tx, inbox.no LIMIT %s;
 
+-- name: mail_to_the_end
+SELECT {message_columns}, tx::text FROM {schema}.inbox
+WHERE (tx, no) > (%s::xid8, %s) ORDER BY inbox.tx, inbox.no LIMIT %s;
+
 -- name: last_number
 -- Of messages. Of a role that may not ask the sequence, of those that are there.
 SELECT coalesce(

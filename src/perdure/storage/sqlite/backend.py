@@ -250,7 +250,7 @@ class SqliteBackend:
         with self._reading() as db:
             return inbox.messages(db, InboxQuery(run, **conditions))
 
-    def mail(self, cursor: str = "", *, limit: int = 1000) -> Mail:
+    def mail(self, cursor: str = "", *, limit: int = 1000, to_the_end: bool = False) -> Mail:
         with self._reading() as db:
             return inbox.mail(db, cursor, limit, self.url)
 

@@ -284,6 +284,8 @@ class ShippingContract(Contract):
         rest = backend.mail(first.cursor)
         assert rest.messages == [replace(messages[2], value=MISSING)]
         assert backend.mail(rest.cursor).messages == []
+        assert backend.mail(to_the_end=True).messages == [*first.messages, *rest.messages]
+        assert backend.mail(first.cursor, to_the_end=True).messages == rest.messages
         assert backend.mail(backend.mail(rest.cursor).cursor).messages == []
         for rubbish in ("x", "-1", "é", "99999"):
             with pytest.raises(NotFound, match="feed"):
