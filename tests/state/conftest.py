@@ -13,6 +13,8 @@ import pytest
 import perdure
 from perdure.agents import Agent
 from perdure.storage import locate
+from perdure.storage.clocks import wall_clock
+from perdure.storage.postgres.clock import StoreClock
 from perdure.store import Store
 from tests.postgres.server import kinds, shared
 
@@ -66,6 +68,13 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "place" in metafunc.fixturenames:
         listed = metafunc.module.__name__.rpartition(".")[2] in ON_POSTGRES
         metafunc.parametrize("place", kinds(["memory", "sqlite"], listed=listed), indirect=True)
+
+
+@pytest.fixture(autouse=True)
+def one_clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A PostgreSQL store estimates its server's clock from round trips. On a busy machine that is
+    milliseconds off, and a moment of the test's own clock is not between two of its commits."""
+    monkeypatch.setattr(StoreClock, "now", lambda _: wall_clock())
 
 
 @pytest.fixture
