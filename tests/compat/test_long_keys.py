@@ -74,6 +74,8 @@ def test_a_copy_of_it_has_what_every_backend_can_keep(old: Store, url: str, way:
         if way == "replicate":
             with perdure.replication.following(url, target) as follower:
                 follower.drain()
+            with perdure.replication.following(url, target) as follower:  # compared with its source
+                follower.drain()
             [message] = [one for one in copy._context.backend.inbox() if one.kind == "signal"]
             assert message.key == bounds.index_key(LONG)
         else:

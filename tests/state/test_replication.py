@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -306,6 +307,21 @@ def test_a_source_that_was_put_back_has_other_messages(tmp_path: Path) -> None:
     for resync in (False, True):
         with pytest.raises(DivergedError, match="'old"), following(path, copied, resync=resync):
             pass
+
+
+def test_a_waiting_message_is_what_its_copy_is(tmp_path: Path) -> None:
+    """Compared as values, it was another one: NaN does not equal itself. The copy could neither be
+    continued nor promoted."""
+    path, copied = tmp_path / "source.db", tmp_path / "copy.db"
+    readings = {"celsius": float("nan"), "humidity": Decimal("NaN")}
+    with perdure.open(path) as source:
+        source.start(waits, "a", 1).signal("reading", readings)
+    for resync in (False, True):
+        with following(path, copied, resync=resync) as follower:
+            follower.drain()
+    assert promote(copied).lossless
+    with perdure.open(copied) as store:
+        assert str(backend_of(store).inbox()[1].value) == str(readings)
 
 
 def test_an_old_primary_does_not_keep_messages_of_its_own(tmp_path: Path) -> None:

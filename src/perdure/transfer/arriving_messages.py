@@ -61,7 +61,7 @@ class Arriving:
         }
         by_number |= fresh
         self.messages = [
-            _storable(by_number[no])
+            storable(by_number[no])
             for no in sorted(by_number)
             if not until or (by_number[no].at <= until and by_number[no].value is not MISSING)
         ]
@@ -102,7 +102,7 @@ class Arriving:
         return self._runs[run]
 
 
-def _storable(message: Message) -> Message:
+def storable(message: Message) -> Message:
     """Returns a message that every backend can keep: an older version stored long keys as they
     were."""
     key = message_key(message.key)
@@ -143,7 +143,7 @@ def taken_by_then(source: Backend, target: Backend, until: int) -> Iterator[Mess
         for message in messages:
             said = message_key(message.key), message.at, message.who
             if took is None or message.kind == "start" or said in took:
-                yield _storable(message)
+                yield storable(message)
 
 
 def _took(target: Backend, run: RunInfo) -> set[tuple[str, int, str]]:

@@ -7,11 +7,13 @@ from collections.abc import Iterator
 from contextlib import suppress
 
 from msgspec import Struct
+from msgspec.structs import replace
 
+from perdure.core.values import codec
 from perdure.errors import Conflict, Corrupt
 from perdure.model import AgentInfo, Message
 from perdure.storage.capabilities import Backend
-from perdure.transfer.arriving_messages import all_mail
+from perdure.transfer.arriving_messages import all_mail, storable
 from perdure.transfer.living_agents import living
 
 NAMED_MAX = 5
@@ -73,9 +75,16 @@ def other_message(source: Backend, copy: Backend) -> Message | None:
     there is none."""
     there = {message.no: message for message in copy.inbox()}
     for message in source.inbox():
-        if there.get(message.no, message) != message:
+        other = there.get(message.no)
+        if other is not None and _as_stored(other) != _as_stored(message):
             return message
     return None
+
+
+def _as_stored(message: Message) -> Message:
+    """Returns a message as a copy keeps it, with its value's bytes: NaN does not equal itself."""
+    message = storable(message)
+    return replace(message, value=codec.encode(message.value))
 
 
 def own_message(source: Backend, copy: Backend) -> Message | None:

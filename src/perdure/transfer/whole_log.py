@@ -19,7 +19,7 @@ from perdure.core.format import chain, remains
 from perdure.core.format.records import Record
 from perdure.core.format.rows import order_of
 from perdure.core.values import codec
-from perdure.core.values.plain_values import Plain
+from perdure.core.values.plain_values import Plain, same
 from perdure.errors import Conflict, Corrupt, NotFound
 from perdure.missing import MISSING
 from perdure.model import MAIN, Cause, Commit, RunInfo, Verified, id_text
@@ -241,7 +241,7 @@ def _tell_of_others(context: Context, plan: _LogPlan) -> None:
         for run in plan.orders
         if backend.runs(RunQuery(run_id=run))
         for one in backend.inbox(run, kind="start")
-        if one.value == plan.orders[run]
+        if same(one.value, plan.orders[run])
     ]
     if begun:
         backend.ship(Shipment(taken=begun))
