@@ -21,6 +21,7 @@ from perdure.model import Message
 from perdure.storage.appending import Appended
 from perdure.storage.capabilities import Sent
 from perdure.storage.locate import locate
+from perdure.storage.postgres import connection
 from perdure.storage.postgres.backend import PostgresBackend
 from perdure.storage.postgres.writer import Writer
 from perdure.testing.pen import Pen, a_run
@@ -277,8 +278,9 @@ def test_a_serialization_failure_is_tried_again(
     monkeypatch: pytest.MonkeyPatch,
     way: dict[str, Any],
 ) -> None:
-    """A database may be set to an isolation in which a statement that waited for another's change
-    is not looked at once more, but ends."""
+    """In another isolation, a statement that waited for another's change is not looked at once
+    more, but ends."""
+    monkeypatch.delitem(connection._PINNED, "default_transaction_isolation")
     backend = open_store(url + "&options=-c%20default_transaction_isolation%3Dserializable")
     pen = Pen(backend)
     pen.write()

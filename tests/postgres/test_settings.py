@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 
+import psycopg
 import pytest
 
 import perdure
 from perdure.errors import StoreUnavailable
+from perdure.model import Checkpoint
+from perdure.storage.standing import ClosedError, Why
+from perdure.testing.pen import Pen, refused
 from tests.postgres.bouncer import Bouncer
+from tests.postgres.conftest import Open
 from tests.postgres.server import USER, Server
 
 
@@ -35,25 +41,28 @@ def test_an_option_that_cannot_be_is_refused_by_its_name(url: str, option: str, 
 
 
 @pytest.fixture
-def backslashes(server: Server) -> Iterator[Callable[[], None]]:
-    """Lets texts of the user's sessions have escapes, as they had before PostgreSQL 9.1."""
+def settings(server: Server) -> Iterator[Callable[..., None]]:
+    """Sets something for the user's sessions until the end of the test."""
+    names: list[str] = []
 
-    def off() -> None:
-        server.sql(f"ALTER ROLE {USER} SET standard_conforming_strings = off")
+    def put(name: str, value: str) -> None:
+        names.append(name)
+        server.sql(f"ALTER ROLE {USER} SET {name} = '{value}'")
 
-    yield off
-    server.sql(f"ALTER ROLE {USER} RESET standard_conforming_strings")
+    yield put
+    for name in names:
+        server.sql(f"ALTER ROLE {USER} RESET {name}")
 
 
 @pytest.mark.parametrize("made_before", [True, False])
 def test_texts_with_backslashes_are_what_they_are(
-    url: str, backslashes: Callable[[], None], made_before: bool
+    url: str, settings: Callable[..., None], made_before: bool
 ) -> None:
     """Where `standard_conforming_strings` was off for the user, our functions read their own texts
     otherwise: a second commit "could not get in between those of others"."""
     if made_before:
         perdure.open(url).close()
-    backslashes()
+    settings("standard_conforming_strings", "off")  # as before PostgreSQL 9.1
     with perdure.open(url) as store:
         agent = store.agent("a\\b", dict)
         with agent.edit("c\\d") as draft:
@@ -73,15 +82,60 @@ def test_texts_with_backslashes_are_what_they_are(
         agent.verify()
 
 
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("standard_conforming_strings", "off"),
+        ("default_transaction_isolation", "repeatable read"),
+        ("bytea_output", "escape"),
+    ],
+)
 def test_behind_a_pooler_it_is_refused(
-    server: Server, url: str, backslashes: Callable[[], None]
+    server: Server, url: str, settings: Callable[..., None], name: str, value: str
 ) -> None:
     """There a session is set for whoever has it next."""
-    backslashes()
+    settings(name, value)
     bouncer = Bouncer(server)
     try:
-        with pytest.raises(StoreUnavailable, match="standard_conforming_strings is off") as refused:
+        with pytest.raises(StoreUnavailable, match=f"{name} is {value}") as refused:
             perdure.open(bouncer.url(url))
-        assert "ALTER ROLE" in refused.value.hint
+        assert f"ALTER ROLE name SET {name} = " in refused.value.hint
     finally:
         bouncer.end()
+
+
+@pytest.mark.parametrize("level", ["repeatable read", "serializable"])
+def test_i4_who_waited_for_the_end_of_an_agent_is_refused(
+    server: Server, url: str, open_store: Open, settings: Callable[..., None], level: str
+) -> None:
+    """An application had `repeatable read` set for its role. A commit that had waited while its
+    agent was closed did not see that, and got in behind what the mover had read: it was lost."""
+    settings("default_transaction_isolation", level)
+    backend = open_store(url)
+    pen = Pen(backend)
+    pen.write()
+    schema = url.partition("schema=")[2]
+    why = Why("moved", "sqlite:////elsewhere.db").standing().why
+    with psycopg.connect(server.own_url) as closing, ThreadPoolExecutor(1) as pool:
+        closing.execute(f"LOCK TABLE {schema}.standings IN ACCESS EXCLUSIVE MODE")
+        closing.execute(f"SELECT {schema}.stand_1(%s, true, %s)", (pen.number(), why))
+        late = pool.submit(backend.append, [pen.make(key=("k", b""))[0]])
+        while not server.sql("SELECT 1 FROM pg_locks WHERE NOT granted"):
+            assert not late.done()
+        closing.commit()
+        (outcome,) = late.result()
+    assert isinstance(outcome, ClosedError), outcome
+
+
+def test_refusals_are_read_however_bytes_are_shown(
+    url: str, open_store: Open, settings: Callable[..., None]
+) -> None:
+    """Old applications have `bytea_output = escape`. A used key, or a name that was taken, was a
+    ValueError, which hid the outcomes of all other commits of its batch."""
+    settings("bytea_output", "escape")
+    backend = open_store(url)
+    pen = Pen(backend)
+    pen.write(key=("k", b"\xff"), checkpoint=Checkpoint("point", 1, "", "dict", (1, 0)))
+    assert refused(backend.append([pen.make(key=("k", b"\xff"))[0]])[0]) == "key"
+    taken = pen.make(checkpoint=Checkpoint("point", 1, "", "dict", (1, 0)))[0]
+    assert refused(backend.append([taken])[0]) == "exists"

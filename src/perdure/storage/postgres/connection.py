@@ -50,6 +50,14 @@ _NOTICING = "".join(
 """So that the server notices within half a minute that our machine is gone, too: it would keep for
 two hours what the session holds, locks in the middle of a transaction among it."""
 
+_PINNED = {
+    "standard_conforming_strings": "on",  # a backslash in the texts of our functions is one
+    "default_transaction_isolation": "read committed",  # they ask, behind a lock, what is there now
+    "bytea_output": "hex",  # as their refusals are read
+}
+"""Settings on which the functions of a store depend. With others, set for the user, the database or
+the server, they would silently do something else."""
+
 _POLL = {
     waiting.WAIT_R: select.POLLIN,
     waiting.WAIT_W: select.POLLOUT,
@@ -313,12 +321,14 @@ def _look(connection: Connection, address: Address, clock: StoreClock) -> None:
             hint="use version 13 or later",
         )
     seen: list[Any] = []
+    pinned = ", ".join(f"current_setting('{name}')" for name in _PINNED)
 
     def ask() -> int:
         cursor = connection.execute(
             "SELECT pg_backend_pid(), current_setting('server_encoding'), "
             "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint, CASE "
-            "WHEN pg_is_in_recovery() THEN '' ELSE pg_postmaster_start_time()::text END" + _NOTICING
+            "WHEN pg_is_in_recovery() THEN '' ELSE pg_postmaster_start_time()::text END, "
+            f"ARRAY[{pinned}]" + _NOTICING
         )
         seen[:] = cursor.fetchone() or ()
         return int(seen[2])
@@ -334,18 +344,16 @@ def _look(connection: Connection, address: Address, clock: StoreClock) -> None:
     if seen[0] != connection.info.backend_pid:
         connection.pooled = True
         connection.prepare_threshold = None
-    _read_texts_as_written(connection, target)
+    for (name, wanted), found in zip(_PINNED.items(), seen[4], strict=True):
+        if found != wanted:
+            _pin(connection, name, wanted, found, target)
 
 
-def _read_texts_as_written(connection: Connection, target: str) -> None:
-    """Makes the session take a backslash in a text literally, whatever is set for the user,
-    database or server: our functions have such texts, and would silently do something else."""
-    if connection.pgconn.parameter_status(b"standard_conforming_strings") != b"off":
-        return
+def _pin(connection: Connection, name: str, wanted: str, found: str, target: str) -> None:
     if connection.pooled:  # it is nobody's session
         raise StoreUnavailable(
-            "standard_conforming_strings is off",
+            f"{name} is {found}",
             target=target,
-            hint="set it on for this user: ALTER ROLE name SET standard_conforming_strings = on",
+            hint=f"set it for this user: ALTER ROLE name SET {name} = '{wanted}'",
         )
-    connection.execute("SET standard_conforming_strings = on")
+    connection.execute(f"SET {name} = '{wanted}'")
