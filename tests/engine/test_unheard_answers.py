@@ -6,7 +6,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ import pytest
 
 import perdure
 from perdure import Ask, Conflict, Signal
+from perdure.engine.execution.run_inbox import RunInbox
 from perdure.model import FINISHED, Message
 from perdure.store import Store
 from perdure.testing import Ending, kill_program_at_every_boundary, run_until_waiting
@@ -310,3 +311,57 @@ def test_who_answers_as_the_time_is_up_is_told(
         handle.answer(True)
     clock.forward(HOUR)
     assert go(store, act) == "nobody said"
+
+
+@pytest.mark.parametrize("then", ["waits", "ends", "turns", "fails"])
+def test_an_answer_beside_the_commit_of_its_questions_end_is_recorded(
+    store: Store, clock: Clock, monkeypatch: pytest.MonkeyPatch, then: str
+) -> None:
+    """It came behind the last look for it, and before that commit was in: its giver was told that
+    it counts, the run had gone on without it, and nothing of it was in the log, ever."""
+    answers_to = RunInbox.answers_to
+
+    def comes(mail: RunInbox, question: str) -> list[Message]:
+        found = answers_to(mail, question)
+        monkeypatch.undo()  # the clock stands still, and has come there
+        handle.answer(True, by="ann")
+        return found
+
+    @perdure.agent(dict)
+    def act(run: perdure.Run[dict], turn: int = 1) -> Any:
+        given = run.ask("a?", timeout=HOUR, default="nobody said") if turn == 1 else None
+        if then == "turns" and turn == 1:
+            return run.again(2)
+        if then == "fails":
+            raise ValueError("it fails")
+        return run.wait_for("more") if then != "ends" else given
+
+    handle = run_until_waiting(store, act, "a")
+    clock.forward(2 * HOUR)
+    monkeypatch.setattr(RunInbox, "answers_to", comes)
+    with pytest.raises(ValueError, match="it fails") if then == "fails" else nullcontext():
+        go(store, act)
+    (refused,) = records(store, kind="message-refused")
+    assert (refused["value"], refused["who"], refused["place"]) == (True, "ann", "ask#1")
+    assert store._context.backend.inbox(handle.id) == []
+    store.agent("a").verify()
+
+
+@pytest.mark.parametrize("way", ["cancel", "rollback"])
+def test_an_answer_to_a_run_that_is_cancelled_is_recorded(store: Store, way: str) -> None:
+    @perdure.agent(dict)
+    def act(run: perdure.Run[dict]) -> Any:
+        return run.ask("a?")
+
+    agent = store.agent("a")
+    before = agent.checkpoint("before")
+    handle = run_until_waiting(store, act, "a")
+    handle.answer(True, by="ann")
+    if way == "cancel":
+        handle.cancel()
+    else:
+        agent.rollback(before.name, cancel_run=True)
+    (refused,) = records(store, kind="message-refused")
+    assert (refused["value"], refused["who"], refused["place"]) == (True, "ann", "ask#1")
+    assert store._context.backend.inbox(handle.id) == []
+    agent.verify()

@@ -207,7 +207,7 @@ def _cancelled(working: WorkingCopy[Any], cancel_run: bool) -> list[RunInfo]:
 def _riders(working: WorkingCopy[Any], cancelled: Sequence[RunInfo]) -> Riders:
     unused = [Unused.read(working.context.backend, run.id) for run in cancelled]
     return Riders(
-        records=[one.noted_in(RunCancelled(run=one.run)) for one in unused],
+        records=[record for one in unused for record in one.records(RunCancelled(run=one.run))],
         runs=cancelled,
         sends=[
             message

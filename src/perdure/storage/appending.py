@@ -69,9 +69,9 @@ class Riders(Struct, frozen=True):
         release: releases the branch's lease.
         sync: durable before it is answered, whatever the store's durability is.
         purge: with `delete_agent`: from then on `to_purge` lists it.
-        read_to: by run that it ends: the number of the last signal to it that was read before, or
-            0. The commit is refused as ``unread`` if there is a later one, or a "start" or "cancel"
-            that is not among `consumed`.
+        read_to: by run that it ends: the number of the last signal or answer to it that was read
+            before, or 0. The commit is refused as ``unread`` if there is a later one, or a "start"
+            or "cancel" that is not among `consumed`.
         trims: the head of the branch `@retention` as its writer knew it, 0 for none. If it has
             moved, what the commit builds on may be removed: refused as ``trimmed``.
     """

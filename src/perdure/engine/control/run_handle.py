@@ -438,7 +438,7 @@ class RunHandle(Generic[R]):
         the same commit."""
         unused = Unused.read(self._context.backend, self._id)
         return Riders(
-            records=[unused.noted_in(record)],
+            records=unused.records(record),
             runs=[row],
             sends=to_family(self._context.backend, row, reader, unused.asked),
             consumed=unused.consumed,

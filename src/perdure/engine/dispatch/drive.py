@@ -467,6 +467,7 @@ class Drive:
         ended."""
         waiting = execution.writer.take_waiting() if execution else PutOff()
         if execution is not None:
+            waiting.add(execution.late_answers())
             execution.seeing.catch_up()
         before, taken = waiting.records, waiting.consumed
         riders = Riders([*before, record], sync=last, release=last, consumed=taken)
@@ -479,7 +480,7 @@ class Drive:
                     kind, record, row = self._cancelled(str(unused.cancels[0].value or ""))
                 riders = replace(
                     riders,
-                    records=[*before, unused.noted_in(record)],
+                    records=[*before, *unused.records(record)],
                     read_to=unused.read_to,
                     consumed=[*taken, *unused.consumed],
                     sends=to_family(backend, row, self.working.reader, unused.asked),

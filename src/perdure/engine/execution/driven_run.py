@@ -32,7 +32,7 @@ from perdure.errors import PerdureError, RunInterrupted
 from perdure.model import Cause
 from perdure.state.context import Context
 from perdure.state.working_copy import WorkingCopy
-from perdure.storage.appending import Riders
+from perdure.storage.appending import NOTHING, Riders
 from perdure.system import process_id
 from perdure.system.locks import ReentrantLock
 from perdure.visible import visible
@@ -127,6 +127,8 @@ class DrivenRun(Generic[T]):
         self.stopping, self.asking = Stopping(self.leaving.passed_on), Asking(self.interrupt)
         self.tasks = None
         self.loop_thread = 0
+        self._over: list[WaitBegan] = []
+        """The questions that ended here without an answer."""
         self._make_parts()
 
     def _make_parts(self) -> None:
@@ -208,6 +210,7 @@ class DrivenRun(Generic[T]):
         in the log, and must not be handed over before it: then an item to write is returned. The
         same holds if it ends the question `over`: the sender of an answer must hear of that."""
         if over is not None:
+            self._over.append(over)
             with self.asking:
                 late = self.mail.answers_to(str(name_of(over)))
             records = [*riders.records, *(too_late(self.id, over, answer) for answer in late)]
@@ -219,6 +222,21 @@ class DrivenRun(Generic[T]):
                 return Item(cause, riders)
             self.writer.later(riders)
             return None
+
+    def late_answers(self) -> Riders:
+        """Returns what refuses the answers to questions that are over without them: an answer may
+        come between the last look for it and the commit with the question's end."""
+        if self._over:
+            self.mail.look()
+        if not (answers := self.mail.answers()):
+            return NOTHING
+        ended = [one for one in self.journal.entries.values() if one.outcome is not None]
+        over = [left_open(entry.call, entry.outcome) for entry in ended]
+        asked = {name_of(began): began for began in (*over, *self._over) if began is not None}
+        late = [answer for answer in answers if answer.name in asked]
+        self.mail.take(answer.no for answer in late)
+        records = [too_late(self.id, asked[answer.name], answer) for answer in late]
+        return Riders(records, consumed=[answer.no for answer in late])
 
     def scope_ended(self, scope: Scope, error: BaseException | None, *, cancelled: bool) -> None:
         """Handles the end of a task. If it did not reach all that it had recorded, the code has

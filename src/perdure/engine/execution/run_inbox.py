@@ -44,6 +44,8 @@ class RunInbox:
         self._named: dict[tuple[str, str], deque[Message]] = {}
         """The same, and some that were taken, by kind and name: thousands may wait there that this
         run does not wait for yet."""
+        self._answers: dict[int, None] = {}
+        """The numbers of the answers among them: there are few."""
         self._taken: set[int] = set()
         self._unsaid: set[int] = set()
         """Of those that waits took: no record says so yet, as where a wait was interrupted. Then
@@ -65,6 +67,8 @@ class RunInbox:
         for message in self._backend.inbox(self._run, after=self.seen):
             if message.no not in self._taken and message.no not in self._unread:
                 self._named.setdefault((message.kind, message.name), deque()).append(message)
+                if message.kind == "answer":
+                    self._answers[message.no] = None
                 self._unread[message.no] = message
             self.seen = max(self.seen, message.no)  # at last: else it is read again
 
@@ -74,7 +78,8 @@ class RunInbox:
             mail = RunInbox(self._backend, self._run)
             if not self._unsaid:
                 mail._unread, mail._named, mail.seen = self._unread, self._named, self.seen
-            self._unread, self._named = {}, {}
+                mail._answers = self._answers
+            self._unread, self._named, self._answers = {}, {}, {}
             return mail
 
     def cancels(self) -> list[Message]:
@@ -105,6 +110,11 @@ class RunInbox:
         with self._lock:
             self._look()
             return self._of("answer", question)
+
+    def answers(self) -> list[Message]:
+        """Returns the answers that were read and not taken."""
+        with self._lock:
+            return [self._unread[no] for no in self._answers if no in self._unread]
 
     def take(self, numbers: Iterable[int]) -> None:
         """These are consumed, or will be by the run's next commit."""

@@ -2,9 +2,10 @@
 
 The commit that ends a run takes out what is left in its inbox, because nobody reads it any more. It
 is kept in the log, so that a run that is set back gets it again, like the signals that it took
-since then. A sender need not, and cannot, send a signal under the same key again.
+since then. A sender need not, and cannot, send a signal under the same key again. An answer is for
+its question alone, and recorded as refused.
 
-A signal may come after the inbox was read for the last commit, and before that commit is in. Its
+A message may come after the inbox was read for the last commit, and before that commit is in. Its
 sender was told that it arrived, so it must not be lost: the storage refuses the commit, which is
 made again after another read.
 """
@@ -13,7 +14,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence, Set
-from typing import Any, TypeVar
+from typing import Any
 
 from msgspec import UNSET, Struct
 from msgspec.structs import replace
@@ -28,7 +29,6 @@ from perdure.state.runs.family_messages import CHILD
 from perdure.state.runs.run_reading import RecordedWaits, branch_of
 from perdure.storage.capabilities import Backend
 
-R = TypeVar("R", bound=Record)
 _RENEWED = re.compile("↺[0-9]+$")
 _LEFT_MAX = envelope.SEALED_MAX // 4
 """Bytes of signals that a run's last commit has room for, beside its result and what waited."""
@@ -38,7 +38,9 @@ class Unused(Struct, frozen=True):
     """The signals to a run that is about to end, except those that its last commit takes.
 
     Attributes:
-        last_no: the number of the last signal read, taken ones included; 0: there was none.
+        last_no: the number of the last signal or answer read, taken ones included; 0: there was
+            none.
+        answers: to questions that are over with the run, or were before.
         asked: messages that requested the run after another caller had begun it: their senders wait
             for its end, and its last commit takes them out, too.
         cancels: messages that asked it to end.
@@ -49,11 +51,13 @@ class Unused(Struct, frozen=True):
     last_no: int
     asked: Sequence[Message] = ()
     cancels: Sequence[Message] = ()
+    answers: Sequence[Message] = ()
 
     @classmethod
     def read(cls, backend: Backend, run: str) -> Unused:
         found = backend.inbox(run)
-        last = max((message.no for message in found if message.kind == "signal"), default=0)
+        read = (message.no for message in found if message.kind in ("signal", "answer"))
+        last = max(read, default=0)
         return cls.among(run, found, last)
 
     @classmethod
@@ -62,7 +66,8 @@ class Unused(Struct, frozen=True):
         signals = [message for message in messages if message.kind == "signal"]
         asked = [message for message in messages if message.kind == "start"]
         cancels = [message for message in messages if message.kind == "cancel"]
-        return cls(run, signals, last_no, asked, cancels)
+        answers = [message for message in messages if message.kind == "answer"]
+        return cls(run, signals, last_no, asked, cancels, answers)
 
     @property
     def read_to(self) -> Mapping[str, int]:
@@ -74,11 +79,30 @@ class Unused(Struct, frozen=True):
         """The messages that its last commit takes out."""
         return [message.no for message in (*self.asked, *self.cancels)]
 
-    def noted_in(self, record: R) -> R:
+    def records(self, end: Record) -> list[Record]:
         """Returns the record that ends the run, with the signals that it did not take beside its
-        result, if any."""
-        value = None if record.value is UNSET else record.value
-        return replace(record, **_left_over(self.signals, beside=value))
+        result, if any; before it, those of answers that are refused."""
+        value = None if end.value is UNSET else end.value
+        return [
+            *(_refused(answer) for answer in self.answers),
+            replace(end, **_left_over(self.signals, beside=value)),
+        ]
+
+
+def _refused(answer: Message) -> WaitEnded:
+    """Returns the record of an answer that was there when the run ended."""
+    return WaitEnded(
+        t="message-refused",
+        run=answer.run,
+        place=answer.name.rpartition(" ")[0] or answer.name,
+        label="it",
+        kind="ask",
+        key=answer.key,
+        who=answer.who,
+        at=answer.at,
+        value=answer.value,
+        problem="the run ended without it",
+    )
 
 
 def sent_key(key: str) -> str:

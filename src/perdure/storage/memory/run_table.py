@@ -251,7 +251,10 @@ class RunTable:
         """Returns True if a message is unread in the sense of `Riders.read_to` and, for the runs
         that begin, `Riders.holder`."""
         return any(
-            (message.kind == "signal" and message.no > read_to.get(message.run, message.no))
+            (
+                message.kind in ("signal", "answer")
+                and message.no > read_to.get(message.run, message.no)
+            )
             or (message.kind in ("start", "cancel") and message.no not in taken)
             for run in {*read_to, *begun}
             for message in self.waiting.of(("run", run)).values()

@@ -222,8 +222,8 @@ class InboxContract(Contract):
     def test_i8_a_run_does_not_end_over_a_signal_that_was_not_read(
         self, backend: Backend, pen: Pen
     ) -> None:
-        """It came after who ends the run had read the inbox, and was lost with the run's end,
-        although its sender had been told that it is there."""
+        """It, or an answer, came after who ends the run had read the inbox, and was lost with the
+        run's end, although its sender had been told that it is there."""
         pen.write(runs=[a_run("r"), a_run("other")])
         first, answer = put(backend, signal()), put(backend, Message("r", "a", "answer", "x", "1"))
         put(backend, signal("other"))
@@ -235,7 +235,10 @@ class InboxContract(Contract):
         late, _ = pen.make(runs=[a_run("r", status="done")], read_to={"r": first.no})
         assert backend.append([late])[0] == Refused("unread")
         assert backend.inbox("r") == [first, answer, second]
-        pen.write(runs=[a_run("r", status="done")], read_to={"r": second.no})
+        last = put(backend, Message("r", "a", "answer", "x", "2"))
+        late, _ = pen.make(runs=[a_run("r", status="done")], read_to={"r": second.no})
+        assert backend.append([late])[0] == Refused("unread")
+        pen.write(runs=[a_run("r", status="done")], read_to={"r": last.no})
         assert backend.inbox("r") == []
         assert len(backend.inbox("other")) == 1
 

@@ -145,7 +145,7 @@ BEGIN
         END IF;
     END IF;
     IF p_more ? 'read_to' THEN
-        -- Locked first: a signal that is just being put in is seen by the next statement.
+        -- Locked first: a message that is just being put in is seen by the next statement.
         PERFORM 1 FROM {schema}.runs r
             WHERE r.id = ANY (ARRAY(SELECT jsonb_object_keys(p_more -> 'read_to')))
             ORDER BY r.id FOR NO KEY UPDATE;
@@ -158,7 +158,8 @@ BEGIN
         ) l CROSS JOIN LATERAL (
             SELECT m.no, m.kind FROM {schema}.inbox m WHERE m.run = l.run AND NOT m.consumed
             OFFSET 0  -- it stays a query of its own, run by run
-        ) m WHERE m.no > l.last AND m.kind = 'signal' OR m.kind IN ('start', 'cancel')
+        ) m WHERE m.no > l.last AND m.kind IN ('signal', 'answer')
+            OR m.kind IN ('start', 'cancel')
             AND NOT COALESCE(p_more -> 'consumed', '[]') @> to_jsonb(m.no);
         IF FOUND THEN
             RETURN '{"why": "unread"}';

@@ -57,9 +57,9 @@ SELECT count(*) FROM inbox WHERE consumed = 0 AND no IN (SELECT value FROM json_
 UPDATE inbox SET consumed = 1, value = NULL WHERE no IN (SELECT value FROM json_each(?));
 
 -- name: find_unread
--- ?2: the last signal that was read, if those count; ?3: what is taken out.
+-- ?2: the last signal or answer that was read, if those count; ?3: what is taken out.
 SELECT 1 FROM inbox INDEXED BY inbox_by_run WHERE run = ?1 AND consumed = 0 AND (
-    kind = 'signal' AND no > ?2
+    kind IN ('signal', 'answer') AND no > ?2
     OR kind IN ('start', 'cancel') AND no NOT IN (SELECT value FROM json_each(?3))
 ) LIMIT 1;
 
