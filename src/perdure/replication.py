@@ -32,6 +32,7 @@ from perdure.storage.standing import Aside as Aside
 from perdure.storage.standing import ClosedError as ClosedError
 from perdure.storage.standing import read_why
 from perdure.system.flag import Flag
+from perdure.system.urls import shown as without_password
 from perdure.transfer.divergence import DivergedError as DivergedError
 from perdure.transfer.divergence import Divergence as Divergence
 from perdure.transfer.follower import Follower as Follower
@@ -206,7 +207,7 @@ def _unreachable(url: Url, at: int, error: Exception) -> StoreUnavailable:
     since = moment(at).isoformat() if at else "its beginning"
     return StoreUnavailable(
         f"cannot be reached to hand over: {problem}",
-        target=f"store {os.fspath(url)}",
+        target=f"store {without_password(os.fspath(url))}",
         hint="if it is elsewhere, name it (`--source URL`); if it is lost, say so "
         f"(`--source-is-lost`): what it acknowledged after {since} is then lost, too",
     )

@@ -293,7 +293,8 @@ def test_a_copy_goes_on_where_nobody_reads_what_it_says(source: str, target: str
 
 @pytest.mark.parametrize("json", [(), ("--json",)])
 def test_no_command_shows_the_password_of_a_url(source: str, json: tuple[str, ...]) -> None:
-    """`restore`, `promote` and `migrate` printed the URLs as they were typed."""
+    """`restore`, `promote` and `migrate` printed the URLs as they were typed; `promote` did so at
+    each failover, where the source is away."""
     one, other, third = (
         shared().new_url().replace("postgresql://perdure", "postgresql://perdure:hush-hush")
         for _ in range(3)
@@ -310,6 +311,10 @@ def test_no_command_shows_the_password_of_a_url(source: str, json: tuple[str, ..
         said = see(*json, *command)
         assert "hush-hush" not in said
         assert "postgresql://perdure@" in said or command[0] == "replicate"
+    see("replicate", source, source + ".copy")
+    away = "postgresql://app:hush-hush@127.0.0.1:1/agents"
+    failed = type_in("promote", source + ".copy", "--source", away, *json)
+    assert failed.exit_code == 6 and "hush-hush" not in failed.output
 
 
 def test_a_restore_that_was_ended_names_how_it_goes_on(source: str, target: str) -> None:

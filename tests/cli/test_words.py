@@ -11,7 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from perdure.cli import plain, words
+from perdure.cli.failures import in_the_shell
 from perdure.core.values.plain_values import same
+from perdure.errors import Hint
 
 ZONES = st.sampled_from(
     [None, dt.UTC, dt.timezone(dt.timedelta(hours=2)), ZoneInfo("Europe/Berlin")]
@@ -100,3 +102,12 @@ def test_ago() -> None:
         "1 day ago",
         "2 days ago",
     ]
+
+
+def test_a_hint_about_who_has_a_store_open_shows_no_password() -> None:
+    """Story: `perdure undo … --cancel-run` on a server said to look with `lsof URL`, with the
+    password in it, for a process that may run on any machine."""
+    for url in ("postgresql://app:hush-hush@host/agents", "sqlite:///a.db"):
+        said = in_the_shell(Hint.BRANCH_HELD, url, shown=True)
+        assert "hush-hush" not in said
+        assert ("`lsof a.db` lists them" in said) is url.startswith("sqlite")

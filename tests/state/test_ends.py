@@ -138,3 +138,20 @@ def test_where_an_end_cannot_tell_the_whole_state_is_asked(place: Place) -> None
     assert end(agent, 2) == [1, 2]
     store.delete("a")
     assert end_of(working, "items", 1) is None
+
+
+def test_the_end_behind_a_damaged_commit_with_a_snapshot_is_asked_of_the_whole(
+    place: Place,
+) -> None:
+    """Story: where a commit could not be read, and a snapshot stood at it, an AttributeError hid
+    the error that names the way back."""
+    store = place.open(snapshots=SnapshotPolicy(every_commits=5))
+    agent = store.agent("a", initial={"items": [0]})
+    for number in range(8):
+        with agent.edit() as draft:
+            draft["items"].append(number)
+    backend, no = store._context.backend, agent._working.reader.no
+    row = next(row for row in backend.read(no, 0, 100) if row.snapshotted)
+    backend.trim(no, 0, {row.seq: row.payload[:-3] + bytes([row.payload[-3] ^ 1]) + b"xx"})
+    assert end(agent, 50) is None
+    assert end(agent, 1) == [7]

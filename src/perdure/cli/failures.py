@@ -51,7 +51,7 @@ IN_THE_SHELL: Mapping[str, str] = {
     errors.Hint.RUN_UNFINISHED: "let it finish, or say --cancel-run",
     errors.Hint.HEAD_MOVED: "it is being written to; try again",
     errors.Hint.BRANCH_HELD: "wait until its run ends; or `perdure cancel` it; or end its process "
-    "first, one on this machine that has the store open (`lsof {file}` lists them), then try "
+    "first, {where}, then try "
     "again; or work on a fork",
 }
 """Hints for programs in the words of the command line."""
@@ -87,7 +87,10 @@ def in_the_shell(words: str, store: str | None, *, shown: bool) -> str:
     `shown` on the command line. A password in its URL is left out: it must then come from
     elsewhere."""
     if (ours := IN_THE_SHELL.get(words)) is not None:
-        words = ours.replace("{file}", shell.quote((store or "").removeprefix("sqlite:///")))
+        file = (store or "").removeprefix("sqlite:///")
+        listed = f"`lsof {shell.quote(file)}` lists them"
+        here = f"one on this machine that has the store open ({listed})"
+        words = ours.replace("{where}", "on whatever machine it runs" if "://" in file else here)
     if store and shown:
         here = f"`perdure --store {shell.quote(without_password(store))} "
         words = STORELESS.sub(lambda _: here, words)

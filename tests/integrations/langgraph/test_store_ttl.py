@@ -214,3 +214,21 @@ def test_closing_stops_the_sweeper(tmp_path):
     with PerdureStore.from_url(tmp_path / "a.db", ttl={"default_ttl": 1}) as store:
         future = store.start_ttl_sweeper(sweep_interval_minutes=60)
     assert future.done()
+
+
+class Minutes(int):
+    pass
+
+
+def test_what_is_no_life_is_refused_where_it_is_given(base, clock):
+    """Story: a negative `default_ttl` was taken, and each put failed; with a negative interval the
+    sweeper swept without a pause; a subclass of int, as of an enum, was refused by the log."""
+    with pytest.raises(ValueError, match="0 to 1e9 minutes"):
+        PerdureStore(base, ttl={"default_ttl": -1}, clock=clock)
+    with pytest.raises(ValueError, match="must not be negative"):
+        PerdureStore(base, ttl={"sweep_interval_minutes": -1}, clock=clock)
+    store = PerdureStore(base, ttl={}, clock=clock)
+    with pytest.raises(ValueError, match="must not be negative"):
+        store.start_ttl_sweeper(-1)
+    store.put(SPACE, "k", {"n": 1}, ttl=Minutes(10))
+    assert store.get(SPACE, "k") is not None

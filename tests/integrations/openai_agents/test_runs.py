@@ -7,7 +7,16 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
-from agents import Agent, Runner, function_tool
+from agents import Agent, ModelSettings, Runner, function_tool
+from agents.retry import (
+    ModelRetryAdvice,
+    ModelRetryAdviceRequest,
+    ModelRetryNormalizedError,
+    ModelRetrySettings,
+    retry_policies,
+)
+from httpx import Request, Response
+from openai import RateLimitError
 from openai.types.responses import EasyInputMessageParam
 
 import perdure
@@ -238,3 +247,46 @@ def test_what_is_recorded_of_an_answer_is_all_of_it():
         assert again.to_input_items() == said.to_input_items()
 
     asyncio.run(main())
+
+
+class Busy(Scripted):
+    """A model whose provider asks for a pause, once."""
+
+    def __init__(self) -> None:
+        super().__init__([says("done")])
+        self.tried = 0
+
+    async def get_response(self, *args: Any, **kwargs: Any) -> Any:
+        self.tried += 1
+        if self.tried == 1:
+            response: Any = Response(429, request=REQUEST)
+            raise RateLimitError("slow down", response=response, body=None)
+        return await super().get_response(*args, **kwargs)
+
+    def get_retry_advice(self, request: ModelRetryAdviceRequest) -> ModelRetryAdvice:
+        facts = ModelRetryNormalizedError(status_code=429)
+        return ModelRetryAdvice(suggested=True, retry_after=0.001, normalized=facts)
+
+
+REQUEST = Request("POST", "https://localhost/responses")
+
+
+@pytest.mark.parametrize("name", ["retry_after", "provider_suggested"])
+def test_a_model_is_asked_again_as_it_says_itself(name: str) -> None:
+    """Story: a rate limit that says after how long to ask again failed the run for good: the SDK
+    asks the model for its advice, and a recorded one had none."""
+    settings = ModelRetrySettings(max_retries=2, policy=getattr(retry_policies, name)())
+    model = Busy()
+
+    @perdure.agent(Conversation)
+    async def chat(run: perdure.AsyncRun[Conversation], text: str) -> str:
+        recorded = RecordedModel(run, model)
+        assistant = Agent("a", model=recorded, model_settings=ModelSettings(retry=settings))
+        return str((await Runner.run(assistant, text, run_config=QUIET)).final_output)
+
+    async def main() -> None:
+        async with perdure.open_async("memory://") as store:
+            assert await store.run(chat, "c", "hi") == "done"
+
+    asyncio.run(main())
+    assert model.tried == 2

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
+from contextlib import suppress
+from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
 from agents import Model, ModelResponse, MultiProvider
+from agents.retry import ModelRetryAdvice, ModelRetryAdviceRequest, ModelRetryNormalizedError
 from openai.types.responses import Response, ResponseCompletedEvent, ResponseUsage
 from pydantic import TypeAdapter
 
 if TYPE_CHECKING:
     from perdure import AsyncRun
+
+ADVICE = "retry_advice"
+"""The attribute of an error of a model under which its advice is recorded."""
 
 RESPONSE: TypeAdapter[ModelResponse] = TypeAdapter(ModelResponse)
 
@@ -37,7 +43,13 @@ class RecordedModel(Model):
     ) -> ModelResponse:
         # What else is handed over (tools, settings, tracing) are objects of this process.
         async def model(system_instructions: str | None, input: Any) -> Any:
-            response = await self._model.get_response(system_instructions, input, *args, **kwargs)
+            try:
+                response = await self._model.get_response(
+                    system_instructions, input, *args, **kwargs
+                )
+            except Exception as error:
+                self._note_advice(error, kwargs)
+                raise
             return RESPONSE.dump_python(response, mode="json", exclude_unset=True, warnings=False)
 
         return RESPONSE.validate_python(await self._run.call(model, system_instructions, input))
@@ -56,8 +68,51 @@ class RecordedModel(Model):
             type="response.completed", sequence_number=0, response=_as_response(whole)
         )
 
+    def _note_advice(self, error: Exception, asked: Mapping[str, Any]) -> None:
+        """Notes on an error what the model says of another try, which is recorded with it: the SDK
+        asks for that outside of the step, where the response that the error came of is gone."""
+        names = ("previous_response_id", "conversation_id")
+        request = ModelRetryAdviceRequest(
+            error, attempt=1, stream=False, **{name: asked.get(name) for name in names}
+        )
+        if (advice := self._model.get_retry_advice(request)) is not None:
+            with suppress(AttributeError, TypeError):  # an error that takes no attribute
+                setattr(error, ADVICE, _plain(advice))
+
+    def get_retry_advice(self, request: ModelRetryAdviceRequest) -> ModelRetryAdvice | None:
+        """Returns what the model said of another try when it failed."""
+        said = getattr(request.error, ADVICE, None)
+        return _as_advice(said) if isinstance(said, dict) else None
+
+    def _supports_default_prompt_cache_key(self) -> bool:
+        supports = getattr(self._model, "_supports_default_prompt_cache_key", None)
+        return bool(supports()) if supports is not None else False
+
+    async def _cleanup_on_run_end(self, owner: object) -> None:
+        cleanup = getattr(self._model, "_cleanup_on_run_end", None)
+        if cleanup is not None:
+            await cleanup(owner)
+
     async def close(self) -> None:
         await self._model.close()
+
+
+def _plain(advice: ModelRetryAdvice) -> dict[str, Any]:
+    """Returns advice as plain data: of the normalised error, what the model itself said."""
+    said = {one.name: getattr(advice, one.name) for one in fields(advice)}
+    facts = advice.normalized
+    if facts is not None:
+        names = sorted(getattr(facts, "_explicit_fields", ()))
+        said["normalized"] = {name: getattr(facts, name) for name in names}
+    return said
+
+
+def _as_advice(said: Mapping[str, Any]) -> ModelRetryAdvice:
+    known = {one.name for one in fields(ModelRetryAdvice)}
+    given = {name: item for name, item in said.items() if name in known}
+    if given.get("normalized") is not None:
+        given["normalized"] = ModelRetryNormalizedError(**given["normalized"])
+    return ModelRetryAdvice(**given)
 
 
 def _as_response(whole: ModelResponse) -> Response:

@@ -12,7 +12,7 @@ from perdure.core.format import remains
 from perdure.core.values.ops import Append
 from perdure.core.values.plain_values import Plain
 from perdure.errors import Corrupt
-from perdure.model import Commit
+from perdure.model import AgentInfo, Commit
 from perdure.storage.log import snapshots
 from perdure.storage.log.commits import CHUNK_FIRST
 from perdure.storage.log.reader import LogReader
@@ -35,8 +35,7 @@ class EndReader(LogReader):
     checked as usual (I11)."""
 
     def __init__(self, log: LogReader, key: str, count: int) -> None:
-        self._backend = log._backend
-        self.name, self.no, self.incarnation = log.name, log.no, log.incarnation
+        super().__init__(log._backend, AgentInfo(log.name, log.no, log.incarnation, False, 0))
         self._key, self._count = key, count
         self.chunk_first = min(max(count, CHUNK_LEAST), CHUNK_FIRST)  # mostly each appends some
 

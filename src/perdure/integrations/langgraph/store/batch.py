@@ -111,9 +111,8 @@ class Batch(Struct):
         if op.value is None:
             self.puts[place] = (op, None)
             return
-        _check_ttl(op.ttl)
         value = take_value(op.value)
-        self.puts[place] = (op, value)
+        self.puts[place] = (op._replace(ttl=minutes(op.ttl)), value)
         if embedding is not None:
             self.texts[place] = embedding.texts(value, op.index)
 
@@ -152,13 +151,19 @@ def _plainly_placed(op: PutOp) -> PutOp:
     return op._replace(namespace=labels, key=key)
 
 
-def _check_ttl(ttl: float | None) -> None:
+def minutes(ttl: float | None) -> float | None:
+    """Returns a ttl as the plain number that is stored.
+
+    Raises:
+        TypeError: it is no number. ValueError: it is out of bounds.
+    """
     if ttl is None:
-        return
+        return None
     if isinstance(ttl, bool) or not isinstance(ttl, int | float):
         raise TypeError(f"a ttl is a number of minutes, not {ttl!r:.60}")
     if not (math.isfinite(ttl) and 0 <= ttl <= 1e9):
         raise ValueError(f"a ttl is 0 to 1e9 minutes, not {ttl!r:.60}; None: for ever")
+    return int(ttl) if isinstance(ttl, int) else float(ttl)
 
 
 class Reading:

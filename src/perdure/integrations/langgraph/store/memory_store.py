@@ -22,7 +22,7 @@ from perdure.core.arguments.checks import flag, mapping, number
 from perdure.core.arguments.checks import function as callable_
 from perdure.core.arguments.not_entered import ToEnter
 from perdure.integrations.langgraph.lifetime import Ready
-from perdure.integrations.langgraph.store.batch import Batch, Reading, Rules
+from perdure.integrations.langgraph.store.batch import Batch, Reading, Rules, minutes
 from perdure.integrations.langgraph.store.items import Namespace, agent_name, utc_now
 from perdure.integrations.langgraph.store.shard import Change, Remove, Shard
 from perdure.integrations.langgraph.store.sweeper import Sweeper
@@ -266,10 +266,12 @@ class PerdureStore(BaseStore):
                 future: Future[None] = Future()
                 future.set_result(None)
                 return future
-            minutes = sweep_interval_minutes or self._interval_minutes or SWEEP_MINUTES
+            given = sweep_interval_minutes
+            own = None if given is None else _interval(given, "sweep_interval_minutes")
+            every = own or self._interval_minutes or SWEEP_MINUTES
             if self._sweeper is not None:
                 self._sweeper.stop(0.0)  # one whose start was interrupted
-            self._sweeper = Sweeper(self.sweep_ttl, minutes * 60)
+            self._sweeper = Sweeper(self.sweep_ttl, every * 60)
             self._sweeper.start()
             return self._sweeper.future
 
@@ -295,11 +297,21 @@ def _checked_ttl(ttl: TTLConfig) -> TTLConfig:
     for name, value in given.items():
         if value is None:
             continue
-        if name in ("default_ttl", "sweep_interval_minutes"):
-            given[name] = number(value, f"ttl[{name!r}]")
+        if name == "default_ttl":
+            given[name] = minutes(value)
+        elif name == "sweep_interval_minutes":
+            given[name] = _interval(value, f"ttl[{name!r}]")
         elif name in ("refresh_on_read", "omit_expired"):
             given[name] = flag(value, f"ttl[{name!r}]")
     return cast(TTLConfig, given)
+
+
+def _interval(value: float, of: str) -> float:
+    """Returns the minutes between two sweeps; 0: the default's."""
+    every = number(value, of)
+    if every < 0:
+        raise ValueError(f"{of} must not be negative: {every}")
+    return every
 
 
 class StoreOpening(ToEnter):
