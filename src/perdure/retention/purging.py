@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TypeGuard
 
 from msgspec import Struct
@@ -49,19 +49,25 @@ class Purged(Struct, frozen=True):
     more: bool = False
 
 
-def sweep(backend: Backend, seconds: float | None = None, of: AgentInfo | None = None) -> Purged:
+def sweep(
+    backend: Backend,
+    seconds: float | None = None,
+    of: AgentInfo | None = None,
+    may_go: Callable[[AgentInfo], bool] = lambda info: True,
+) -> Purged:
     """Purges agents that were deleted to be purged.
 
     Args:
         seconds: the approximate time that it may take; None: until everything is done.
         of: only that agent, and those whose copy it is; no others are read.
+        may_go: False keeps an agent that nobody reads here.
     """
     until = time.monotonic() + seconds if seconds is not None else float("inf")
     done: list[AgentInfo] = []
     kept: list[AgentInfo] = []
     known: dict[int, str | None] = {}
     for info in _in_turn(backend) if of is None else _with_origins(backend, of):
-        if _is_needed(backend, info, known):
+        if is_needed(backend, info, known) or not may_go(info):
             kept.append(info)
         else:
             while backend.purge(info.no):
@@ -75,7 +81,9 @@ def sweep(backend: Backend, seconds: float | None = None, of: AgentInfo | None =
     return Purged(done, kept)
 
 
-def _is_needed(backend: Backend, info: AgentInfo, known: dict[int, str | None]) -> bool:
+def is_needed(
+    backend: Backend, info: AgentInfo, known: dict[int, str | None] | None = None
+) -> bool:
     """True if a living agent needs the log, also if that cannot be told: an unreadable log keeps
     this one, and none of the others."""
     try:

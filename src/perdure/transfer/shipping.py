@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from perdure.core.format import chain
 from perdure.errors import Corrupt, PerdureError, StoreUnavailable
 from perdure.model import FINISHED, AgentInfo, Message, RunInfo
-from perdure.retention.purging import sweep
+from perdure.retention.purging import is_needed, sweep
 from perdure.retention.trimming import carry_out
 from perdure.storage.answers import Standing
 from perdure.storage.appending import Append, StoredSnapshot
@@ -477,9 +477,18 @@ class Shipper:
     def _purge(self) -> None:
         """Purges what was deleted to be purged at the source."""
         try:
-            sweep(self.target)
+            sweep(self.target, may_go=self._may_go)
         except PerdureError as error:  # it stays to be purged
             _log.warning("cannot purge in %s: %s", self.target.url, error)
+
+    def _may_go(self, info: AgentInfo) -> bool:
+        """True if the source has purged an agent, or could: a copy that reads its log may be yet to
+        come here, or is set aside. In a store that is restored, one may live that is deleted
+        since."""
+        there = self.source.agent(info.name, info.incarnation)
+        if there is None or there.purged:
+            return there is not None
+        return there.deleted and not self._until and not is_needed(self.source, there)
 
     def _tidy(self, agents: Iterable[str]) -> None:
         """Removes what retention removed at the source. In a store that is restored, the word of

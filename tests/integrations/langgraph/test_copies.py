@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import operator
+from datetime import UTC, datetime
+from pathlib import Path
 from typing import Annotated, Any
 
 import pytest
@@ -13,9 +15,12 @@ from langgraph.graph import START, StateGraph
 from typing_extensions import TypedDict
 
 import perdure
+from perdure import replication
 from perdure.errors import NotFound
 from perdure.integrations.langgraph import PerdureSaver
 from perdure.integrations.langgraph.threads import thread_copies
+from perdure.retention import purging
+from perdure.transfer import shipping
 from tests.integrations.langgraph.checkpoints import config, get, id_of, line, put
 from tests.integrations.langgraph.conftest import Place
 from tests.integrations.langgraph.copying import Copies
@@ -184,3 +189,37 @@ def test_a_copy_that_was_brought_elsewhere_reads_no_stranger(place: Place, other
         assert [id_of(one.config) for one in elsewhere.list(COPY)] == [
             id_of(one.config) for one in saver.list(COPY)
         ]
+
+
+@pytest.mark.parametrize("how", ["replicate", "migrate", "restore"])
+def test_another_store_keeps_the_log_that_a_copy_on_its_way_reads(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    """A thread was copied, and then deleted, as a rename does. Where the deletion came to another
+    store some shipments before the copy, nobody there seemed to read the log: it was purged, and
+    the copy had lost its history."""
+    monkeypatch.setattr(shipping, "SHIPMENT_BYTES", 1)
+    monkeypatch.setattr(purging, "ANNOUNCED_US", 0)  # that was more than an hour ago
+    source, target = tmp_path / "source.db", tmp_path / "target.db"
+    with PerdureSaver.from_url(source) as saver:
+        at = put(saver, {"n": 0}, THREAD)
+        put(saver, {"n": 1}, at, 2)
+        saver.copy_thread("t", "copy")
+        saver.delete_thread("t")
+        assert [info.name for info in saver.store.purge().kept] == ["t"]
+    if how == "replicate":
+        with replication.following(source, target) as follower:
+            follower.drain()
+        replication.promote(target)
+    elif how == "migrate":
+        replication.migrate(source, target)
+    else:
+        replication.restore(source, target, datetime.now(UTC))
+    with PerdureSaver.from_url(target) as saver:
+        assert [one.checkpoint["channel_values"] for one in saver.list(COPY)] == [
+            {"n": 1},
+            {"n": 0},
+        ]
+        saver.delete_thread("copy")
+        saver.store.purge()
+        assert saver.store._context.backend.to_purge() == []
