@@ -868,6 +868,45 @@ def test_the_inbox_of_a_promoted_store_wakes_its_runs(pair: Pair) -> None:
     serve(target, waiting_for(target, run.id, "Go on?"))
 
 
+def test_what_a_lost_source_took_out_since_the_last_look_can_be_sent_again(pair: Pair) -> None:
+    """Between the look at the feed and the look at the mail, a run was requested and began, and
+    another one took a signal. Then the source was lost: its copy knew both messages as taken out,
+    and took them from nobody any more. The run that was requested again never began."""
+    source, target = pair.both()
+    source.start(waits, "old", 3)
+    serve(source, waiting_for(source, "old/waits/main", "word"))
+    assert source.handle("old/waits/main").signal("word", "came", key="1")
+    serve(source, lambda: not backend_of(source).inbox())
+    follower = follower_of(source, target)
+    follower.drain()
+    real, meanwhile = backend_of(source), list[bool]()
+
+    class Busy:
+        def __getattr__(self, name: str) -> Any:
+            return getattr(real, name)
+
+        def feed(self, cursor: str = "", *, limit: int = 1000) -> Feed:
+            found = real.feed(cursor, limit=limit)
+            if not meanwhile:
+                meanwhile.append(True)
+                source.start(waits, "new", 1)
+                source.handle("old/waits/main").signal("word", "lost", key="2")
+                serve(source, waiting_for(source, "new/waits/main", "word"))
+                serve(source, lambda: not real.inbox())
+            return found
+
+    busy: Any = Busy()
+    follower.source = busy
+    follower.step()
+    promote(pair.target, source_is_lost=True)
+    handle = target.handle("old/waits/main")
+    assert not handle.signal("word", "came", key="1")
+    assert handle.signal("word", "sent again", key="2")
+    target.start(waits, "new", 1)
+    serve(target, waiting_for(target, "new/waits/main", "word"))
+    serve(target, lambda: not backend_of(target).inbox())
+
+
 def test_an_imported_run_hears_what_is_sent_to_it(pair: Pair) -> None:
     """It had looked at message 3 at its old place. In the store that it was imported into the first
     signal was number 1: not later than what it had seen, so it was never woken."""

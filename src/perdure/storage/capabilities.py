@@ -254,6 +254,8 @@ class Shipment(Struct, frozen=True):
             commits, so none is refused for it.
         after: the expected standing of this store. If it differs, nothing is written: somebody else
             ships into it, and knows more. None skips the check.
+        forgotten: numbers of messages that are here as taken out, by commits of the other store
+            that will not come: they are not known any more.
     """
 
     appends: Sequence[Append] = ()
@@ -264,6 +266,7 @@ class Shipment(Struct, frozen=True):
     graves: Sequence[Append] = ()
     taken: Sequence[int] = ()
     after: Standing | None = None
+    forgotten: Sequence[int] = ()
 
 
 class Shipping(Protocol):

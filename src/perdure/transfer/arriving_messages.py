@@ -8,6 +8,7 @@ one that a commit took out, or that was removed with its run's end, is not, and 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
+from itertools import islice
 from typing import Any
 
 from msgspec.structs import replace
@@ -17,7 +18,7 @@ from perdure.core.format.records import Record, Started, WaitEnded
 from perdure.missing import MISSING
 from perdure.model import FINISHED, Commit, Message, RunInfo
 from perdure.state.runs.run_reading import left_over
-from perdure.storage.capabilities import Backend, RunQuery
+from perdure.storage.capabilities import Backend, RunQuery, Shipment
 from perdure.storage.log.reader import LogReader
 
 PAGE = 1000
@@ -131,28 +132,62 @@ def taken_by_then(source: Backend, target: Backend, until: int) -> Iterator[Mess
     """Yields messages that runs had taken out by the moment to which a target is restored, without
     their values: a sender that repeats one of them must be told that it is known. Messages that
     were taken out later are left out; they have to be sent again."""
-    by_run: dict[str, list[Message]] = {}
-    for message in all_mail(source):
-        if message.value is MISSING and message.at <= until:
-            by_run.setdefault(message.run, []).append(message)
-    for run, messages in by_run.items():
-        rows = target.runs(RunQuery(run_id=run))
-        if not rows:
-            continue  # it had not begun
-        took = None if rows[0].status in FINISHED else _took(target, rows[0])
-        for message in messages:
-            said = message_key(message.key), message.at, message.who
-            if took is None or message.kind == "start" or said in took:
-                yield storable(message)
+    gone = (one for one in all_mail(source) if one.value is MISSING and one.at <= until)
+    for run, messages in _by_run(gone):
+        yield from map(storable, _taken_by(target, run, messages))
 
 
-def _took(target: Backend, run: RunInfo) -> set[tuple[str, int, str]]:
-    """Returns the messages that a run took out according to the log, by key, time and sender."""
+def forget_untaken(target: Backend, agents: Collection[str] | None) -> None:
+    """Lets a target forget the messages that it knows as taken out by commits that will not come to
+    it: these have to be sent again, and must not be taken for known then.
+
+    Args:
+        agents: only messages to these; None: to all.
+    """
+    numbers = _untaken(target, agents)
+    while part := [*islice(numbers, PAGE)]:
+        target.ship(Shipment(forgotten=part))
+
+
+def _untaken(target: Backend, agents: Collection[str] | None) -> Iterator[int]:
+    gone = (one for one in all_mail(target) if one.value is MISSING)
+    for run, messages in _by_run(gone):
+        if agents is None or messages[0].agent in agents:
+            taken = {one.no for one in _taken_by(target, run, messages)}
+            yield from (one.no for one in messages if one.no not in taken)
+
+
+def _by_run(messages: Iterable[Message]) -> Iterable[tuple[str, list[Message]]]:
+    found: dict[str, list[Message]] = {}
+    for message in messages:
+        found.setdefault(message.run, []).append(message)
+    return found.items()
+
+
+def _taken_by(target: Backend, run: str, messages: Sequence[Message]) -> Iterator[Message]:
+    """Yields those of the messages to a run that it took out according to the log."""
+    rows = target.runs(RunQuery(run_id=run))
+    if not rows:
+        return  # it had not begun
+    over = rows[0].status in FINISHED
+    took, lacking = (set(), 0) if over else _took(target, rows[0])
+    for message in messages:
+        said = message_key(message.key), message.at, message.who
+        if over or message.kind == "start" or said in took or message.at <= lacking:
+            yield message
+
+
+def _took(target: Backend, run: RunInfo) -> tuple[set[tuple[str, int, str]], int]:
+    """Returns the messages that a run took out according to the log, by key, time and sender; and
+    the time of the last of its commits of which retention removed what it says."""
+    took: set[tuple[str, int, str]] = set()
+    lacking = 0
     info = target.agent(run.agent)
     if info is None or info.no != run.agent_no:
-        return set()
-    took: set[tuple[str, int, str]] = set()
+        return took, lacking
     for commit in LogReader(target, info).commits(run.started, damaged_too=True):
+        if commit.trimmed:
+            lacking = commit.at_micros
         for record in commit.typed:
             if record.run != run.id:
                 continue
@@ -160,7 +195,7 @@ def _took(target: Backend, run: RunInfo) -> set[tuple[str, int, str]]:
                 took.add((message_key(record.key), int(record.at), record.who))
             for one in left_over(record):
                 took.add((message_key(str(one.key)), int(one.at), str(one.who)))
-    return took
+    return took, lacking
 
 
 def all_mail(source: Backend) -> Iterable[Message]:

@@ -19,7 +19,7 @@ from perdure.storage.answers import Standing
 from perdure.storage.capabilities import Backend, Shipment
 from perdure.storage.standing import OvertakenError, Why, read_why
 from perdure.system.urls import same_store
-from perdure.transfer.arriving_messages import mail_from
+from perdure.transfer.arriving_messages import forget_untaken, mail_from
 from perdure.transfer.follower import PART, Follower, forward
 from perdure.transfer.given_tokens import (
     NUMBERS_APART,
@@ -233,5 +233,7 @@ class Migration(Follower):
         self.complete()
         if not self._take_incomplete:
             self.check_complete("the source is closed, and the target does not open yet")
+        if self.aside:
+            forget_untaken(self.target, {one.agent for one in self.aside})
         raise_tokens(self.target, self.source)
         self._set_standing(None)

@@ -10,6 +10,7 @@ from perdure.storage.capabilities import Backend
 from perdure.storage.standing import Aside, OvertakenError, Why, read_why
 from perdure.system import shell
 from perdure.system.urls import same_store
+from perdure.transfer.arriving_messages import forget_untaken
 from perdure.transfer.follower import (
     TRIES,
     Follower,
@@ -83,6 +84,8 @@ def promote(target: Backend, source: Backend | None, *, take_incomplete: bool = 
             follower.check_complete("the source is closed, and nothing was promoted")
     elif aside and not take_incomplete:
         raise incomplete(aside, "nothing was promoted")
+    if source is None or aside:
+        forget_untaken(target, {one.agent for one in aside} if source is not None else None)
     raise_tokens(target, source)
     why = _open(target, why)
     return Promoted(why.url, source is not None, commits, messages, why.at, aside)

@@ -346,6 +346,7 @@ class MemoryBackend:
             self._runs.take_in(message)  # what the end of a run took away is there again
         for number in shipment.taken:
             self._runs.consume(number)
+        self._runs.forget_taken(shipment.forgotten)
         for name, incarnation, branch, epoch in shipment.epochs:
             refs = self._find(name, incarnation).refs
             if branch in refs:

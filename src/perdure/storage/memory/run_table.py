@@ -263,6 +263,12 @@ class RunTable:
     def consume(self, no: int) -> None:
         self.waiting.take(no)
 
+    def forget_taken(self, numbers: Iterable[int]) -> None:
+        """See `Shipment.forgotten`."""
+        for no in numbers:
+            if no in self.places and no not in self.waiting.all:
+                del self.put_in[self.places.pop(no)]
+
     def end_agent(self, name: str) -> None:
         for place, message in list(self.put_in.items()):
             if message.agent == name:

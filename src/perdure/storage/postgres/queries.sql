@@ -46,6 +46,9 @@ SELECT {schema}.take_in_1(%s, %s, %s, %s, %s, %b, %s, %s, %s);
 -- Messages that commits took out where they come from.
 UPDATE {schema}.inbox SET consumed = true, value = NULL WHERE no = ANY(%s) AND NOT consumed;
 
+-- name: forget_taken
+DELETE FROM {schema}.inbox WHERE no = ANY(%s) AND consumed;
+
 -- name: lock_standing
 -- Who ships goes on from how the store stood: another one who does waits here.
 SELECT closed, why FROM {schema}.standings WHERE no = 0 FOR UPDATE;

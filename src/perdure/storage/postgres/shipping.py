@@ -56,6 +56,8 @@ def ship(db: Connection, sql: Mapping[str, str], shipment: Shipment, now: int, u
         _take_in(db, sql, shipment.messages)  # what the end of a run took away is there again
         if shipment.taken:
             db.execute(sql["take_out"], (list(shipment.taken),))
+        if shipment.forgotten:
+            db.execute(sql["forget_taken"], (list(shipment.forgotten),))
         for agent, incarnation, branch, epoch in shipment.epochs:
             db.execute(sql["raise_epoch"], (epoch, text(branch), text(agent), incarnation))
 

@@ -38,6 +38,8 @@ def ship(db: apsw.Connection, shipment: Shipment, clock: Clock) -> None:
         _take_in(db, shipment.messages)  # what the end of a run took away is there again
         if shipment.taken:
             do(db, "consume_messages", (ids_json(shipment.taken),))
+        if shipment.forgotten:
+            do(db, "forget_taken", (ids_json(shipment.forgotten),))
         for agent, incarnation, branch, epoch in shipment.epochs:
             no = _number(db, numbers, agent, incarnation)
             do(db, "raise_epoch", (no, branch, epoch))

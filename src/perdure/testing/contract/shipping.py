@@ -371,6 +371,18 @@ class ShippingContract(Contract):
         assert backend.inbox() == []
         assert [one.no for one in backend.mail().messages] == [1, 2, 3]
 
+    def test_what_was_taken_out_can_be_forgotten(self, backend: Backend, pen: Pen) -> None:
+        pen.write(runs=[a_run("a/f/main")])
+        backend.ship(Shipment([], [a_message(1), taken(2), taken(3)]))
+        backend.ship(Shipment(forgotten=[1, 2, 77]))
+        assert backend.mail().messages == [a_message(1), taken(3)]
+        with pytest.raises(Conflict):
+            backend.ship(Shipment([replace(pen.make()[0], prev=b"x")], forgotten=[3]))
+        sent = [backend.send(a_message(0, str(key))) for key in (1, 2, 3)]
+        assert [isinstance(one, Sent) and one.fresh for one in sent] == [False, True, False]
+        first, second = backend.inbox()
+        assert first.no == 1 and second.no > 3
+
     def test_who_was_overtaken_ships_nothing(self, backend: Backend) -> None:
         ghost = Ghost(backend)
         backend.stand(FOLLOWS)

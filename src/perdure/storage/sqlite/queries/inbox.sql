@@ -56,6 +56,9 @@ SELECT count(*) FROM inbox WHERE consumed = 0 AND no IN (SELECT value FROM json_
 -- name: consume_messages
 UPDATE inbox SET consumed = 1, value = NULL WHERE no IN (SELECT value FROM json_each(?));
 
+-- name: forget_taken
+DELETE FROM inbox WHERE consumed = 1 AND no IN (SELECT value FROM json_each(?));
+
 -- name: find_unread
 -- ?2: the last signal or answer that was read, if those count; ?3: what is taken out.
 SELECT 1 FROM inbox INDEXED BY inbox_by_run WHERE run = ?1 AND consumed = 0 AND (
