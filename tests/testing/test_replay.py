@@ -136,6 +136,47 @@ def test_a_call_too_many_too_few_and_another_end_are_found(exported: Path) -> No
     assert called == []
 
 
+class Client: ...
+
+
+class Refusing(dict[str, Any]):
+    def items(self) -> Any:
+        raise LookupError("it says nothing of itself")
+
+
+RESULTS: dict[str, tuple[Any, Callable[[], Any]]] = {
+    "a set in another order": (set[int], lambda: {8, 0} if called else {0, 8}),
+    "a set in a dict": (Any, lambda: {"seen": {16, 0, 8} if called else {8, 0, 16}}),
+    "of another type": (int, lambda: "seven"),
+    "of no type": (Any, Client),
+    "not to be read": (dict[str, int], lambda: Refusing(a=1)),
+    "none": (None, lambda: None),
+}
+
+
+@pytest.mark.parametrize(("kind", "make"), RESULTS.values(), ids=RESULTS)
+def test_the_same_code_ends_as_before(store: Store, kind: Any, make: Callable[[], Any]) -> None:
+    """Equal sets have different words, and were taken for another end; and a result that cannot be
+    stored is the failure of its run, and was no failure on replay."""
+
+    def result(run: perdure.Run[dict]) -> Any:
+        return make()
+
+    result.__annotations__["return"] = kind
+    called.clear()
+    try:
+        store.run(support_of(result), "a")
+    except Exception as raised:
+        error: Exception | None = raised
+    else:
+        error = None
+    called.append("again")
+    seen = replay(store, support_of(result), "a/support/main")
+    seen.check()
+    assert (type(seen.error), str(seen.error)) == (type(error), str(error))
+    called.clear()
+
+
 def test_where_a_run_that_waits_would_go_on(store: Store, tmp_path: Path) -> None:
     @perdure.agent(dict)
     def asking(run: perdure.Run[dict]) -> str:

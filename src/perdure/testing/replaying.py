@@ -23,17 +23,16 @@ from perdure.engine.execution.execution import Execution
 from perdure.engine.execution.performer import check_given_up
 from perdure.engine.execution.run_writer import RunWriter
 from perdure.engine.functions.agent_functions import spec_of
-from perdure.engine.functions.orders import Order, args_digest
+from perdure.engine.functions.orders import Order
 from perdure.engine.functions.turn_end import Again
 from perdure.engine.journal.call import Call
-from perdure.engine.journal.call_identity import digests
 from perdure.engine.journal.effects import Arrive, Arrived
 from perdure.engine.journal.entry import Entry
 from perdure.engine.journal.failures import words
 from perdure.engine.journal.journal import describe
 from perdure.engine.journal.release_order import PROVEN_S
 from perdure.engine.journal.scopes import Scope
-from perdure.engine.journal.values import binding_of, label, parameters_of, preview
+from perdure.engine.journal.values import binding_of, label, parameters_of
 from perdure.errors import NeedsAttention, NotFound, PerdureError, RunInterrupted
 from perdure.missing import MISSING
 from perdure.model import Commit, RunInfo
@@ -42,6 +41,7 @@ from perdure.storage.log.reader import Folded, LogReader
 from perdure.storage.memory.backend import MemoryBackend
 from perdure.store import Store
 from perdure.testing.driving import in_a_loop, refuse_in_a_loop
+from perdure.testing.turn_ends import end_now, recorded_end
 from perdure.transfer.portable_file import Portable, read_file
 
 
@@ -364,41 +364,18 @@ class _ReplayDrive(Drive):
                 return replace(seen, goes_on=reason.problem)
             drift = now.drift or Difference(str(reason), "a run that goes on", "one that stops")
             return replace(seen, drift=drift)
-        recorded, found = self._recorded_end(last), self._end_now()
-        if recorded and recorded != found:
+        recorded = None
+        if not last or self._row.status in ("done", "failed"):
+            recorded = recorded_end(self.working.reader.commit(self._end), last=last)
+        found = end_now(self._function, self._results, self.result, self.error)
+        if recorded is not None and not recorded.is_as(found):
             problem = "it ends differently than before"
-            return replace(seen, drift=Difference(problem, recorded, found))
-        if isinstance(self.error, Exception):
-            seen = replace(seen, error=self.error)
+            return replace(seen, drift=Difference(problem, recorded.words, found.words))
+        if found.error is not None:
+            seen = replace(seen, error=found.error)
         elif not isinstance(self.result, Again):
             seen = replace(seen, result=self.result)
-        return seen if recorded else replace(seen, goes_on=f"its end: {found}")
-
-    def _recorded_end(self, last: bool) -> str:
-        """Returns the recorded end in words; empty if there is none."""
-        if last and self._row.status not in ("done", "failed"):
-            return ""
-        for record in self.working.reader.commit(self._end).typed:
-            match record:
-                case records.Turn() if not last:
-                    return f"run.again({record.preview}) [{args_digest(record.args)}]"
-                case records.Finished(status="failed", value=error) if last:
-                    return f"raises {error['type'].partition(':')[2]}: {error['text']}"
-                case records.Finished() if last:
-                    return f"returns {record.value!r}"
-        return ""
-
-    def _end_now(self) -> str:
-        result = self.result
-        try:
-            if self.error is not None:
-                return f"raises {type(self.error).__qualname__}: {words(self.error)}"
-            if isinstance(result, Again):
-                given = binding_of(self._function).bind(result.args, result.kwargs)
-                return f"run.again({preview(given)}) [{args_digest(digests(given))}]"
-            return f"returns {self._results.take(result)!r}"
-        except (TypeError, PerdureError) as error:
-            return f"returns {result!r:.200}, which cannot be recorded: {error}"
+        return seen if recorded is not None else replace(seen, goes_on=f"its end: {found.words}")
 
 
 class _AsyncReplayDrive(_ReplayDrive, AsyncDrive):
