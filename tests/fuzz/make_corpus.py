@@ -24,7 +24,7 @@ from perdure.cli.portable import write_log
 from perdure.core.format import chain, envelope
 from perdure.core.values import codec, ops
 from perdure.integrations.langgraph import PerdureSaver
-from perdure.integrations.langgraph.values.kinds import BUILT_IN
+from perdure.integrations.langgraph.values.built_in_kinds import BUILT_IN
 from perdure.integrations.langgraph.values.rich_values import Coder
 from perdure.storage.log import snapshots
 from perdure.storage.sqlite.connection import checksum_vfs

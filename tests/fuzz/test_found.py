@@ -21,7 +21,7 @@ from perdure.core.values import codec, ops
 from perdure.errors import Corrupt, NotFound, PerdureError, SchemaError, Unstorable
 from perdure.integrations.langgraph import PerdureSaver
 from perdure.integrations.langgraph.moving.serializer import Reader, Unread
-from perdure.integrations.langgraph.values.kinds import BUILT_IN
+from perdure.integrations.langgraph.values.built_in_kinds import BUILT_IN
 from perdure.integrations.langgraph.values.rich_values import Coder
 from perdure.model import Cause
 from perdure.storage.answers import Standing

@@ -16,7 +16,7 @@ from perdure.core.values import codec
 from perdure.integrations.langgraph import PerdureSaver
 from perdure.integrations.langgraph.moving.move_threads import Mover, open_source
 from perdure.integrations.langgraph.moving.serializer import Reader
-from perdure.integrations.langgraph.values.kinds import BUILT_IN
+from perdure.integrations.langgraph.values.built_in_kinds import BUILT_IN
 from perdure.integrations.langgraph.values.rich_values import Coder
 from tests.cli import langgraph_graphs as graphs
 from tests.fuzz.mutating import Parts

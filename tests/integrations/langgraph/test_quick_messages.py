@@ -21,7 +21,8 @@ from langchain_core.messages import (
 )
 from pydantic import BaseModel, ConfigDict
 
-from perdure.integrations.langgraph.values.kinds import BUILT_IN, TAG, ModelKind
+from perdure.integrations.langgraph.values.built_in_kinds import BUILT_IN
+from perdure.integrations.langgraph.values.kinds import TAG, ModelKind
 from perdure.integrations.langgraph.values.rich_values import Coder
 
 CODER = Coder(BUILT_IN)

@@ -13,7 +13,7 @@ from langchain_core.messages import AIMessage, BaseMessage, HumanMessage
 from perdure.core.values import ops
 from perdure.core.values.plain_values import Plain, same
 from perdure.integrations.langgraph.threads import state_changes
-from perdure.integrations.langgraph.values.kinds import BUILT_IN
+from perdure.integrations.langgraph.values.built_in_kinds import BUILT_IN
 from perdure.integrations.langgraph.values.rich_values import Coder
 
 CODER = Coder(BUILT_IN)

@@ -32,7 +32,7 @@ from perdure.core.values import codec
 from perdure.core.values.zones import MissingZone
 from perdure.errors import SchemaError, Unstorable
 from perdure.integrations.langgraph import PerdureSaver
-from perdure.integrations.langgraph.values.kinds import BUILT_IN
+from perdure.integrations.langgraph.values.built_in_kinds import BUILT_IN
 from perdure.integrations.langgraph.values.rich_values import Coder
 from tests.integrations.langgraph.checkpoints import config, put, values_of
 from tests.integrations.langgraph.conftest import Place

@@ -31,7 +31,7 @@ from perdure.core.values import codec
 from perdure.errors import Unstorable
 from perdure.integrations.langgraph import PerdureSaver
 from perdure.integrations.langgraph.values import unnamed
-from perdure.integrations.langgraph.values.kinds import BUILT_IN
+from perdure.integrations.langgraph.values.built_in_kinds import BUILT_IN
 from perdure.integrations.langgraph.values.plain_subclasses import plain_of
 from perdure.integrations.langgraph.values.rich_values import Coder
 from tests.integrations.langgraph.checkpoints import config, get, put, values_of

@@ -50,7 +50,7 @@ from perdure.integrations.langgraph.threads.thread_copies import copy_thread
 from perdure.integrations.langgraph.threads.thread_deletion import Remover
 from perdure.integrations.langgraph.threads.thread_trimming import trim_threads
 from perdure.integrations.langgraph.values import thread_names
-from perdure.integrations.langgraph.values.kinds import BUILT_IN
+from perdure.integrations.langgraph.values.built_in_kinds import BUILT_IN
 from perdure.integrations.langgraph.values.rich_values import Coder, usable
 from perdure.store import Store
 from perdure.system.locks import Lock

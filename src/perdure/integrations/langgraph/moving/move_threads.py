@@ -28,7 +28,7 @@ from perdure.integrations.langgraph.moving.source import (
 )
 from perdure.integrations.langgraph.saver import PerdureSaver
 from perdure.integrations.langgraph.values import thread_names
-from perdure.integrations.langgraph.values.kinds import BUILT_IN
+from perdure.integrations.langgraph.values.built_in_kinds import BUILT_IN
 from perdure.integrations.langgraph.values.rich_values import Coder
 from perdure.store import Store
 from perdure.system.late_imports import loading
