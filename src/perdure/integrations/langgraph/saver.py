@@ -51,7 +51,8 @@ from perdure.integrations.langgraph.threads.thread_deletion import Remover
 from perdure.integrations.langgraph.threads.thread_trimming import trim_threads
 from perdure.integrations.langgraph.values import thread_names
 from perdure.integrations.langgraph.values.built_in_kinds import BUILT_IN
-from perdure.integrations.langgraph.values.rich_values import Coder, usable
+from perdure.integrations.langgraph.values.foreign_serializers import usable
+from perdure.integrations.langgraph.values.rich_values import Coder
 from perdure.store import Store
 from perdure.system.locks import Lock
 

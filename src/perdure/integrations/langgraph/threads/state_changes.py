@@ -8,17 +8,21 @@ the objects that the stored values came from are remembered.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import cache
 from itertools import chain, compress, islice, repeat
 from itertools import count as count_up
 from operator import attrgetter, is_, is_not, ne
+from types import MemberDescriptorType
 from typing import Any
 
 from langchain_core.messages import BaseMessage
+from pydantic import BaseModel
 
 from perdure.core.values.diff import diff
 from perdure.core.values.ops import Append, Delete, Op, Set, Splice
-from perdure.core.values.plain_values import Path, Plain
+from perdure.core.values.plain_values import SCALARS, Path, Plain
 from perdure.integrations.langgraph.values.rich_values import Coder
 
 VALUES, VERSIONS, SEEN = "values", "versions", "seen"
@@ -41,9 +45,9 @@ class ValueSource:
     """The objects that a stored value came from, and how they looked then.
 
     The same object is not always the same value: a caller may change an object in place, and hand
-    it in again. So the contents of messages, the attributes of other objects and the items of dicts
-    are compared; the last few items are compared in full. Comparing all of a long list would cost
-    more than storing what is new.
+    it in again. So the contents of messages, the attributes of other objects and the items of
+    containers are compared; the last few items are compared in full. Comparing all of a long list
+    would cost more than storing what is new.
 
     To compare thousands of messages by identity took as long as their commit's sync. So a list that
     equals its earlier version, plus new items, is taken for the same: one comparison in C, which
@@ -66,7 +70,10 @@ class ValueSource:
     def _look(self, items: list[Any]) -> list[Any]:
         if self._fixed:  # nobody changes these in place
             return items
-        return list(map(_content if self._messages else _glance, items))
+        if not self._messages:
+            return list(map(_glance, items))
+        contents = list(map(_content, items))
+        return contents if _TEXT.issuperset(map(type, contents)) else list(map(_blocks, contents))
 
     def _wholes(self, items: list[Any]) -> list[_Whole | None]:
         return list(map(_whole, items[-TAIL:])) if self._messages else []
@@ -99,9 +106,8 @@ class ValueSource:
         recent = max(0, count - RECENT)
         for start, stop in ((recent, count), (self._turn, min(recent, self._turn + RECENT))):
             now, then = self._look(items[start:stop]), self._looks[start:stop]
-            differs = is_not if self._messages else _differ
-            if any(map(differs, now, then)):
-                doubtful.update(compress(range(start, stop), map(differs, now, then)))
+            if any(map(is_not, now, then)):
+                doubtful.update(compress(range(start, stop), map(_differ, now, then)))
             if self._usual and any(map(is_not, items[start:stop], known[start:stop])):
                 others = map(is_not, items[start:stop], known[start:stop])
                 doubtful.update(compress(range(start, stop), others))
@@ -186,11 +192,10 @@ class ValueSource:
         indexes and looks."""
         looks = self._look([items[index] for index in doubtful])
         known, then = self._items, self._looks
-        differs = is_not if self._messages else _differ
         return [
             (index, look)
             for index, look in zip(doubtful, looks, strict=True)
-            if items[index] is not known[index] or (not self._fixed and differs(look, then[index]))
+            if items[index] is not known[index] or (not self._fixed and _differ(look, then[index]))
         ]
 
 
@@ -207,6 +212,7 @@ def _whole(item: Any) -> _Whole | None:
 
 
 _FIXED = frozenset({type(None), bool, int, float, str, bytes})
+_TEXT = frozenset({str})
 _USUALLY: Any = BaseMessage.__eq__
 
 
@@ -219,17 +225,49 @@ def _sorts(items: list[Any]) -> tuple[bool, bool, bool]:
     return messages, kinds <= _FIXED, usual
 
 
+def _blocks(content: Any) -> Any:
+    """Returns the content of a message that is a text; else the objects that it consists of, those
+    in its blocks included."""
+    return content if type(content) is str else tuple(_within(content))
+
+
+def _within(part: Any) -> Iterator[Any]:
+    yield part
+    if type(part) is dict or type(part) is list:
+        for one in part.values() if type(part) is dict else part:
+            yield from _within(one)
+
+
 def _glance(item: Any) -> tuple[Any, ...]:
-    """The objects that one consists of."""
+    """Returns the objects that one consists of; another each time where that is not known."""
+    if type(item) in SCALARS:
+        return (item,)
     if isinstance(item, BaseMessage):
-        return (item.content,)
-    if type(item) is list:
+        return tuple(_within(item.content))
+    if isinstance(item, dict):
+        return (*item, *item.values())
+    if isinstance(item, _CONTAINERS):
         return tuple(item)
-    own = item if type(item) is dict else getattr(item, "__dict__", None)
-    return (item,) if own is None else (*own, *own.values())
+    own = getattr(item, "__dict__", {})
+    parts = [*own, *own.values(), *(getattr(item, name, None) for name in _slots(item.__class__))]
+    if isinstance(item, BaseModel):
+        for more in (item.__pydantic_extra__, item.__pydantic_private__):
+            parts += (more or {}).values()
+    return tuple(parts) if parts else (object(),)
 
 
-def _differ(now: tuple[Any, ...], then: tuple[Any, ...]) -> bool:
+_CONTAINERS = (list, tuple, set, frozenset, deque)
+
+
+@cache
+def _slots(cls: type) -> list[str]:
+    members = (item for base in cls.__mro__ for item in vars(base).items())
+    return [name for name, member in members if isinstance(member, MemberDescriptorType)]
+
+
+def _differ(now: Any, then: Any) -> bool:
+    if type(now) is not tuple or type(then) is not tuple:
+        return now is not then
     return len(now) != len(then) or not all(map(is_, now, then))
 
 

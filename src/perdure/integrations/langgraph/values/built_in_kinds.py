@@ -1,4 +1,4 @@
-"""The kinds of values that every thread may hold: the standard library's, and the frameworks' own."""
+"""The kinds of values that any thread may hold: the standard library's, and the frameworks' own."""
 
 from __future__ import annotations
 

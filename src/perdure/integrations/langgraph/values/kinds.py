@@ -15,16 +15,21 @@ from typing import Any
 
 from pydantic import BaseModel
 
+from perdure.errors import Unstorable
 from perdure.integrations.langgraph.values import live_parts
 
 TAG = "@"
-DELTA_SNAPSHOT = "DeltaSnapshot"
 """The key that says of what kind a stored map is; a user's own dict with that key is wrapped."""
+
+DELTA_SNAPSHOT = "DeltaSnapshot"
 
 RESERVED = frozenset({"dict", "serde"})
 EMPTY: tuple[Any, ...] = (None, {}, [], "")
 MEMBER = "@member"
-BESIDE = ("@unset", "@private", "@more", live_parts.ANEW)
+ABSENT = "@absent"
+"""The key of the names of fields that an instance does not have."""
+
+BESIDE = ("@unset", "@private", "@more", ABSENT, live_parts.ANEW)
 """The keys that kinds store beside the fields of a class."""
 
 
@@ -109,17 +114,30 @@ class ModelKind(Kind):
                 and (item or not self._may_omit(name, item))
                 and not (name == "type" and item == fixed)
             }
-            if extra := value.__pydantic_extra__:
-                taken.update(extra)
+            self._add_extra(taken, value)
+            if not own.keys() >= self._required:
+                taken[ABSENT] = sorted(self._required - own.keys())
             return taken
         taken = {name: item for name, item in own.items() if name in names}
-        if extra := value.__pydantic_extra__:
-            taken.update(extra)
-        if unset := [name for name in taken if name not in value.__pydantic_fields_set__]:
+        if len(taken) < len(names):
+            taken[ABSENT] = sorted(names - taken.keys())
+        self._add_extra(taken, value)
+        given = value.__pydantic_fields_set__
+        if unset := [name for name in taken if name not in given and name != ABSENT]:
             taken["@unset"] = unset
-        if private := value.__pydantic_private__:
+        if (private := value.__pydantic_private__) is not None:
             taken["@private"] = dict(private)
         return taken
+
+    def _add_extra(self, taken: dict[str, Any], value: Any) -> None:
+        if extra := value.__pydantic_extra__:
+            for name in extra.keys() & BESIDE:
+                raise Unstorable(
+                    f"an extra field named {name!r}",
+                    target=own_name(self.cls),
+                    hint="rename it: that name is of what is stored beside the fields",
+                )
+            taken.update(extra)
 
     def _may_omit(self, name: str, item: Any) -> bool:
         """Returns True if an empty value equals its default."""
@@ -186,6 +204,7 @@ class ModelKind(Kind):
                 raise MisfitError(f"its {anew[0]!r} cannot be made: {error}") from error
             return made
         unset, private = fields.pop("@unset", ()), fields.pop("@private", None)
+        absent = fields.pop(ABSENT, ())
         extra: dict[str, Any] | None = {} if self._keeps_extra else None
         given = set(fields).difference(unset)  # as pydantic has it: with the extra ones
         if not fields.keys() <= self._names:
@@ -193,20 +212,24 @@ class ModelKind(Kind):
             if extra is None:
                 raise MisfitError(f"the class has no field {strange[0]!r} any more")
             extra.update((name, fields.pop(name)) for name in strange)
-        if not fields.keys() >= self._required:
-            absent = sorted(self._required - fields.keys())
-            raise MisfitError(f"the required field {absent[0]!r} is not stored")
+        if lacking := self._required.difference(fields, absent):
+            raise MisfitError(f"the required field {min(lacking)!r} is not stored")
         own = self._template.copy()
         own.update(fields)
         for name, make in self._made:
             if name not in fields:
                 own[name] = make()
+        for name in absent:
+            own.pop(name, None)
         made = _new(self.model)
         _set_dict(made, own)
         _set_extra(made, extra)
         _set_names(made, given)
-        if private is None and self._private:
-            made.model_post_init(None)
+        if private is None and self._private:  # data of another class of that name
+            try:
+                made.model_post_init(None)
+            except Exception as error:
+                raise MisfitError(f"its private attributes cannot be made: {error}") from error
         else:
             live_parts.set_private(made, private)
         return made
@@ -228,10 +251,13 @@ def _maker(field: Any) -> Callable[[], Any]:
 
 class DataclassKind(Kind):
     """A dataclass. Attributes that are not fields are kept beside them, except the values of
-    `functools.cached_property`, which are computed again."""
+    `functools.cached_property`, which are computed again. Those that are no data, such as a lock,
+    the class's constructor makes, as for models."""
 
     def __init__(self, tag: str, cls: type) -> None:
         super().__init__(tag, cls)
+        self.live = live_parts.LiveParts({}, {}, beside="@more")
+        self._is_error = issubclass(cls, BaseException)
         self._fields = {field.name: field for field in dataclasses.fields(cls)}
         members = [item for base in cls.__mro__ for item in base.__dict__.items()]
         self._slots = [
@@ -247,10 +273,19 @@ class DataclassKind(Kind):
         own: dict[str, Any] = getattr(value, "__dict__", {})
         more = {name: item for name, item in own.items() if name not in self._passed}
         more |= {name: getattr(value, name) for name in self._slots if hasattr(value, name)}
-        return taken | {"@more": more} if more else taken
+        if self._is_error:
+            more["args"] = value.args
+        if more:
+            taken["@more"] = more
+        if absent := [name for name in self._fields if name not in taken]:
+            taken[ABSENT] = absent
+        return taken
 
     def build(self, fields: dict[str, Any]) -> Any:
-        made: Any = object.__new__(self.cls)
+        anew, absent = fields.pop(live_parts.ANEW, ()), fields.pop(ABSENT, ())
+        made = blank(self.cls)
+        if anew:
+            self._make_anew(made, fields, anew)
         for name, value in fields.pop("@more", {}).items():
             if not hasattr(made, "__dict__") and name not in self._slots:
                 raise MisfitError(f"the class has no place for the attribute {name!r} any more")
@@ -260,7 +295,7 @@ class DataclassKind(Kind):
                 raise MisfitError(f"the class has no field {name!r} any more")
             object.__setattr__(made, name, value)
         for name, field in self._fields.items():
-            if name in fields:
+            if name in fields or name in absent:
                 continue
             if field.default is not dataclasses.MISSING:
                 object.__setattr__(made, name, field.default)
@@ -269,6 +304,28 @@ class DataclassKind(Kind):
             else:
                 raise MisfitError(f"the required field {name!r} is not stored")
         return made
+
+    def _make_anew(self, made: Any, fields: Mapping[str, Any], names: Iterable[str]) -> None:
+        """Gives an instance the attributes that its class makes and that are no data."""
+        fresh = blank(self.cls)
+        given = {name: fields[name] for name, one in self._fields.items() if one.init}
+        try:
+            fresh.__init__(**given)
+            for name in names:
+                object.__setattr__(made, name, getattr(fresh, name))
+        except Exception as error:
+            raise MisfitError(f"what is no data of it cannot be made: {error}") from error
+
+
+def blank(cls: Any) -> Any:
+    """Returns an instance of a class, without running its own code.
+
+    Raises:
+        TypeError: Python makes none: it is abstract, or derives from a class that C made, as dict.
+    """
+    if issubclass(cls, BaseException):
+        return BaseException.__new__(cls)
+    return object.__new__(cls)
 
 
 class EnumKind(Kind):
@@ -281,20 +338,30 @@ class EnumKind(Kind):
         try:
             return self.cls(fields["value"])
         except (ValueError, KeyError) as error:
+            members: Mapping[Any, Any] = vars(self.cls)["_member_map_"]
+            named = members.get(fields.get("name"))  # its value is equal to none
+            if named is not None:
+                return named
             raise MisfitError(f"the enum has no member {fields.get('name')!r} any more") from error
 
 
 class TupleKind(Kind):
     """A named tuple."""
 
+    def __init__(self, tag: str, cls: Any) -> None:
+        super().__init__(tag, cls)
+        self._names: tuple[str, ...] = cls._fields
+        self._defaults: Mapping[str, Any] = cls._field_defaults
+
     def fields(self, value: Any) -> dict[str, Any]:
         return dict(value._asdict())
 
     def build(self, fields: dict[str, Any]) -> Any:
-        try:
-            return self.cls(**fields)
-        except TypeError as error:
-            raise MisfitError(str(error)) from error
+        fields = {**self._defaults, **fields}
+        if fields.keys() != set(self._names):
+            strange = sorted(fields.keys() ^ set(self._names))
+            raise MisfitError(f"the class has other fields: {strange[0]!r}")
+        return tuple.__new__(self.cls, [fields[name] for name in self._names])
 
 
 def as_data(fields: dict[str, Any]) -> tuple[Any, dict[str, Any] | None]:
@@ -318,10 +385,12 @@ def kind_of(tag: str, cls: type) -> Kind:
         TypeError: it cannot be taken apart into fields.
     """
     if isinstance(cls, type):
-        if issubclass(cls, BaseModel):
-            return ModelKind(tag, cls)
-        if dataclasses.is_dataclass(cls):
-            return DataclassKind(tag, cls)
+        if issubclass(cls, BaseModel) or dataclasses.is_dataclass(cls):
+            try:
+                blank(cls)
+            except TypeError as error:
+                raise TypeError(f"no instance of {cls!r} can be made again: {error}") from error
+            return ModelKind(tag, cls) if issubclass(cls, BaseModel) else DataclassKind(tag, cls)
         if issubclass(cls, Enum):
             return EnumKind(tag, cls)
         if issubclass(cls, tuple) and hasattr(cls, "_fields"):

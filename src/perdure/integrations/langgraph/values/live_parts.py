@@ -1,8 +1,9 @@
-"""Parts of a pydantic model that are no data, such as a lock or a client: its class makes them.
+"""Parts of an object that are no data, such as a lock or a client: its class makes them.
 
 LangGraph's own savers store `model_dump()`, which has no excluded fields and no private attributes,
-and read it with the constructor. Here these are stored as long as they are data. Of a model whose
-lock is left out, the constructor runs when it is read, and gives the lock and nothing else.
+and the fields of dataclasses, and read them with the constructor. Here the rest is stored as long
+as it is data. Of an object whose lock is left out, the constructor runs when it is read, and gives
+the lock and nothing else.
 """
 
 from __future__ import annotations
@@ -37,9 +38,17 @@ class NoDataError(Unstorable):
 
 
 class LiveParts:
-    """Which parts of one class may be left out."""
+    """Which parts of one class may be left out: what is stored beside its fields, under the key
+    `beside`, and excluded fields."""
 
-    def __init__(self, fields: Mapping[str, FieldInfo], private: Mapping[str, Any]) -> None:
+    def __init__(
+        self,
+        fields: Mapping[str, FieldInfo],
+        private: Mapping[str, Any],
+        *,
+        beside: str = "@private",
+    ) -> None:
+        self._beside = beside
         self._names = {name for name, item in fields.items() if item.exclude}.union(private)
         self._made: set[str] = set()  # those that the class is known to make
 
@@ -56,25 +65,26 @@ class LiveParts:
             NoDataError: `refusal`, if there are no such parts.
             Unstorable: another field cannot be stored, or a part that the class does not make.
         """
-        private = fields.get("@private", {})
+        beside = fields.get(self._beside, {})
         left = {
             name
-            for name, item in {**fields, **private}.items()
-            if name in self._names and _is_no_data(item, name, encode)
+            for name, item in {**fields, **beside}.items()
+            if (name in self._names or name in beside) and _is_no_data(item, name, encode)
         }
         if not left:
             raise refusal
 
         def others() -> dict[str, Plain]:
-            kept = {name: item for name, item in private.items() if name not in left}
-            rest = {**fields, "@private": kept, ANEW: sorted(left)}
+            kept = {name: item for name, item in beside.items() if name not in left}
+            rest = {**fields, self._beside: kept, ANEW: sorted(left)}
             return {name: encode(item, name) for name, item in rest.items() if name not in left}
 
         found = others()
         if not self._made.issuperset(left):
             with suppress(ValueError):  # it cannot be made at all
                 made = build(found)
-                self._made |= (vars(made).keys() | (made.__pydantic_private__ or ())) & left
+                private = getattr(made, "__pydantic_private__", None) or ()
+                self._made |= {name for name in left if name in private or hasattr(made, name)}
             left &= self._made
             return others()
         return found

@@ -9,16 +9,13 @@ from __future__ import annotations
 import datetime as dt
 import re
 import sys
-import threading
 from collections.abc import Collection, Mapping
+from contextlib import suppress
 from decimal import Decimal
 from typing import Any
 from uuid import UUID
 
 from langgraph.checkpoint.serde.base import SerializerProtocol
-from langgraph.checkpoint.serde.encrypted import EncryptedSerializer
-from langgraph.checkpoint.serde.event_hooks import register_serde_event_listener
-from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 
 from perdure.core.values.plain_values import (
     DEPTH_MAX,
@@ -30,6 +27,7 @@ from perdure.core.values.plain_values import (
 )
 from perdure.errors import SchemaError, Unstorable
 from perdure.integrations.langgraph.values.arrays import ARRAY, ARRAYS, is_array
+from perdure.integrations.langgraph.values.foreign_serializers import loads
 from perdure.integrations.langgraph.values.kinds import (
     TAG,
     Kind,
@@ -53,7 +51,6 @@ from perdure.system import stack_room
 _AS_IS = frozenset({type(None), bool, int, float, str, bytes})
 _TEXT = frozenset({str})
 _MISFITS = (TypeError, ValueError, LookupError, AttributeError, ArithmeticError, OSError, re.error)
-PROBE = "readable"
 _KEYS = (str, int, float, bytes, dt.datetime, dt.date, dt.time, dt.timedelta, Decimal, UUID)
 """Dict keys that are stored as they are; others make the dict a list of pairs."""
 
@@ -189,7 +186,7 @@ class Coder:
 
     def _encode_stranger(self, value: Any, at: Path, root: str) -> Plain:
         if isinstance(value, BaseException):
-            return repr(value)  # as LangGraph stores the error of a task: as words
+            return self._encode_error(value, at, root)
         if type(value) is Data and hasattr(value, "tag"):
             return {TAG: value.tag, **self.encode_items({**value, **value.beside}, at, root)}
         plain = plain_of(value)
@@ -205,11 +202,20 @@ class Coder:
             return self._encode_exotic(value, at, root)
         raise refused(value, format_path(at, root))
 
+    def _encode_error(self, value: BaseException, at: Path, root: str) -> Plain:
+        """Returns the words of an error, as LangGraph stores that of a task; the fields of one that
+        is a dataclass."""
+        known = None if self.strict else MET.kind_of(type(value))
+        if known is not None and known.tag not in self.kinds.by_tag:
+            with suppress(Unstorable):
+                return self._encode_known(known, value, at, root)
+        return repr(value)
+
     def _encode_exotic(self, value: Any, at: Path, root: str) -> Plain:
         assert self.exotic is not None
         try:
             kind, data = self.exotic.dumps_typed(value)
-            back = own_name(type(_loads(self.exotic, kind, bytes(data))))
+            back = own_name(type(loads(self.exotic, kind, bytes(data))))
             if back != own_name(type(value)):
                 raise TypeError(f"it would come back as a {back}")
         except Exception as error:
@@ -369,7 +375,7 @@ class Coder:
                 "PerdureSaver(…, serde=JsonPlusSerializer(allowed_msgpack_modules=[…]))",
             )
         try:
-            value = _loads(self.exotic, plain["type"], plain["data"])
+            value = loads(self.exotic, plain["type"], plain["data"])
             if own_name(type(value)) != plain["of"]:
                 raise ValueError(f"it gives a {own_name(type(value))} for a {plain['of']}")
             return value
@@ -448,53 +454,3 @@ class _UnreadableError(Exception):
         self.problem = problem
         self.hint = hint
         self.path: list[Any] = []
-
-
-def _hides(serde: SerializerProtocol) -> bool:
-    """Returns True if the serializer writes a text so that it is not readable in the bytes."""
-    try:
-        return PROBE.encode() not in bytes(serde.dumps_typed(PROBE)[1])
-    except Exception:
-        return False
-
-
-def _loads(serde: SerializerProtocol, kind: str, data: bytes) -> Any:
-    """Loads a value as `loads_typed` does, but raises where that would silently return raw data."""
-    blocked: list[str] = []
-    me = threading.get_ident()
-
-    def listen(event: Any) -> None:
-        if "blocked" in event["kind"] and threading.get_ident() == me:
-            blocked.append(f"{event['module']}.{event['name']}")
-
-    stop = register_serde_event_listener(listen)
-    try:
-        value = serde.loads_typed((kind, data))
-    finally:
-        stop()
-    if blocked:
-        raise ValueError(f"{blocked[0]} is not in its allowlist")
-    return value
-
-
-def usable(serde: SerializerProtocol | None) -> SerializerProtocol | None:
-    """Returns a serializer that may be used for exotic values.
-
-    Raises:
-        ValueError: it would unpickle what it reads; or it hides what it writes.
-    """
-    if serde is not None and (isinstance(serde, EncryptedSerializer) or _hides(serde)):
-        raise ValueError(
-            "a serializer that encrypts would leave the store in plain text: PerdureSaver keeps "
-            "values by their fields, and hands only a few of them to `serde`. Perdure cannot seal "
-            "a store yet: put it on an encrypted disk or database, encrypt the secret fields "
-            "before they come into the state, or stay with LangGraph's own saver"
-        )
-    if getattr(serde, "pickle_fallback", False):
-        raise ValueError(
-            "a serializer with pickle_fallback=True runs code that it reads from the database; "
-            "give one without, and register your types instead: PerdureSaver(…, types=[…])"
-        )
-    if isinstance(serde, JsonPlusSerializer) and serde._allowed_msgpack_modules is True:
-        return JsonPlusSerializer(allowed_msgpack_modules=None)  # its own default allows all
-    return serde
