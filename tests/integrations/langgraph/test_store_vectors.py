@@ -92,7 +92,10 @@ def test_fields_and_paths(base):
     store.put(DOCS, "k", value, index=["x", "parts[-1].text", "missing"])
     assert embed.asked == ["h", "e"] and found(store, "d")[0][1] == 0
     embed.asked.clear()
-    store.put(DOCS, "k", value, index=["$"])
+    store.put(DOCS, "k", value, index=["$"])  # to LangGraph's stores a field of that name, here
+    assert embed.asked == []
+    whole = PerdureStore(base, index=config(embed, fields=["$"]), prefix="whole")
+    whole.put(DOCS, "k", value)
     assert len(embed.asked) == 1 and '"title": "abc"' in embed.asked[0]
     store.put(DOCS, "k", value, index=[])
     assert found(store, "e") == [("k", None)]
