@@ -167,6 +167,36 @@ def test_a_handler_that_uses_the_store_that_its_thread_commits_to_is_refused() -
     assert other.update(_grow) and other.state.n == 2
 
 
+@pytest.mark.parametrize("what", ["look", "read", "write"])
+def test_a_handler_within_a_commit_in_memory_does_not_take_that_back(what: str) -> None:
+    """A signal's handler only looked, in the middle of a commit of its own thread: it took that for
+    an interrupted one, and took it back. The commit was acknowledged, and gone."""
+
+    class Handled(MemoryBackend):
+        handler: Callable[[], object] | None = None
+
+        def _write(self, *commit: Any) -> None:
+            super()._write(*commit)
+            if (handler := self.handler) is not None:
+                self.handler = None
+                with pytest.raises(WithinItselfError, match="called from within itself"):
+                    handler()
+
+    backend = Handled()
+    store = perdure.Store(backend)
+    agent, other = (store.agent(name, State, initial=State()) for name in ("one", "two"))
+    agent.update(_grow)
+    other.update(_grow)
+    handlers: dict[str, Callable[[], object]]
+    handlers = {"look": store.agents, "read": other.refresh, "write": lambda: other.update(_grow)}
+    backend.handler = handlers[what]
+    agent.update(_grow)
+    assert backend.handler is None
+    for name, n in (("one", 2), ("two", 1)):
+        assert store.agent(name, State).state.n == n
+        store.agent(name, State).verify()
+
+
 def test_i8_an_exception_where_a_run_begins_or_ends_leaves_no_run_behind_it() -> None:
     """Ctrl-C came between the instruction that counted a run in and the one that would count it
     out. From then on the process took itself for driving a run, and refused every tool that was

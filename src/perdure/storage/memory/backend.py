@@ -35,7 +35,7 @@ from perdure.storage.standing import (
     not_linked,
 )
 from perdure.storage.wanted import InboxConditions, InboxQuery
-from perdure.system.locks import ReentrantLock
+from perdure.system.locks import Lock
 
 
 class MemoryBackend:
@@ -46,7 +46,7 @@ class MemoryBackend:
     def __init__(self, name: str = "", *, clock: Clock = wall_clock) -> None:
         self.url = f"memory://{name}"
         self._clock = clock
-        self._lock = ReentrantLock()
+        self._lock = Lock()
         self._agents: list[AgentLog] = []
         self._latest: dict[str, AgentLog] = {}
         self._arrivals: list[tuple[int, int]] = []
