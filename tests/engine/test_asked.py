@@ -35,11 +35,19 @@ class Inbox:
         value = {"queue": kind}
         self.messages[no] = Message(f"{agent}/{no}", agent, "start", "f", "", value, no=no)
 
-    def inbox(self, run: str | None = None, *, limit: int, after: int = 0, **_: Any) -> Any:
+    def inbox(
+        self,
+        run: str | None = None,
+        *,
+        limit: int,
+        after: int = 0,
+        agent: str | None = None,
+        kind: str,
+    ) -> Any:
         found = [
             message
             for no, message in sorted(self.messages.items())
-            if no > after and run in (None, message.run)
+            if no > after and run in (None, message.run) and agent in (None, message.agent)
         ]
         self.read += len(found[:limit])
         return found[:limit]
@@ -94,10 +102,11 @@ acts = st.lists(
 
 
 @settings(max_examples=300, deadline=None)
-@given(acts)
-def test_it_knows_what_a_look_at_all_of_them_finds(todo: Any) -> None:
+@given(acts, st.sampled_from((0, 2, 100)))
+def test_it_knows_what_a_look_at_all_of_them_finds(todo: Any, known_max: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(pending_orders, "PAGES", (1, 3))
+        patch.setattr(pending_orders, "KNOWN_MAX", known_max)
         inbox = _inbox(patch)
         known = _asked(inbox)
         for what, agent, queue, number in todo:
@@ -156,3 +165,41 @@ def test_no_more_are_known_than_so_many(inbox: Inbox, monkeypatch: pytest.Monkey
         del inbox.messages[first[0].no]
         known.is_gone(first[0].agent, first[0].no)
     assert order == ["ticket"] * 200 + ["another"]
+
+
+def test_a_long_line_keeps_no_other_agents_orders_from_being_found(
+    inbox: Inbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first run of an agent waited for a person, and as many others as a worker can know of
+    waited behind it: no run of any other agent was begun any more, by any worker."""
+    monkeypatch.setattr(pending_orders, "KNOWN_MAX", 10)
+    monkeypatch.setattr(pending_orders, "PAGES", (4,))
+    for _ in range(50):
+        inbox.put("busy", "ours")
+    inbox.put("free", "ours")
+    known = _asked(inbox)
+    for _ in range(2):
+        assert [one.agent for one in look(known, inbox, {"busy"}, 8)] == ["free"]
+    read = inbox.read
+    look(known, inbox, {"busy"}, 8)
+    assert inbox.read == read, "it does not read the long line at each look"
+
+
+def test_a_look_does_not_last_until_all_is_read(
+    inbox: Inbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each page takes the time that a look may take: the next look goes on behind it."""
+    monkeypatch.setattr(pending_orders, "PAGES", (10,))
+    read = inbox.inbox
+
+    def slowly(*args: Any, **wanted: Any) -> Any:
+        inbox.now += pending_orders.READ_MAX_S
+        return read(*args, **wanted)
+
+    monkeypatch.setattr(inbox, "inbox", slowly)
+    for _ in range(25):
+        inbox.put("busy", "ours")
+    inbox.put("free", "ours")
+    known = _asked(inbox)
+    looks = [look(known, inbox, {"busy"}, 8) for _ in range(3)]
+    assert [len(found) for found in looks] == [0, 0, 1]

@@ -16,7 +16,15 @@ PAGES = (64, 512, 4096)
 """The numbers of orders read at a time: few first, more if none of those is for this worker."""
 
 KNOWN_MAX = 32_768
-"""The most orders known at once. Later ones are read when some of these have begun."""
+"""The number of known orders from which on only the first of each agent is noted, so that a long
+line hides no other agent's. The rest of a line is read when what is known of it has begun."""
+
+AGENTS_MAX = 32_768
+"""The most agents of which orders are known. Those of others are read when some of these have
+none left."""
+
+READ_MAX_S = 0.5
+"""The time after which a look ends though there is more to read; the next one goes on there."""
 
 LOOKING_MAX = 0.05
 """The share of its time that a worker may spend on looking, however much there is to look at."""
@@ -45,6 +53,8 @@ class PendingOrders:
         """By agent, numbers and runs. The messages would be too much to hold."""
         self._first: dict[str, Message] = {}
         """Of some agents."""
+        self._rest: dict[str, int] = {}
+        """Of agents with more orders than their lines hold: the number behind which these are."""
         self._count = self._read_to = 0
         self._since, self._took_s = time.monotonic(), 0.0
 
@@ -53,6 +63,8 @@ class PendingOrders:
         agent is taken. Reads no further than the caller asks."""
         if time.monotonic() - self._since >= max(POLL_S, self._took_s / LOOKING_MAX):
             self._forget()
+        for agent in [agent for agent in self._rest if agent not in self._lines]:
+            self._refill(agent)
         known = [(line[0][0], agent) for agent, line in self._lines.items()]
         heapify(known)
         while known:
@@ -64,6 +76,8 @@ class PendingOrders:
                     self.is_gone(agent, no)
                 else:
                     yield message
+            if agent in self._rest and agent not in self._lines:
+                self._refill(agent)
             line = self._lines.get(agent)
             if line and line[0][0] != no:
                 heappush(known, (line[0][0], agent))
@@ -93,8 +107,9 @@ class PendingOrders:
 
     def _read_on(self) -> Iterator[Message]:
         """Yields further orders that become the first of their agents."""
+        until = self._took_s + READ_MAX_S
         for limit in chain(PAGES, repeat(PAGES[-1])):
-            if self._count >= KNOWN_MAX:
+            if len(self._lines) >= AGENTS_MAX or self._took_s >= until:
                 return
             began = time.monotonic()
             found = self._backend.inbox(kind="start", limit=limit, after=self._read_to)
@@ -109,12 +124,31 @@ class PendingOrders:
 
     def _note(self, message: Message) -> bool:
         """Notes an order; returns True if it is the first of its agent."""
+        if message.agent in self._rest:
+            return False
         place = message.no, message.run
-        self._count += 1
         line = self._lines.get(message.agent)
+        if line and self._count >= KNOWN_MAX:
+            self._rest[message.agent] = line[-1][0]
+            return False
+        self._count += 1
         if line:
             line.append(place)
             return False
         self._lines[message.agent] = deque((place,))
         self._first[message.agent] = message
         return True
+
+    def _refill(self, agent: str) -> None:
+        """Reads the next orders of an agent, up to where those of all were read."""
+        while agent not in self._lines and agent in self._rest:
+            after = self._rest.pop(agent)
+            found = self._backend.inbox(agent=agent, kind="start", limit=PAGES[-1], after=after)
+            for message in found:
+                if message.no > self._read_to or agent in self._rest:
+                    break
+                if self._is_ours(message):
+                    self._note(message)
+            else:
+                if len(found) == PAGES[-1]:
+                    self._rest.setdefault(agent, found[-1].no)
