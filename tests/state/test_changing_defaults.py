@@ -138,6 +138,39 @@ def test_i6_a_default_that_changes_is_stored_by_the_first_write_that_knows_it(st
     store.agent("a", new).verify()
 
 
+@pytest.mark.parametrize("moves_on", ["edit", "refresh", "follow", "save", "undo", "checkpoint"])
+@pytest.mark.parametrize("pair", PAIRS)
+def test_i6_one_that_an_older_program_added_has_one_id(store, pair, moves_on):
+    """Story: an older program appended an item while a newer one had the agent open. Its next edit
+    showed one id of that item, stored another one, and its next change of it was called drift."""
+    old, new, initial = versions(pair)
+    agent = store.agent("a", new, initial=pair[2]())
+    agent.checkpoint("made")
+    part = type(initial.parts[0])
+    store.agent("a", old).update(lambda draft: draft.parts.append(part(name="c")))
+    match moves_on:
+        case "refresh":
+            agent.refresh()
+        case "follow":
+            assert agent._working.follow() is not None
+        case "save":
+            agent.save(agent.refresh())
+        case "undo":
+            agent.update(lambda draft: setattr(draft, "n", 5))
+            agent.undo()
+        case "checkpoint":
+            agent.refresh()
+            agent.checkpoint("more")
+    with agent.edit("next") as draft:
+        draft.n += 1
+        seen = draft.parts[0].id
+    assert given(agent.state) == given(store.agent("a", new).state)
+    assert agent.state.parts[0].id == seen
+    assert agent.drift() == []
+    agent.update(lambda draft: setattr(draft.parts[0], "id", draft.parts[0].id + "!"))
+    assert store.agent("a", new).state.parts[0].id == f"{seen}!"
+
+
 @pytest.mark.parametrize("pair", PAIRS)
 def test_i6_a_run_reads_the_same_each_time(store, pair):
     """A run that handed the id on needed attention at its first replay, with the advice that such

@@ -295,3 +295,27 @@ def test_others_edits_are_not_put_on_what_only_the_types_make_of_a_state(
     assert stored == {"scores": [1, 3, 25], "note": "hi"}
     assert new.state == SortedBoard([1, 3, 25], "hi")
     assert new.drift() == []
+
+
+@pytest.mark.parametrize("looked_at", [False, True])
+def test_an_undo_is_made_of_what_is_stored_whatever_the_types_show(
+    store: Store, looked_at: bool
+) -> None:
+    """Story: a hook that sorts was added to a class. The undo of an edit of before was refused as
+    drift, also after a refresh; and behind an edit that came to nothing it was applied to the
+    sorted list: an item was lost, and the one to be taken back stayed."""
+    old = store.agent("a", perdure.Schema(Board, id="board"), initial=Board([5, 1, 2]))
+    old.checkpoint("made")
+    old.update(lambda draft: draft.scores.__setitem__(1, 9))
+    new = store.agent("a", perdure.Schema(SortedBoard, id="board"))
+    if looked_at:
+        with new.edit():
+            pass
+    new.undo()
+    assert new.state == SortedBoard([1, 2, 5])
+    assert store.agent("a", perdure.Schema(Board, id="board")).state == Board([5, 1, 2])
+    new.redo()
+    assert new.state == SortedBoard([2, 5, 9])
+    new.update(lambda draft: setattr(draft, "note", "hi"))
+    assert old.refresh() == Board([2, 5, 9], "hi")
+    assert new.drift() == []

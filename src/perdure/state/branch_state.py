@@ -281,6 +281,9 @@ class BranchState(Generic[T]):
             pass  # only of a run's journal
         elif in_place and self._live.value is not MISSING:
             plain = advance_both(self.reader, plain, self._live, commit)
+            if plain is MISSING:
+                self._adopt(self.reader.fold(commit.seq))
+                return
         else:
             plain = self.reader.apply(plain, commit)
             self._live.drop()

@@ -11,6 +11,7 @@ from perdure.core.values import ops
 from perdure.core.values.ops import OpError
 from perdure.core.values.plain_values import Plain
 from perdure.errors import Corrupt, PerdureError
+from perdure.missing import MISSING
 from perdure.model import Cause, Commit
 from perdure.state.live_object import Live
 from perdure.storage.log.reader import LogReader
@@ -65,7 +66,8 @@ def compares(reader: LogReader | None, cause: Cause) -> bool:
 
 
 def advance_both(reader: LogReader, plain: Plain, live: Live[Any], commit: Commit) -> Plain:
-    """Moves both states over a commit, in place; returns the plain one.
+    """Moves both states over a commit, in place. Returns the plain one; MISSING where only the log
+    has it: validation here makes another of what was written.
 
     Raises:
         Corrupt: it does not fit.
@@ -79,6 +81,4 @@ def advance_both(reader: LogReader, plain: Plain, live: Live[Any], commit: Commi
         raise Corrupt(str(error), target=reader.target(commit.seq), hint=chain.HINT) from error
     by_place = live.keeps_fields and compares(reader, commit.cause)
     delta = [ops.own(op) for op in commit.delta]
-    if not live.advance(plain, delta, inverses, by_place=by_place):
-        return reader.fold(commit.seq).state
-    return plain
+    return plain if live.advance(plain, delta, inverses, by_place=by_place) else MISSING

@@ -98,8 +98,9 @@ def _going_back(
     make_plan: Callable[..., undo_plan.Plan | None],
     cancel_run: bool,
 ) -> Flow[BranchMove]:
-    def prepare() -> tuple[undo_plan.Plan, Riders, tuple[Mapping[str, Any], ...]]:
+    def prepare() -> tuple[undo_plan.Plan, Riders, tuple[Mapping[str, Any], ...], bool]:
         working.refresh()
+        shown = working.take_as_stored()
         reader = working.reader
         cancelled = _cancelled(working, cancel_run)
         path = _Path(reader, working.seq)
@@ -118,14 +119,14 @@ def _going_back(
         riders = _riders(working, cancelled)
         if plan.record is not None:
             riders = replace(riders, records=[*riders.records, plan.record])
-        return plan, riders, _tool_calls(undone)
+        return plan, riders, _tool_calls(undone), shown
 
     flag(cancel_run, "cancel_run=")
     while True:
         try:
-            plan, riders, calls = yield prepare
+            plan, riders, calls, shown = yield prepare
             cause = Cause(kind, refers=tuple(plan.seqs))
-            made = yield from working.committing_delta(plan.ops, cause, riders)
+            made = yield from working.committing_delta(plan.ops, cause, riders, anew=not shown)
         except UnreadError:
             continue
         except OpError as error:  # e.g. a log whose undo says that it took back what it did not

@@ -116,6 +116,20 @@ class WorkingCopy(BranchState[T]):
             self.migration_due = self._normalised = True  # first: it must not go unnoticed
             self._plain = plain
 
+    def take_as_stored(self) -> bool:
+        """Makes the plain state what the log says, for ops that were made of states of the log.
+        Returns False if the types show another one: then the live object is not of it. O(state),
+        once."""
+        if self._mixes:
+            self._load_anew()
+        self._attempt()
+        if self._live.value is MISSING or not self._live.is_new:
+            return True
+        _, version = self._stored or self._own
+        shown = self._live.normal(self._plain, version) is self._plain
+        self._live.is_new = True
+        return shown
+
     def _attempt(self) -> None:
         """Builds the live object if the plain state fits."""
         self.load()
@@ -139,9 +153,16 @@ class WorkingCopy(BranchState[T]):
         return drive(self.context, self.committing_delta(delta, cause, riders))
 
     def committing_delta(
-        self, delta: Sequence[Op], cause: Cause, riders: Riders = NOTHING, *, whole: bool = False
+        self,
+        delta: Sequence[Op],
+        cause: Cause,
+        riders: Riders = NOTHING,
+        *,
+        whole: bool = False,
+        anew: bool = False,
     ) -> Flow[Committed]:
-        """The flow of `commit_delta`. `whole`: the state before need not fit, only the result."""
+        """The flow of `commit_delta`. `whole`: the state before need not fit, only the result.
+        `anew`: the live object is not of the plain state, and another one takes its place."""
         if self.editing:
             self.refuse_inside_edit()
         waits = self._older and cause.kind.startswith("run-") and cause.kind != "run-started"
@@ -152,7 +173,7 @@ class WorkingCopy(BranchState[T]):
             return self._submitting([], cause, riders, under=self._stored if waits else None)
         if not delta and not there:
             return self._committing_nothing(cause, riders)
-        return self._committing_ops(delta, cause, riders, whole)
+        return self._committing_ops(delta, cause, riders, whole, anew)
 
     def _committing_nothing(self, cause: Cause, riders: Riders) -> Flow[Committed]:
         self._mend()  # and no mark: an edit opened meanwhile would drop what this moves
@@ -160,7 +181,7 @@ class WorkingCopy(BranchState[T]):
         return (yield from self.committing_delta([], cause, riders))
 
     def _committing_ops(
-        self, delta: Sequence[Op], cause: Cause, riders: Riders, whole: bool
+        self, delta: Sequence[Op], cause: Cause, riders: Riders, whole: bool, anew: bool
     ) -> Flow[Committed]:
         self._mend()
         if not self.in_memory:
@@ -177,7 +198,11 @@ class WorkingCopy(BranchState[T]):
                 root = ops.apply(root, ops.own(op))
             changed = list(delta)
             by_place = self._live.keeps_fields and compares(self._reader, cause)
-            plan = self._planned(root, changed, inverses, whole=whole, by_place=by_place)
+            plan = None
+            if anew:
+                self._check_anew(root, changed)
+            else:
+                plan = self._planned(root, changed, inverses, whole=whole, by_place=by_place)
             return (yield from self._submitting(changed, cause, riders, root=root, plan=plan))
         except BaseException as error:
 
@@ -218,6 +243,15 @@ class WorkingCopy(BranchState[T]):
         if delta and self.schema.invariants:
             self.schema.check_invariants(typed, view(self.schema, root), [op.path for op in delta])
         return plan
+
+    def _check_anew(self, root: Plain, delta: Sequence[Op]) -> None:
+        """Checks a new plain state by itself; the next look builds the live object of it."""
+        before = self._live.value
+        self.schema.build(root)
+        if self.schema.invariants:
+            touched = [op.path for op in delta]
+            self.schema.check_invariants(before, view(self.schema, root), touched)
+        self._live.drop()
 
     def _begin_change(self) -> None:
         """Keeps the state before any change, in its order, if it must be written as a base."""
