@@ -6,8 +6,12 @@ import threading
 import time
 from typing import Any
 
+import pytest
+
 import perdure
+from perdure.engine.dispatch import picking
 from perdure.store import Store
+from perdure.testing import run_until_waiting
 from tests.engine.working import BOUND_S, doubling, wait_until, working
 
 
@@ -26,6 +30,11 @@ def told(run: perdure.Run[dict]) -> str:
 def polling(run: perdure.Run[dict], seconds: float) -> Any:
     run.sleep(seconds)
     return run.again(seconds)
+
+
+@perdure.agent(dict)
+def nightly(run: perdure.Run[dict]) -> str:
+    return str(run.wait_for("go"))
 
 
 class Gate:
@@ -88,6 +97,23 @@ def test_runs_that_wake_again_and_again_leave_a_place_to_others(store: Store) ->
             assert new.result(BOUND_S) == number * 2
         for handle in polls:
             handle.cancel()
+
+
+@pytest.mark.parametrize("others", ["queue", "function"])
+def test_runs_that_are_due_for_others_hide_none_of_ones_own(
+    store: Store, monkeypatch: pytest.MonkeyPatch, others: str
+) -> None:
+    """The workers of another queue were down for a night: 33,000 runs were due there, and a worker
+    saw no run behind these. It resumed nothing any more."""
+    monkeypatch.setattr(picking, "PAGES", (2, 4))
+    queue = "theirs" if others == "queue" else "default"
+    for number in range(70):
+        one = run_until_waiting(store.options(queue=queue), nightly, f"theirs{number}")
+        one.signal("go")
+    waits = run_until_waiting(store, told, "mine")
+    waits.signal("go", "told")
+    with working(store, told):
+        assert waits.result(BOUND_S) == "told"
 
 
 def test_a_run_that_sleeps_for_moments_gives_way_to_who_is_due(store: Store) -> None:

@@ -5,16 +5,16 @@ from __future__ import annotations
 
 import heapq
 import time
-from collections.abc import Callable, Collection, Hashable, Iterator, Mapping
-from itertools import islice
-from typing import Any, TypeVar
+from collections.abc import Callable, Collection, Iterator, Mapping
+from itertools import chain, count, islice
+from typing import Any
 
 from msgspec import Struct
 
 from perdure.engine.control.run_handle import RunHandle
 from perdure.engine.control.stopping import stop
 from perdure.engine.dispatch.command import Command
-from perdure.engine.dispatch.pending_orders import PendingOrders
+from perdure.engine.dispatch.pending_orders import LOOKING_MAX, PendingOrders
 from perdure.engine.dispatch.runner import Runner
 from perdure.engine.functions.agent_functions import of_version, spec_of
 from perdure.engine.functions.orders import Order
@@ -30,8 +30,6 @@ from perdure.storage.looks import Look
 from perdure.storage.shortcuts import CLAIM_S, FAR_LEASES, FarLeases
 from perdure.system import logs
 
-T = TypeVar("T")
-
 UNKNOWN = "no worker knows function "
 """The beginning of the problem of a run whose function nobody serves; the run is found by these
 words when somebody does."""
@@ -40,8 +38,12 @@ UNKNOWN_AFTER_S = 10.0
 """The time for which nobody must have served a function: between two versions of a program nobody
 does."""
 
-PAGES = (64, 512, 4096, 32_768)
+PAGES = (64, 512, 4096)
 """The numbers of rows read at a time: few first, more if none of those is for this worker."""
+
+DEEPER = 4
+"""The growth of the pages behind these, without an end: what others are to go on with must not hide
+the rest. A worker spends no more of its time on them than `LOOKING_MAX`."""
 
 UNKNOWN_MAX = 20
 """The most runs of unknown functions that are noted at one look: each is a commit."""
@@ -100,6 +102,8 @@ class Picker:
         self._unknown_starts: set[str] = set()
         self._asked = PendingOrders(self._context.backend, self._is_ours)
         self._callers: set[str] = set()
+        self._deeper_at = 0.0
+        """When it may read behind `PAGES` again."""
 
     # -- finding work ----------------------------------------------------------------------------
 
@@ -160,11 +164,7 @@ class Picker:
         backend = self._context.backend
         now = backend.now()
         unknown: set[str] = set()
-
-        def ready(limit: int) -> list[RunInfo]:
-            return sorted(backend.ready(now, limit), key=lambda row: due_since(row, now))
-
-        for row in _growing(ready, lambda row: row.id):
+        for row in self._ready(now):
             if row.queue not in self._queues or taken(row.id, row.agent, row.branch):
                 continue
             function = self._function(row.function, row.version)
@@ -180,6 +180,26 @@ class Picker:
             yield Pick(row.id, row.agent, row.branch, function, look, since_when, row)
         # Replaced only once complete: an interruption in between keeps the old one.
         self._unknown = {run: self._unknown[run] for run in unknown if run in self._unknown}
+
+    def _ready(self, now: int) -> Iterator[RunInfo]:
+        """Yields rows that could be gone on with, those first that have been due for longest.
+        Reads first a few, then more, for as long as the caller asks."""
+        seen: set[str] = set()
+        took_s, may_go_deeper = 0.0, time.monotonic() >= self._deeper_at
+        for limit in chain(PAGES, (PAGES[-1] * DEEPER**n for n in count(1))):
+            is_deep = limit > PAGES[-1]
+            if is_deep and not may_go_deeper:
+                return
+            began = time.monotonic()
+            found = self._context.backend.ready(now, limit)
+            if is_deep:
+                took_s += time.monotonic() - began
+                self._deeper_at = began + took_s / LOOKING_MAX
+            found.sort(key=lambda row: due_since(row, now))
+            yield from (row for row in found if row.id not in seen)
+            if len(found) < limit:
+                return
+            seen.update(row.id for row in found)
 
     def _starts(self, taken: Taken) -> Iterator[Pick]:
         for message in self._asked.first_of_each(lambda run, agent: taken(run, agent, MAIN)):
@@ -355,14 +375,3 @@ def unknown(row: RunInfo) -> NeedsAttention:
         target=f"run {row.id}",
         hint="start a worker that has it: the run goes on by itself then; or cancel the run",
     )
-
-
-def _growing(fetch: Callable[[int], list[T]], name: Callable[[T], Hashable]) -> Iterator[T]:
-    """Yields each item once, fetching first a few, then more, for as long as the caller asks."""
-    seen: set[Hashable] = set()
-    for limit in PAGES:
-        found = fetch(limit)
-        yield from (one for one in found if name(one) not in seen)
-        if len(found) < limit:
-            return
-        seen.update(map(name, found))
