@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from perdure.core.values import codec
 from perdure.engine.execution.current_run import current
-from perdure.engine.functions.decorators import MARK, RecordedFunction
+from perdure.engine.functions.decorators import mark_of
 from perdure.engine.functions.run_lookup import take_any
 from perdure.engine.journal.values import is_async
 from perdure.errors import PerdureError, StoreUnavailable
@@ -194,8 +194,8 @@ class WatchedCalls(Mapping[Any, Any]):
         function = self._fakes.get(key, default)
         if function is None:  # a tool without a probe
             return None
-        mark = getattr(key, MARK, None)
-        kind = mark.kind if isinstance(mark, RecordedFunction) else "step"
+        mark = mark_of(key)
+        kind = mark.kind if mark is not None else "step"
         return self._watched(function, kind)
 
     def _watched(self, function: Any, kind: Literal["step", "tool"]) -> Any:

@@ -11,7 +11,7 @@ from typing import Any
 from perdure.engine.execution.call_limits import Lending
 from perdure.engine.execution.current_run import RunFrame, inside
 from perdure.engine.execution.execution import Execution
-from perdure.engine.functions.decorators import is_recorded
+from perdure.engine.functions.decorators import mark_of
 from perdure.engine.journal.scopes import Scope
 from perdure.engine.journal.values import is_async, label
 
@@ -74,7 +74,7 @@ class AsyncMap:
         try:
             if is_async(self._function):
                 return await self._function(item)
-            if is_recorded(self._function):
+            if mark_of(self._function) is not None:
                 return await self._call(self._function, (item,), {})
             return await self._plainly(item, scope)
         finally:

@@ -228,15 +228,19 @@ class RecordedFunction:
         return call
 
 
-def is_recorded(function: Callable[..., Any]) -> bool:
-    """Returns True if it is decorated as a step or tool."""
-    return isinstance(getattr(function, MARK, None), RecordedFunction)
+def mark_of(function: Callable[..., Any]) -> RecordedFunction | None:
+    """Returns the recording of calls of a step or tool, or of a method that is one. A wrapper has
+    its own ways: it is neither, though `functools.wraps` copies the mark of what it wraps."""
+    mark = getattr(function, MARK, None)
+    if not isinstance(mark, RecordedFunction):
+        return None
+    own = function.__func__ if isinstance(function, MethodType) else function
+    return mark if mark.decorated is own else None
 
 
 def recorded_as(function: Callable[..., Any]) -> RecordedFunction:
     """Returns the recording of calls of any callable: one that is not decorated is a step."""
-    mark = getattr(function, MARK, None)
-    return mark if isinstance(mark, RecordedFunction) else _undecorated(function)
+    return mark_of(function) or _undecorated(function)
 
 
 _undecorated = per_function(lambda function: RecordedFunction("step", function))
@@ -245,9 +249,7 @@ _undecorated = per_function(lambda function: RecordedFunction("step", function))
 def with_self(function: Callable[..., Any], args: tuple[Any, ...]) -> tuple[Any, ...]:
     """The arguments of a call of it, for how it is recorded: the mark that a bound method shows is
     its function's, which takes the object, too."""
-    if isinstance(function, MethodType) and isinstance(
-        getattr(function, MARK, None), RecordedFunction
-    ):
+    if isinstance(function, MethodType) and mark_of(function) is not None:
         return (function.__self__, *args)
     return args
 

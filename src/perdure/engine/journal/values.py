@@ -7,7 +7,7 @@ import inspect
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from itertools import count
-from types import FunctionType
+from types import BuiltinMethodType, FunctionType, MethodType
 from typing import Any, Optional, TypeVar, get_type_hints
 
 import msgspec
@@ -35,9 +35,11 @@ def per_function(make: Callable[[Callable[..., Any]], T]) -> Callable[[Callable[
     longer than a step.
 
     The result is kept on the function, and goes with it: a table would keep alive what closures
-    hold. For other callables, such as bound methods, the last results are kept.
+    hold. For other callables the last results are kept: of methods, which are new at each look and
+    equal for one object, and of objects, whose equals may be others.
     """
     kept = functools.lru_cache(256)(make)
+    kept_of_objects = functools.lru_cache(256)(lambda itself: make(itself.function))
     name = f"__perdure_{next(_numbers)}__"
 
     def of(function: Callable[..., Any]) -> T:
@@ -47,13 +49,27 @@ def per_function(make: Callable[[Callable[..., Any]], T]) -> Callable[[Callable[
                 found = make(function)
                 function.__dict__[name] = function, found
             return found  # type: ignore[no-any-return]
-        try:
-            hash(function)
-        except TypeError:  # an object that can be called, and has no hash
-            return make(function)
-        return kept(function)
+        inner = function.__func__ if type(function) is MethodType else function
+        if type(inner) in (FunctionType, BuiltinMethodType):
+            return kept(function)
+        return kept_of_objects(_Itself(function))
 
     return of
+
+
+class _Itself:
+    """A callable as a key that no other one is equal to."""
+
+    __slots__ = ("function",)
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self.function = function
+
+    def __hash__(self) -> int:
+        return id(self.function)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Itself) and other.function is self.function
 
 
 class Results:
