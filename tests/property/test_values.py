@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import datetime as dt
 import math
+import subprocess
+import sys
 from contextlib import suppress
 from decimal import Decimal
 from typing import Any
@@ -531,6 +533,25 @@ def test_a_large_set_is_compared_in_proportion() -> None:
     came: Any = {Counted(f"b{at}") for at in range(500)}
     diff({Counted(f"a{at}") for at in range(500)}, came)
     assert Counted.compared < 5_000
+
+
+def test_decimals_are_computed_and_written_alike_whatever_a_program_sets() -> None:
+    """Story: a program traps Inexact in `decimal.DefaultContext`, as Python's docs advise. A sum
+    that others had committed did not fit there: a healthy log was called corrupt. And with
+    `capitals` at 0 the same number was written otherwise, and a checkpoint's hash was another."""
+    made = "from decimal import Decimal as D, getcontext\n"
+    say = "print(add(D(1) / D(3), D(1) / D(7)), encode(D('1E+5')))"
+    sets = "import decimal\nc = decimal.DefaultContext\nc.traps[decimal.Inexact] = True\n"
+    sets += "c.capitals, c.Emax = 0, 384\n"
+    library = (
+        "from perdure.core.values.ops import add\nfrom perdure.core.values.codec import encode\n"
+    )
+    undo = "getcontext().traps[decimal.Inexact] = False\n"
+    plain, set_up = (
+        subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+        for code in (made + library + say, sets + made + library + undo + say)
+    )
+    assert plain.stdout == set_up.stdout
 
 
 def read_all(store: Any, count: int) -> None:

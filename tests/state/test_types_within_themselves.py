@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Annotated, Any, Generic, Literal, TypeVar
+from types import ModuleType
+from typing import Annotated, Any, Generic, Literal, NamedTuple, TypeVar
 
 import msgspec
 import pytest
@@ -209,3 +213,135 @@ def test_what_pydantic_makes_a_generator_of_is_refused_by_its_name(kind: Any) ->
 
 def is_dict(kind: Any) -> bool:
     return not isinstance(kind, type) or not issubclass(kind, BaseModel)
+
+
+class Link(NamedTuple):
+    value: int = 0
+    next: Link | None = None
+
+
+class Chained(BaseModel):
+    first: Link = Link()
+    more: Chain = None
+
+
+Chain = TypeAliasType("Chain", "tuple[int, Chain] | None")
+
+
+def test_a_named_tuple_within_itself() -> None:
+    """Story: making its nodes never ended, and a RecursionError came out."""
+    with perdure.open("memory://") as store:
+        agent = store.agent("a", Chained, initial=Chained(first=Link(1, Link(2))))
+        agent.checkpoint("made")
+        agent.update(lambda draft: setattr(draft, "first", Link(3, Link(4, Link(5)))))
+        assert read(store, Chained) == agent.state == Chained(first=Link(3, Link(4, Link(5))))
+
+
+def test_tuples_are_no_deeper_than_all_else() -> None:
+    """Story: 190 of them were taken, and whoever read them behind some calls had no stack left."""
+
+    def chain(depth: int) -> Any:
+        return None if not depth else (1, chain(depth - 1))
+
+    with perdure.open("memory://") as store:
+        with pytest.raises(perdure.Unstorable, match="more than 100 levels deep"):
+            store.agent("a", Chained, initial=Chained.model_construct(more=chain(101))).state
+        agent = store.agent("a", Chained, initial=Chained.model_construct(more=chain(98)))
+        agent.checkpoint("made")
+        assert read(store, Chained).more == chain(98)
+
+
+SOURCE = """
+Json = TypeAliasType("Json", "Union[dict[str, Json], list[Json], str, int, None]")
+
+@dataclass
+class Call:
+    args: Json = None
+
+@dataclass
+class Text:
+    text: str = ""
+
+@dataclass
+class State:
+    messages: list[Union[Call, Text]] = field(default_factory=list)
+    config: Json = None
+"""
+
+
+@pytest.fixture
+def fresh_module(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Makes the classes of a program that starts, which nobody has used yet."""
+
+    def make(number: int) -> Any:
+        made: Any = ModuleType(f"a_program_that_starts_{number}")
+        monkeypatch.setitem(sys.modules, made.__name__, made)
+        begin = "from dataclasses import dataclass, field\nfrom typing import Union\n"
+        exec(f"{begin}from typing_extensions import TypeAliasType\n{SOURCE}", made.__dict__)
+        return made
+
+    return make
+
+
+def use(schema: Any, module: Any) -> None:
+    with perdure.open("memory://") as store:
+        value = module.State([module.Call({"b": [1]}), module.Text("t")], {"a": [1]})
+        store.agent("a", schema, initial=value).checkpoint("made")
+        assert store.agent("a", schema).state == value
+
+
+def test_threads_that_begin_together_use_whole_types(fresh_module: Any) -> None:
+    """Story: the threads of a server that started opened agents of one schema at the same moment.
+    One of them used the placeholder of an alias that another one was making: some calls failed with
+    a bare NotImplementedError, and now and then all of them until the next start."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    try:
+        for number in range(15):
+            module = fresh_module(number)
+            schema = perdure.Schema(module.State, id="state")
+            with ThreadPoolExecutor(6) as pool:
+                for done in [pool.submit(use, schema, module) for _ in range(6)]:
+                    done.result()
+    finally:
+        sys.setswitchinterval(before)
+
+
+class StoppedError(BaseException):
+    """As of Ctrl-C."""
+
+
+def test_an_exception_while_types_are_made_leaves_nothing_half_made(fresh_module: Any) -> None:
+    """Story: Ctrl-C came as a cell of a notebook used a schema for the first time, and left the
+    placeholder of an alias in place: each later use of the schema was a NotImplementedError."""
+    lines = 0
+
+    def count(at: int) -> Any:
+        def trace(frame: Any, event: str, _: Any) -> Any:
+            nonlocal lines
+            if not frame.f_code.co_filename.endswith("core/types/registry.py"):
+                return None
+            lines += event == "line"
+            if lines == at:
+                raise StoppedError
+            return trace
+
+        return trace
+
+    def traced(at: int, schema: Any, module: Any) -> None:
+        nonlocal lines
+        lines = 0
+        outer = sys.gettrace()
+        sys.settrace(count(at))
+        try:
+            with suppress(StoppedError):
+                use(schema, module)
+        finally:
+            sys.settrace(outer)
+
+    module = fresh_module(0)
+    traced(0, perdure.Schema(module.State, id="state"), module)
+    for at in range(1, lines + 1, 7):
+        schema = perdure.Schema(module.State, id="state")
+        traced(at, schema, module)
+        use(schema, module)

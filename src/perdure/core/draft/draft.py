@@ -20,7 +20,7 @@ from perdure.core.draft.place import DraftSession, Place, Proxy, place_of
 from perdure.core.draft.sets import DraftSet
 from perdure.core.draft.shown_members import shown_members
 from perdure.core.draft.taking import take
-from perdure.core.draft.undone_changes import CONTAINERS, Done, came_to_nothing, undo
+from perdure.core.draft.undone_changes import CONTAINERS, AsItWas, Done, came_to_nothing, undo
 from perdure.core.schema.schema import Schema
 from perdure.core.types.objects import same_order
 from perdure.core.values import ops as ops_module
@@ -87,8 +87,7 @@ class Recording(DraftSession):
 
     def before(self) -> Plain:
         """Returns a copy of the plain tree as it was before any change."""
-        undone = map(ops_module.own, reversed(self.inverses))
-        return ops_module.fold(copy(self.plain), undone)
+        return AsItWas(self.done).whole(self.plain)
 
     def close(self) -> None:
         """Ends the draft: every later use of a proxy raises SchemaError."""

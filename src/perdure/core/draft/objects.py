@@ -199,7 +199,7 @@ def kind_of_object(cls: type) -> type[DraftObject]:
         "__perdure_kind__": cls,
     }
     for owner in cls.__mro__[:-1]:
-        for name, attribute in vars(owner).items():
+        for name, attribute in vars(owner).copy().items():  # another thread may set one
             special = name.startswith("__") and name.endswith("__") and name not in _OWN
             if not special or name in body:
                 continue

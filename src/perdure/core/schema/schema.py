@@ -108,7 +108,6 @@ class Schema(Generic[T]):
         self.version = whole_version(version)
         self.migrations = check_migrations(migrations)
         self.invariants = [Invariant(one) for one in iterable(invariants, "invariants")]
-        self._made: Registry | None = None
 
     @staticmethod
     def of(spec: Any) -> Schema[Any]:
@@ -121,13 +120,11 @@ class Schema(Generic[T]):
     def __repr__(self) -> str:
         return f"Schema({self.id!r}, version={self.version})"
 
-    @property
+    @cached
     def registry(self) -> Registry:
         """The nodes of the type. Made when first used, so that forward references can be
         resolved."""
-        if self._made is None:
-            self._made = Registry(self.type)
-        return self._made
+        return Registry(self.type)
 
     @cached
     def root(self) -> Node:

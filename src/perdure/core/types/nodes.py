@@ -9,11 +9,12 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Mapping, Sequence
 from enum import Enum
-from typing import Any, Literal, NamedTuple, get_args, get_origin
+from typing import Any, NamedTuple, get_origin
 
 from msgspec import field
 
 from perdure.core.types.annotations import ItemLimits, is_union, unwrap
+from perdure.core.types.exact_leaves import exact_kinds, exact_texts
 from perdure.core.types.validation import Engine
 from perdure.core.values.plain_values import (
     SCALARS,
@@ -195,8 +196,8 @@ class LeafNode(Node):
         self.kinds: frozenset[type] | None = kinds
         self.literals: list[Any] | None = None
         self.as_is = kinds is not None
-        self.exact = _exact_kinds(annotation, config)
-        self._texts = _exact_texts(annotation, config)
+        self.exact = exact_kinds(annotation, config)
+        self._texts = exact_texts(annotation, config)
         declared = unwrap(annotation).type
         self.enum = declared if isinstance(declared, type) and issubclass(declared, Enum) else None
 
@@ -257,31 +258,6 @@ class LeafNode(Node):
 
     def takes(self, kind: type) -> bool:
         return kind in self.kinds if self.kinds is not None else kind not in (list, dict, set)
-
-
-_EXACT: frozenset[Any] = frozenset({str, int, float, bool, bytes, type(None)})
-_STR_CHANGES = ("strip_whitespace", "to_lower", "to_upper", "min_length", "max_length")
-_CHANGES_VALUES = (*(f"str_{name}" for name in _STR_CHANGES), "use_enum_values")
-
-
-def _exact_kinds(annotation: Any, config: Mapping[str, Any] | None) -> frozenset[Any]:
-    """Returns the plain kinds that a bare type accepts unchanged: one without any constraint."""
-    if config and (not config.get("allow_inf_nan", True) or _changes(config)):
-        return frozenset()
-    return frozenset({annotation} if annotation in _EXACT else ())
-
-
-def _exact_texts(annotation: Any, config: Mapping[str, Any] | None) -> frozenset[str]:
-    """Returns the texts that a Literal of texts accepts."""
-    literal = get_origin(annotation) is Literal and not (config and _changes(config))
-    if not literal or any(type(one) is not str for one in get_args(annotation)):
-        return frozenset()
-    return frozenset(get_args(annotation))
-
-
-def _changes(config: Mapping[str, Any]) -> bool:
-    """True if a class's config changes or refuses some values of bare types."""
-    return any(config.get(name) for name in _CHANGES_VALUES)
 
 
 _LEAF_HINT = "store what it is made of, or mark the field perdure.Ephemeral"
@@ -426,6 +402,7 @@ class SetNode(Node):
         if type(value) not in (set, frozenset, list, tuple):
             return walker.take(value, at)
         kind = frozenset if self.either and type(value) is frozenset else self.kind
+        walker.check_depth(at)
         try:
             return kind(self.member(one, at, walker) for one in value)
         except RuntimeError as error:
@@ -455,9 +432,14 @@ class TupleNode(Node):
     """A tuple, a variadic one, or a NamedTuple (`cls`)."""
 
     def __init__(
-        self, annotation: Any, engine: Engine, config: Any, items: list[Node], rest: Node | None,
+        self,
+        annotation: Any,
+        engine: Engine,
+        config: Any,
+        items: list[Node],
+        rest: Node | None,
         cls: Any = tuple,
-    ) -> None:  # two lines, for the limit of the file  # fmt: skip
+    ) -> None:
         super().__init__(annotation, engine, config)
         self.items = items
         self.rest = rest
@@ -466,6 +448,7 @@ class TupleNode(Node):
     def plain(self, value: Any, at: Path, walker: Walker) -> Plain:
         if type(value) not in (tuple, list, self.cls):
             return walker.take(value, at)
+        walker.check_depth(at)
         return tuple(
             node.plain(one, (*at, index), walker)
             if (node := self.child(index)) is not None

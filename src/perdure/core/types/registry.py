@@ -5,7 +5,7 @@ from __future__ import annotations
 import collections
 import collections.abc as abc
 import typing
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import is_dataclass
 from enum import Enum
 from typing import Any, get_args, get_origin, get_type_hints
@@ -82,8 +82,6 @@ class Registry:
 
     def __init__(self, root: Any) -> None:
         self._objects: dict[Any, ObjectNode] = {}
-        self._open: dict[Any, Node] = {}
-        """The placeholder of an alias while its node is made."""
         self._faces: dict[Any, Face] = {}
         found = list(parts(root, {}, self._faces))
         for bare in found:
@@ -106,15 +104,42 @@ class Registry:
 
     def node(self, annotation: Any, config: Mapping[str, Any] | None) -> Node:
         """Returns the node of an annotation, in a class with this pydantic config."""
-        if not is_alias(annotation) and not is_alias(get_origin(annotation)):
-            return self._node(annotation, config)
-        if annotation in self._open:
-            return self._open[annotation]  # it stands within itself
-        to_be = self._open[annotation] = Node(annotation, self.engine, config)
-        try:
-            made = self._node(annotation, config)
-        finally:
-            del self._open[annotation]
+        return _Making(self).node(annotation, config)
+
+    def object_node(self, kind: Any) -> ObjectNode | None:
+        """Returns the node of a class; None if its values are no objects with fields."""
+        found = self._objects.get(kind)
+        if found is None:
+            face = self._faces.get(kind) or face_of(kind)
+            if face is None:
+                return None
+            found = self._objects.setdefault(kind, ObjectNode(kind, self.engine, face, self))
+        return found
+
+
+class _Making:
+    """One making of nodes. Its placeholders are its own: another thread would use one for a node,
+    and an exception would leave it to all later ones."""
+
+    def __init__(self, registry: Registry) -> None:
+        self._registry = registry
+        self.engine, self.any = registry.engine, registry.any
+        self._open: dict[Any, Node] = {}
+        """What stands for an alias, or a NamedTuple, while its node is made."""
+
+    def node(self, annotation: Any, config: Mapping[str, Any] | None) -> Node:
+        if is_alias(annotation) or is_alias(get_origin(annotation)):
+            return self._within_itself(annotation, annotation, config, self._node)
+        return self._node(annotation, config)
+
+    def _within_itself(
+        self, key: Any, annotation: Any, config: Any, make: Callable[[Any, Any], Node]
+    ) -> Node:
+        if key in self._open:
+            return self._open[key]
+        to_be = self._open[key] = Node(annotation, self.engine, config)
+        made = make(annotation, config)
+        del self._open[key]
         to_be.__class__, to_be.__dict__ = made.__class__, made.__dict__
         return made
 
@@ -160,15 +185,7 @@ class Registry:
                 target=str(origin.__name__),
                 hint="declare Sequence, Mapping or Set, or list, dict or set",
             )
-        return self._object(annotation, kind) or self._leaf(annotation, bare, config)
-
-    def _object(self, annotation: Any, kind: Any) -> Node | None:
-        if kind not in self._objects:
-            face = self._faces.get(kind) or face_of(kind)
-            if face is None:
-                return None
-            self._objects[kind] = ObjectNode(kind, self.engine, face, self)
-        return self._objects[kind]
+        return self._registry.object_node(kind) or self._leaf(annotation, bare, config)
 
     def _leaf(self, annotation: Any, bare: Bare, config: Any) -> Node:
         kind = bare.type
@@ -196,21 +213,26 @@ class Registry:
                 *(option.kinds or () for option in options if isinstance(option, LeafNode))
             )
             return LeafNode(annotation, self.engine, config, kinds if plain else None)
-        return UnionNode(annotation, self.engine, config, options, self)
+        return UnionNode(annotation, self.engine, config, options, self._registry)
 
     def _tuple(self, annotation: Any, kind: Any, config: Any) -> Node:
         args = get_args(kind)
         cls = get_origin(kind) or kind
         if hasattr(cls, "_fields"):
-            hints = get_type_hints(cls, include_extras=True)
-            items = [self.node(hints.get(name, Any), config) for name in cls._fields]
-            return TupleNode(annotation, self.engine, config, items, None, cls)
+            return self._within_itself(kind, annotation, config, self._named_tuple)
         if not args:
             return TupleNode(annotation, self.engine, config, [], self.any)
         if len(args) == 2 and args[1] is Ellipsis:
             return TupleNode(annotation, self.engine, config, [], self.node(args[0], config))
         items = [self.node(one, config) for one in args if one != ()]
         return TupleNode(annotation, self.engine, config, items, None)
+
+    def _named_tuple(self, annotation: Any, config: Any) -> Node:
+        kind = unwrap(annotation).type
+        cls = get_origin(kind) or kind
+        hints = get_type_hints(cls, include_extras=True)
+        items = [self.node(hints.get(name, Any), config) for name in cls._fields]
+        return TupleNode(annotation, self.engine, config, items, None, cls)
 
 
 def _is_judged_by_pydantic(vague: Any, config: Mapping[str, Any] | None) -> bool:

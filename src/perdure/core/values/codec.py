@@ -16,7 +16,7 @@ from uuid import UUID
 import msgspec
 
 from perdure.core.values import zones
-from perdure.core.values.plain_values import Plain
+from perdure.core.values.plain_values import DECIMALS, Plain
 from perdure.errors import Unstorable, UnsupportedFormat
 from perdure.system import stack_room
 
@@ -287,7 +287,7 @@ _WRITERS: dict[type, Callable[[Any, Any], Any]] = {
     dt.time: _write_time,
     dt.date: lambda v, _: Ext(DATE, v.isoformat().encode()),
     dt.timedelta: lambda v, _: Ext(TIMEDELTA, _encoder.encode([v.days, v.seconds, v.microseconds])),
-    Decimal: lambda v, _: Ext(DECIMAL, str(v).encode()),
+    Decimal: lambda v, _: Ext(DECIMAL, DECIMALS.to_sci_string(v).encode()),
     UUID: lambda v, _: Ext(UUID_, v.bytes),
     tuple: lambda v, e: _once(v, e, lambda v, e: Ext(TUPLE, encode(list(v), e))),
     set: lambda v, e: _once(v, e, _write_set),

@@ -7,12 +7,20 @@ alone (I6). Lists and texts count items and code points from 0.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from decimal import ROUND_HALF_EVEN, Context, Decimal
+from decimal import Decimal
 from typing import Any
 
 from msgspec import Struct
 
-from perdure.core.values.plain_values import Path, Plain, copy, format_path, look_up, stored
+from perdure.core.values.plain_values import (
+    DECIMALS,
+    Path,
+    Plain,
+    copy,
+    format_path,
+    look_up,
+    stored,
+)
 from perdure.delta import (
     Append,
     Delete,
@@ -151,13 +159,10 @@ def _within(end: int, length: int) -> None:
         raise IndexError(f"ends at {end} of {length}")
 
 
-_DECIMALS = Context(prec=28, rounding=ROUND_HALF_EVEN)
-
-
 def add(number: Plain, by: Plain) -> Plain:
     """Returns the sum that an Increment makes. I6: never under the thread's own decimal context."""
     if type(number) is Decimal or type(by) is Decimal:
-        return _DECIMALS.add(number, by)
+        return DECIMALS.add(number, by)
     return number + by
 
 

@@ -8,7 +8,14 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Iterable
-from decimal import Decimal
+from decimal import (
+    ROUND_HALF_EVEN,
+    Context,
+    Decimal,
+    DivisionByZero,
+    InvalidOperation,
+    Overflow,
+)
 from typing import Any
 from uuid import UUID
 
@@ -78,6 +85,20 @@ def take(
     return CopyWalk(seen, root).take(value, at)
 
 
+DECIMALS = Context(
+    prec=28,
+    rounding=ROUND_HALF_EVEN,
+    Emin=-999999,
+    Emax=999999,
+    capitals=1,
+    clamp=0,
+    flags=[],
+    traps=[InvalidOperation, DivisionByZero, Overflow],
+)
+"""What the log computes and writes decimals by (I6): Python's own defaults, whatever a program
+makes of `decimal.DefaultContext`, from which all that is not said here would be taken."""
+
+
 class CopyWalk(Struct):
     """One copying walk: refuses aliases (with `seen`) and cycles, and measures the depth."""
 
@@ -103,10 +124,10 @@ class CopyWalk(Struct):
             except RuntimeError as error:
                 raise changed(error, at, self.root) from error
         elif kind is tuple:
-            self._check_depth(at)
+            self.check_depth(at)
             return tuple(self.take(item, (*at, index)) for index, item in enumerate(value))
         elif kind is set or kind is frozenset:
-            self._check_depth(at)
+            self.check_depth(at)
             try:
                 return kind(self.member(item, at) for item in value)
             except RuntimeError as error:
@@ -145,10 +166,10 @@ class CopyWalk(Struct):
                 )
             self.seen[mark] = at
         if len(at) > DEPTH_MAX:
-            self._check_depth(at)
+            self.check_depth(at)
         self.open[mark] = at
 
-    def _check_depth(self, at: Path) -> None:
+    def check_depth(self, at: Path) -> None:
         if len(at) > DEPTH_MAX:
             raise Unstorable(
                 f"nested more than {DEPTH_MAX} levels deep",
