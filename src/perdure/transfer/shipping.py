@@ -11,15 +11,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from msgspec.structs import replace
 
 from perdure.core.format import chain
-from perdure.errors import Corrupt, PerdureError, StoreUnavailable
+from perdure.errors import Corrupt, StoreUnavailable
 from perdure.model import FINISHED, AgentInfo, Message, RunInfo
-from perdure.retention.purging import is_needed, sweep
-from perdure.retention.trimming import carry_out
 from perdure.storage.answers import Standing
 from perdure.storage.appending import Append, StoredSnapshot
 from perdure.storage.capabilities import Backend, RunQuery, Shipment
 from perdure.storage.keys import find_key
-from perdure.storage.log.reader import CHUNK_MAX, LogReader
+from perdure.storage.log.reader import CHUNK_MAX
 from perdure.storage.port import Fed, StoredCommit
 from perdure.storage.retention import RETENTION
 from perdure.storage.standing import Aside, Why, is_of_the_store
@@ -28,6 +26,7 @@ from perdure.transfer.arriving_messages import Arriving, all_mail
 from perdure.transfer.divergence import DivergedError, Divergence, diverged, first_difference
 from perdure.transfer.incoming_log import LogEnd
 from perdure.transfer.preconditions import lost_end
+from perdure.transfer.removal_at_copy import RemovalAtCopy
 from perdure.transfer.shipping_order import Load
 
 _log = logs.logger("perdure.replication")
@@ -69,7 +68,7 @@ class Shipper:
         self.latest = 0
         self.aside: dict[str, Aside] = {}
         self._retried: dict[str, Aside] = {}  # still aside in what the target says of itself
-        self._untidy: set[str] = set()
+        self._removal = RemovalAtCopy(source, target, restores=bool(until))
         self.isolating = False
         self.left_out: set[str] = set()
 
@@ -77,7 +76,7 @@ class Shipper:
         """Sets the standing of the target, which must be unchanged at the next shipment."""
         self._standing, self._said = standing, why
         self.aside = {one.agent: one for one in (why.aside if why is not None else ())}
-        self._untidy = set(why.untidy if why is not None else ())
+        self._removal.untidy = set(why.untidy if why is not None else ())
         self._lines.clear()
 
     def ship(
@@ -172,7 +171,7 @@ class Shipper:
                 self._retried = {}
             if name in self.aside:
                 self.aside[name] = replace(self.aside[name], since=before.since)
-            if self._now_said(None, self._untidy) != self._said:
+            if self._now_said(None, self._removal.untidy) != self._said:
                 self._send_whole(Load(), ())
         return shipped
 
@@ -422,7 +421,7 @@ class Shipper:
         )
         self.latest = max([self.latest, *(commit.at_micros for commit in commits)])
         untidy = {item.agent for item in load.appends if item.branch == RETENTION}
-        said = self._now_said(why, self._untidy | untidy)
+        said = self._now_said(why, self._removal.untidy | untidy)
         standing = said.standing() if said is not None and said != self._said else None
         self.target.ship(
             Shipment(
@@ -440,9 +439,9 @@ class Shipper:
         if standing is not None:
             self._standing = standing
         if load.graves or any(item.riders.purge for item in load.appends):
-            self._purge()
-        self._untidy |= untidy
-        self._tidy(untidy)
+            self._removal.purge()
+        self._removal.untidy |= untidy
+        self._removal.trim(untidy)
         for agent, incarnation in {(item.agent, item.incarnation) for item in load.appends}:
             if line := self._lines.get((agent, incarnation)):
                 line.runs.forget_finished()
@@ -459,6 +458,11 @@ class Shipper:
         at = max(base.at, self.latest) if why is not None else base.at
         return replace(base, at=at, aside=aside, untidy=tuple(sorted(untidy)))
 
+    def tidy(self) -> None:
+        """Removes what an interrupted follower left to be removed."""
+        self._removal.purge()
+        self._removal.trim(set(self._removal.untidy))
+
     def _snapshot(self, no: int, item: Append) -> StoredSnapshot | None:
         """Returns a snapshot; None if it is not complete: it is only a cache."""
         try:
@@ -468,38 +472,3 @@ class Shipper:
             return None
         whole = found is not None and set(found.leaf_ids) <= found.leaves.keys()
         return found if whole else None
-
-    def tidy(self) -> None:
-        """Removes what an interrupted follower left to be removed."""
-        self._purge()
-        self._tidy(self._untidy)
-
-    def _purge(self) -> None:
-        """Purges what was deleted to be purged at the source."""
-        try:
-            sweep(self.target, may_go=self._may_go)
-        except PerdureError as error:  # it stays to be purged
-            _log.warning("cannot purge in %s: %s", self.target.url, error)
-
-    def _may_go(self, info: AgentInfo) -> bool:
-        """True if the source has purged an agent, or could: a copy that reads its log may be yet to
-        come here, or is set aside. In a store that is restored, one may live that is deleted
-        since."""
-        there = self.source.agent(info.name, info.incarnation)
-        if there is None or there.purged:
-            return there is not None
-        return there.deleted and not self._until and not is_needed(self.source, there)
-
-    def _tidy(self, agents: Iterable[str]) -> None:
-        """Removes what retention removed at the source. In a store that is restored, the word of
-        retention that counts is yet to come."""
-        for agent in sorted(agents) if not self._until else ():
-            try:
-                latest = self.target.agent(agent)
-                for incarnation in range(1, latest.incarnation + 1 if latest is not None else 1):
-                    info = self.target.agent(agent, incarnation)
-                    if info is not None and not info.purged:
-                        carry_out(self.target, LogReader(self.target, info))
-                self._untidy.discard(agent)
-            except PerdureError as error:  # it stays, until it is tried again
-                _log.warning("cannot carry out retention in %s: %s", self.target.url, error)

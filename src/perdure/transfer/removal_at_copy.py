@@ -1,0 +1,61 @@
+"""What is removed at a copy because retention, or a purge, removed it at its source."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from perdure.errors import PerdureError
+from perdure.model import AgentInfo
+from perdure.retention.purging import is_needed, sweep
+from perdure.retention.trimming import carry_out
+from perdure.storage.capabilities import Backend
+from perdure.storage.log.reader import LogReader
+from perdure.system import logs
+
+_log = logs.logger("perdure.replication")
+
+
+class RemovalAtCopy:
+    """Removes at the target what is gone at the source. Not safe between threads.
+
+    Args:
+        restores: the target becomes the source as of a moment.
+
+    Attributes:
+        untidy: names of agents with a word of retention that may not be carried out yet.
+    """
+
+    def __init__(self, source: Backend, target: Backend, *, restores: bool) -> None:
+        self._source, self._target = source, target
+        self._restores = restores
+        self.untidy: set[str] = set()
+
+    def purge(self) -> None:
+        """Purges what was deleted to be purged at the source."""
+        try:
+            sweep(self._target, may_go=self._may_go)
+        except PerdureError as error:  # it stays to be purged
+            _log.warning("cannot purge in %s: %s", self._target.url, error)
+
+    def _may_go(self, info: AgentInfo) -> bool:
+        """True if the source has purged an agent, or could: a copy that reads its log may be yet to
+        come here, or is set aside. In a store that is restored, one may live that is deleted
+        since."""
+        there = self._source.agent(info.name, info.incarnation)
+        if there is None or there.purged:
+            return there is not None
+        return there.deleted and not self._restores and not is_needed(self._source, there)
+
+    def trim(self, agents: Iterable[str]) -> None:
+        """Removes what retention removed at the source. In a store that is restored, the word of
+        retention that counts is yet to come."""
+        for agent in sorted(agents) if not self._restores else ():
+            try:
+                latest = self._target.agent(agent)
+                for incarnation in range(1, latest.incarnation + 1 if latest is not None else 1):
+                    info = self._target.agent(agent, incarnation)
+                    if info is not None and not info.purged:
+                        carry_out(self._target, LogReader(self._target, info))
+                self.untidy.discard(agent)
+            except PerdureError as error:  # it stays, until it is tried again
+                _log.warning("cannot carry out retention in %s: %s", self._target.url, error)
