@@ -1,4 +1,4 @@
-"""What is removed at a copy because retention, or a purge, removed it at its source."""
+"""Removal at a copy of all that retention, or a purge, removed at its source."""
 
 from __future__ import annotations
 

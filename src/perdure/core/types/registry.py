@@ -125,7 +125,7 @@ class _Making:
         self._registry = registry
         self.engine, self.any = registry.engine, registry.any
         self._open: dict[Any, Node] = {}
-        """What stands for an alias, or a NamedTuple, while its node is made."""
+        """Stands for an alias, or a NamedTuple, while its node is made."""
 
     def node(self, annotation: Any, config: Mapping[str, Any] | None) -> Node:
         if is_alias(annotation) or is_alias(get_origin(annotation)):

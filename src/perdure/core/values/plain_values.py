@@ -95,8 +95,8 @@ DECIMALS = Context(
     flags=[],
     traps=[InvalidOperation, DivisionByZero, Overflow],
 )
-"""What the log computes and writes decimals by (I6): Python's own defaults, whatever a program
-makes of `decimal.DefaultContext`, from which all that is not said here would be taken."""
+"""The log computes and writes decimals by it (I6): Python's own defaults, whatever a program makes
+of `decimal.DefaultContext`, from which all that is not said here would be taken."""
 
 
 class CopyWalk(Struct):
