@@ -165,3 +165,49 @@ def test_a_handle_tells_that_a_run_timed_out_from_that_it_did_itself(place: Plac
     asyncio.run(main())
     with pytest.raises(TimedOut, match="in vain"):
         place.open().handle("a/impatient/main").result()
+
+
+@pytest.mark.parametrize("beside", ["nothing", "a call", "a wait"])
+def test_it_reaches_what_asyncio_waits_for(place: Place, clock: Clock, beside: str) -> None:
+    """The function awaited an event that nobody set, as the producer of a queue that had gone: its
+    deadline passed, and it went on waiting, for ever. A request to cancel it reached it there."""
+    begun, ends, ended = asyncio.Event(), asyncio.Event(), []
+
+    @perdure.step
+    async def slow() -> None:
+        begun.set()
+        await ends.wait()
+        ended.append("slow")
+
+    @perdure.agent(dict)
+    async def listening(run: perdure.AsyncRun[dict]) -> None:
+        async def other() -> Any:
+            if beside == "a call":
+                return await slow()
+            begun.set()
+            return await run.wait_for("never") if beside == "a wait" else None
+
+        task = asyncio.ensure_future(other())
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.append("listening")
+            task.cancel()
+
+    async def main() -> None:
+        async with perdure.open_async(place.url, durability="os") as store:
+            options = store.options(deadline=TWO_HOURS)
+            running = asyncio.ensure_future(options.run(listening, "a"))
+            await asyncio.wait_for(begun.wait(), BOUND_S)
+            clock.forward(3 * HOUR)
+            handle = await store.handle("a/listening/main")
+            await handle.signal("news", None)
+            if beside == "a call":
+                await asyncio.sleep(0)
+                assert not ended
+                ends.set()
+            with pytest.raises(TimedOut, match="deadline"):
+                await asyncio.wait_for(running, BOUND_S)
+
+    asyncio.run(main())
+    assert ended == ["slow", "listening"][beside != "a call" :]

@@ -4,6 +4,7 @@ loop."""
 from __future__ import annotations
 
 import asyncio
+import math
 import threading
 import weakref
 from collections.abc import Coroutine
@@ -24,6 +25,7 @@ from perdure.engine.journal.effects import Carried
 from perdure.engine.journal.lacking_resources import lacking
 from perdure.engine.journal.leaving import (
     CancelAsked,
+    DeadlinePassed,
     Drained,
     cancelled_itself,
     end_of,
@@ -39,6 +41,9 @@ _log = logs.logger("perdure.engine")
 
 LOST_S = 5.0
 """The interval at which lost news of a run is looked for."""
+
+LATE_S = 0.1
+"""The interval at which a run whose deadline has passed is looked at, while its calls end."""
 
 
 class AsyncDrive(Drive):
@@ -131,6 +136,7 @@ class AsyncDrive(Drive):
             if heard != (now := rung):
                 self._look(execution, root, way_out)
                 heard = now  # behind it: what was lost is looked for again
+            self._leave_if_late(execution, root, way_out)
             way_out.look()
 
         def interrupted() -> None:
@@ -145,7 +151,8 @@ class AsyncDrive(Drive):
         with watch:
             while not root.done():
                 try:
-                    await asyncio.wait([root], timeout=LOST_S)
+                    left_s = self._left_s()
+                    await asyncio.wait([root], timeout=min(LOST_S, max(left_s, LATE_S)))
                     look()
                 except asyncio.CancelledError as error:
                     cancelled = error
@@ -216,6 +223,26 @@ class AsyncDrive(Drive):
         if isinstance(reason, CancelAsked) and execution.interrupted is None:
             execution.interrupt(reason)
             way_out.cancel()
+
+    def _leave_if_late(
+        self, execution: Execution[Any], root: asyncio.Task[Any], way_out: FunctionExit
+    ) -> None:
+        """If the run's deadline has passed, what its function awaits is no longer awaited: that may
+        never come. A step or tool that is under way comes to its end first."""
+        if root.done() or execution.going.calls or execution.interrupted is not None:
+            return
+        if self._left_s() <= 0:
+            execution.interrupt(DeadlinePassed("its deadline has passed", target=f"run {self.id}"))
+            way_out.cancel()
+
+    def _left_s(self) -> float:
+        """Returns the seconds until the run's deadline; infinite if it has none."""
+        if not self._deadline:
+            return math.inf
+        try:
+            return (self._deadline - self._means.context.backend.now()) / 1e6
+        except PerdureError:
+            return LOST_S  # it is asked again
 
     async def _body(self, execution: Execution[Any]) -> Any:
         with counted(), inside(RunFrame(execution, "function", execution.root)):
