@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from collections.abc import Callable
 from enum import Enum
@@ -186,3 +187,41 @@ def _working(worker: perdure.Worker) -> Any:
     thread = threading.Thread(target=lambda: worker.run(signals=False))
     thread.start()
     return thread
+
+
+@pytest.mark.parametrize(
+    "name", ["self", "fn", "function", "agent", "execution", "args", "kwargs", "key", "call"]
+)
+def test_parameters_may_have_any_name(name: str) -> None:
+    """One called `fn` could not be started from asynchronous code: "Threads.call() got multiple
+    values for argument 'fn'"."""
+
+    @perdure.step
+    def plainly(**given: int) -> int:
+        return given[name]
+
+    @perdure.agent(dict)
+    async def child(run: perdure.AsyncRun[dict[str, Any]], /, **given: int) -> int:
+        return given[name] + 1
+
+    @perdure.agent(dict)
+    async def work(run: perdure.AsyncRun[dict[str, Any]], /, **given: int) -> Any:
+        if given[name] == 1:
+            return run.again(**{name: 2})
+        started = await run.start(child, "child", **given)
+        return [await run.call(plainly, **given), await started.result()]
+
+    async def main() -> Any:
+        async with perdure.open_async(url) as store:
+            handle = await store.start(work, "a", **{name: 1})
+            return await handle.result(timeout=20)
+
+    url = f"memory://parameters-{name}"
+    with perdure.open(url) as store:
+        worker = perdure.Worker(store, [child, work])
+        thread = _working(worker)
+        try:
+            assert asyncio.run(main()) == [2, 3]
+        finally:
+            worker.stop()
+            thread.join(20)

@@ -185,7 +185,7 @@ class AsyncPerformer(Handing):
         else:
             self.note_cancelled(call, cancelled)
 
-    async def in_thread(self, function: Callable[..., R], *args: Any, **kwargs: Any) -> R:
+    async def in_thread(self, function: Callable[..., R], /, *args: Any, **kwargs: Any) -> R:
         """Calls a synchronous function on a thread, in this context."""
         if self._threads is None:
             self._threads = Threads(THREADS_MAX)

@@ -65,7 +65,7 @@ class AnyRun(Generic[T]):
 
     # -- turns, code and people --------------------------------------------------------------
 
-    def again(self, *args: Any, **kwargs: Any) -> Any:
+    def again(self, /, *args: Any, **kwargs: Any) -> Any:
         """Ends this turn: ``return run.again(…)``. The function is called again with these
         arguments on the current state; earlier turns are never replayed again."""
         return Again(args, kwargs)

@@ -219,7 +219,7 @@ class Threads:
     def __init__(self, threads_max: int) -> None:
         self._pool = ThreadPool(threads_max, "perdure")
 
-    async def call(self, fn: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+    async def call(self, fn: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
         """Calls a function on one of the threads, in the caller's context.
 
         Raises:
@@ -263,7 +263,7 @@ def closed() -> StoreUnavailable:
     return StoreUnavailable("the store is closed", hint="open it again")
 
 
-async def in_own_thread(fn: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+async def in_own_thread(fn: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
     """Calls a function on a thread of its own, in the caller's context: to open or close a store,
     which has no threads then. A pool of one would do, but takes twice as long to make and end.
 
