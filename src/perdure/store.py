@@ -7,8 +7,6 @@ from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 from datetime import timedelta
 from typing import Any, Concatenate, ParamSpec, TypeVar, overload
 
-from msgspec.structs import replace
-
 from perdure.agents import Agent
 from perdure.core.arguments import exact_types
 from perdure.core.arguments.checks import count, flag, flags, one_of
@@ -16,14 +14,14 @@ from perdure.core.arguments.checks import function as callable_
 from perdure.core.arguments.checks import seconds as duration
 from perdure.core.arguments.exact_types import is_a
 from perdure.core.arguments.names import check_name, check_words, shown, words_of
-from perdure.core.format.records import Deleted, RunCancelled
 from perdure.core.schema.schema import Schema
+from perdure.engine.control.agent_deletion import delete_agent
 from perdure.engine.control.run_handle import RunHandle
 from perdure.engine.dispatch.heartbeat import LEASE_TTL
 from perdure.engine.dispatch.run_options import Options as Options
 from perdure.engine.dispatch.runner import Runner
 from perdure.engine.functions.run import Run
-from perdure.engine.functions.run_lookup import asked_for, find_run, never_begun
+from perdure.engine.functions.run_lookup import asked_for, find_run
 from perdure.errors import NotFound
 from perdure.missing import MISSING
 from perdure.model import (
@@ -31,7 +29,6 @@ from perdure.model import (
     MAIN,
     UNFINISHED,
     AgentInfo,
-    Cause,
     Durability,
     RunInfo,
     RunStatus,
@@ -39,18 +36,13 @@ from perdure.model import (
 )
 from perdure.retention.purging import Purged, purge_name, sweep
 from perdure.state.context import Context
-from perdure.state.runs.family_messages import to_family, to_parents
-from perdure.state.runs.run_rows import DELETED
 from perdure.state.snapshot_policy import SnapshotPolicy
-from perdure.state.stateless_commits import note
 from perdure.state.working_copy import WorkingCopy
 from perdure.storage.answers import Sizes
-from perdure.storage.appending import Riders
 from perdure.storage.capabilities import Backend, RunQuery
 from perdure.storage.locate import is_store_file as is_store_file
 from perdure.storage.locate import locate
 from perdure.storage.log.committer import Committer
-from perdure.storage.log.proposals import HERE
 from perdure.storage.log.reader import LogReader
 from perdure.transfer.portable_file import PORTABLE_VERSION as PORTABLE_VERSION
 from perdure.transfer.portable_file import read_file as read_file
@@ -210,40 +202,15 @@ class Store:
 
         Raises:
             NotFound: there is no such agent.
-            Conflict: a living executor is running it.
+            Conflict: a living executor is running it, on whatever branch.
         """
         name, purge = check_name(name, "an agent"), flag(purge, "purge=")
         backend = self._context.backend
         info = backend.agent(name)
         if info is None or info.deleted:
             raise NotFound("there is no such agent", target=f"agent {name!r}")
-        reader, branch = LogReader(backend, info), self._any_branch(info)
-        head = reader.peek(reader.ref(branch).seq)
-        runs = backend.runs(RunQuery(agent=name, unfinished=True))
-        cancelled = [
-            replace(run, status="cancelled", ended=HERE, problem=DELETED, wake_at=0, waits="")
-            for run in runs
-            if run.agent_no == info.no
-        ]
-        records = [RunCancelled(run=run.id) for run in cancelled]
-        asked = [never_begun(message) for message in backend.inbox(agent=name, kind="start")]
-        riders = Riders(
-            [*records, Deleted(purge=purge)],
-            runs=cancelled,
-            delete_agent=True,
-            purge=purge,
-            sends=[
-                *(
-                    one
-                    for run in cancelled
-                    for one in to_family(backend, run, reader, beside=cancelled)
-                ),
-                *(message for run in asked for message in to_parents(run)),
-            ],
-        )
-        note(self._context, reader, branch, head, Cause("delete"), riders)
-        for message in riders.sends:
-            self.runner.wakeups.tell(message.run)
+        told = delete_agent(self._context, info, purge=purge)
+        self.runner.wakeups.tell(*(message.run for message in told))
 
     def agent_of(self, info: AgentInfo, *, branch: str = MAIN) -> Agent[dict[str, Any]]:
         """Returns a handle on one incarnation of an agent with its state as a plain dict, whatever
@@ -275,12 +242,6 @@ class Store:
         schema: Schema[Any] = Schema(Any)
         schema.id, schema.version = head.schema_id, head.schema_version  # as they are, even odd
         return WorkingCopy(self._context, info.name, schema, branch, incarnation=info.incarnation)
-
-    def _any_branch(self, info: AgentInfo) -> str:
-        """Returns main, or another branch if main was deleted."""
-        refs = self._context.backend.refs(info.no)
-        names = [ref.name for ref in refs if ref.kind == "branch" and not ref.deleted]
-        return MAIN if MAIN in names or not names else names[0]
 
     def export_log(self, info: AgentInfo, *, until: int | None = None) -> Iterator[LogEntry]:
         """Yields the whole log of one incarnation of an agent as exact bytes, oldest first; later

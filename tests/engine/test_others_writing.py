@@ -10,6 +10,7 @@ import pytest
 import perdure
 from perdure.errors import Conflict, PerdureError, RunFailed, TimedOut
 from perdure.store import Store
+from perdure.testing import run_until_waiting
 from tests.engine.conftest import CrashError, Crashes, Place
 
 
@@ -116,6 +117,101 @@ def test_i8_a_branch_that_a_run_is_on_is_not_deleted(store: Store, f: Any, crash
     agent.delete_branch("what-if")
     assert [run.status for run in store.runs("a")] == ["done", "cancelled"]
     agent.verify()
+
+
+def just_behind(patch: pytest.MonkeyPatch, store: Store, method: str, then: Any) -> None:
+    """Has something happen once, right behind a look that the store takes next."""
+    backend = store._context.backend
+    look, happened = getattr(backend, method), list[bool]()
+
+    def looked(*args: Any, **more: Any) -> Any:
+        found = look(*args, **more)
+        if not happened:
+            happened.append(True)
+            then()
+        return found
+
+    patch.setattr(backend, method, looked)
+
+
+def test_i8_a_branch_is_not_deleted_beside_a_retry_of_its_run(
+    store: Store, f: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The run had ended, and was set back right behind the look at it: it was on a deleted branch,
+    where workers tried it for good, and nobody could cancel it."""
+    store.run(f, "a")
+    fork = store.handle("a/f/main").fork("act#1", branch="what-if", effects="live")
+    assert store.options(key=fork.info.key).run(f, "a") == "n is 2"
+    agent = store.agent("a")
+    with monkeypatch.context() as patch:
+        just_behind(patch, store, "runs", lambda: fork.retry("act#1", effects="live"))
+        with pytest.raises(Conflict, match="'what-if': expected the head at"):
+            agent.delete_branch("what-if")
+    fork.cancel()
+    agent.delete_branch("what-if")
+    agent.verify()
+
+
+def test_i4_an_agent_is_not_deleted_while_a_run_executes_on_another_branch(place: Place) -> None:
+    """Only main was asked who has it. The tool went on to pay, and nothing could note that."""
+    store, told = place.open(), []
+
+    @perdure.tool(on_crash="fail")
+    def pay() -> None:
+        try:
+            store.delete("a")
+        except Conflict as held:
+            told.append(str(held))
+
+    @perdure.agent(dict)
+    def f(run: perdure.Run[dict]) -> None:
+        pay()
+
+    store.run(f, "a")
+    fork = store.handle("a/f/main").fork("pay#1", branch="what-if", effects="live")
+    store.options(key=fork.info.key).run(f, "a")
+    assert len(told) == 2 and "branch 'main': executor" in told[0]
+    assert "branch 'what-if': executor" in told[1]
+    store.delete("a")
+
+
+def test_i8_an_agent_is_deleted_with_what_began_beside_that(
+    store: Store, f: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A run was forked right behind the look at the agent's runs. It was unfinished for good."""
+    store.run(f, "a")
+    handle, forks = store.handle("a/f/main"), list[Any]()
+
+    def fork() -> None:
+        forks.append(handle.fork("act#1", branch="what-if", effects="live"))
+
+    with monkeypatch.context() as patch:
+        just_behind(patch, store, "runs", fork)
+        store.delete("a")
+    assert [one.status for one in forks] == ["cancelled"]
+    assert [run.status for run in store.runs("a")] == ["done", "cancelled"]
+
+
+def test_i8_a_request_beside_the_deletion_of_its_agent_is_told(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A run requested a child right behind the look at the inbox of the child's agent. The request
+    was deleted with that, and the run waited for its child for good."""
+
+    @perdure.agent(dict)
+    def child(run: perdure.Run[dict]) -> None: ...
+
+    @perdure.agent(dict)
+    def parent(run: perdure.Run[dict]) -> str:
+        with pytest.raises(RunFailed, match="its agent was deleted"):
+            run.start(child, "c").result()
+        return "told"
+
+    store.agent("c").save({"n": 1})
+    with monkeypatch.context() as patch:
+        just_behind(patch, store, "inbox", lambda: run_until_waiting(store, parent, "p"))
+        store.delete("c")
+    assert run_until_waiting(store, parent, "p").status == "done"
 
 
 def test_a_finished_run_does_not_stand_in_the_way(store: Store, f: Any) -> None:

@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 from langgraph.store.base import BaseStore, GetOp, PutOp, SearchOp
 
 import perdure
+from perdure.engine.control.agent_deletion import any_branch
 from perdure.integrations.langgraph import PerdureSaver, PerdureStore
 from perdure.integrations.langgraph.values.thread_names import SCHEMA_ID
 from perdure.integrations.openai_agents import (
@@ -163,7 +164,7 @@ class Saver(Room):
 
 
 def _schema(store: perdure.Store, info: perdure.types.AgentInfo) -> str:
-    agent = store.agent_of(info, branch=store._any_branch(info))
+    agent = store.agent_of(info, branch=any_branch(store._context.backend.refs(info.no)))
     return next(iter(agent.log(all_branches=True))).schema_id
 
 

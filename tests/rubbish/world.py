@@ -12,6 +12,7 @@ from msgspec import Struct
 
 import perdure
 import perdure.replication
+from perdure.engine.control.agent_deletion import any_branch
 from perdure.model import FINISHED
 from perdure.storage import locate
 from perdure.store import Store
@@ -139,7 +140,9 @@ class World:
             for info in store.agents():
                 if (agents is not None and info.name not in agents) or info.name.startswith(but):
                     continue
-                agent = store.agent_of(info, branch=store._any_branch(info))
+                agent = store.agent_of(
+                    info, branch=any_branch(store._context.backend.refs(info.no))
+                )
                 _ = agent.state
                 commits = list(agent.log(all_branches=True))
                 assert len(commits) == agent.verify().commits
@@ -162,7 +165,9 @@ class World:
         """What a migration moved, or began to."""
         with perdure.open(self.elsewhere) as store:
             for info in store.agents():
-                agent = store.agent_of(info, branch=store._any_branch(info))
+                agent = store.agent_of(
+                    info, branch=any_branch(store._context.backend.refs(info.no))
+                )
                 assert len(list(agent.log(all_branches=True))) == agent.verify().commits
 
     def use_all(self) -> None:
@@ -172,7 +177,9 @@ class World:
                 if run.status not in FINISHED:
                     store.handle(run.id).cancel("enough")
             for info in store.agents():
-                agent = store.agent_of(info, branch=store._any_branch(info))
+                agent = store.agent_of(
+                    info, branch=any_branch(store._context.backend.refs(info.no))
+                )
                 if not any(run.agent == info.name for run in store.runs(unfinished=True)):
                     agent.rollback(1, cancel_run=True)
                 agent.verify()
@@ -194,7 +201,9 @@ class World:
             for info in store.agents():
                 found = copy.find(info.name)
                 assert found is not None and found.seq == info.seq
-                copy.agent_of(found, branch=copy._any_branch(found)).verify()
+                copy.agent_of(
+                    found, branch=any_branch(copy._context.backend.refs(found.no))
+                ).verify()
 
 
 def new_memory() -> str:

@@ -144,8 +144,10 @@ def deleting_branch(working: WorkingCopy[Any], name: str) -> Flow[Commit]:
             hint="call it on a handle of another branch, e.g. agent.branch('main')",
         )
 
+    heads: list[int] = []
+
     def prepare() -> None:
-        working.reader.ref(name)
+        heads.append(working.reader.ref(name).seq)  # before the look at its runs
         working.refresh()
         for run in unfinished_runs(working, name):  # I8: it could never go on, nor end
             raise Conflict(
@@ -155,6 +157,6 @@ def deleting_branch(working: WorkingCopy[Any], name: str) -> Flow[Commit]:
             )
 
     yield prepare
-    riders = Riders(records=[records.Named(name=name)], drop_branch=name)
+    riders = Riders(records=[records.Named(name=name)], drop_branch=name, drop_head=heads[-1])
     made = yield from working.committing_delta([], Cause("delete-branch", name), riders)
     return made.read()

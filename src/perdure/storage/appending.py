@@ -72,6 +72,11 @@ class Riders(Struct, frozen=True):
         read_to: by run that it ends: the number of the last signal or answer to it that was read
             before, or 0. The commit is refused as ``unread`` if there is a later one, or a "start"
             or "cancel" that is not among `consumed`.
+        drop_head: with `drop_branch`: that branch's head; refused as ``moved`` if it is another.
+        starts_read: with `delete_agent`: refused as ``unread`` if there is a "start" to the agent
+            that is not among `consumed`.
+        log_end: the seq of the log's last commit, on whatever branch, when its writer decided.
+            Refused if more commits came: what they say was not read.
         trims: the head of the branch `@retention` as its writer knew it, 0 for none. If it has
             moved, what the commit builds on may be removed: refused as ``trimmed``.
     """
@@ -90,13 +95,16 @@ class Riders(Struct, frozen=True):
     sync: bool = False
     purge: bool = False
     read_to: Mapping[str, int] = {}
+    drop_head: int | None = None
+    starts_read: bool = False
+    log_end: int | None = None
     trims: int | None = None
 
 
 NOTHING = Riders()
-beside = attrgetter(
-    *({*Riders.__struct_fields__} - {"records", "sync", "purge", "read_to", "trims"})
-)
+_CONDITIONS = {"read_to", "drop_head", "starts_read", "log_end", "trims"}
+
+beside = attrgetter(*({*Riders.__struct_fields__} - {"records", "sync", "purge"} - _CONDITIONS))
 """Of riders, all that is to be done beside writing the commit itself."""
 
 
@@ -207,8 +215,11 @@ def misplaced(item: Append, ref: Ref | None) -> Refused | None:
     return Refused("moved", ref) if ref.seq != item.expected else None
 
 
-def undroppable(ref: Ref | None) -> Refused | None:
-    """Returns why a branch cannot be deleted, as it is; None if it can."""
+def undroppable(ref: Ref | None, head: int | None) -> Refused | None:
+    """Returns why a branch cannot be deleted, as it is; None if it can. `head`: the expected
+    one."""
     if ref is None or ref.deleted or ref.kind != "branch":
         return Refused("gone", ref)
-    return Refused("held", ref) if ref.held is not None else None
+    if ref.held is not None:
+        return Refused("held", ref)
+    return Refused("moved", ref) if head is not None and ref.seq != head else None

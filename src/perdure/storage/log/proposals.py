@@ -22,7 +22,7 @@ from perdure.errors import (
 )
 from perdure.model import Checkpoint, Commit, RunInfo
 from perdure.storage.appending import NOTHING, Append, Refused, Riders, StoredSnapshot
-from perdure.storage.log.refusals import ConsumedError, HeldError, KeyUsedError, UnreadError
+from perdure.storage.log.refusals import ConsumedError, KeyUsedError, UnreadError, held_error
 
 
 def asked(*declared: object) -> bytes:
@@ -96,6 +96,12 @@ class Proposal(Struct, eq=False):
     def link(self, tail: LogTail, now: int) -> Append:
         """Takes the place behind `tail`; may be repeated behind another one."""
         draft, riders = self.draft, self.riders
+        if riders.log_end is not None and tail.seq > riders.log_end:
+            raise Conflict(
+                f"its log went on, to commit {tail.seq}, since this was decided",
+                target=f"agent {draft.agent!r}",
+                hint=Hint.HEAD_MOVED,
+            )
         header, place = chain.link(draft, tail, now)
         seq = place.seq
         if riders.runs or riders.checkpoint is not None:
@@ -227,15 +233,7 @@ def explain(proposal: Proposal, refused: Refused) -> PerdureError:
             asked=refused.asked,
         )
     if refused.why == "held" and ref is not None and ref.held is not None:
-        holder = ref.holder or "?"
-        return HeldError(
-            f"executor {holder} is running on it",
-            target=f"agent {draft.agent!r}, branch {ref.name!r}",
-            hint=Hint.BRANCH_HELD,
-            branch=ref.name,
-            holder=holder,
-            held=ref.held,
-        )
+        return held_error(draft.agent, ref)
     if refused.why == "fenced":
         return Fenced(
             f"the lease of epoch {proposal.epoch} is over"
@@ -244,9 +242,11 @@ def explain(proposal: Proposal, refused: Refused) -> PerdureError:
             hint="this process lost its branch to another; the run goes on there",
         )
     if refused.why == "moved" and ref is not None:
+        dropped = ref.name == proposal.riders.drop_branch
+        expected = proposal.riders.drop_head if dropped else proposal.expected
         return Conflict(
-            f"expected the head at commit {proposal.expected}, but it is at {ref.seq}",
-            target=target,
+            f"expected the head at commit {expected}, but it is at {ref.seq}",
+            target=f"agent {draft.agent!r}, branch {ref.name!r}",
             hint=Hint.HEAD_MOVED,
         )
     if refused.why == "exists":

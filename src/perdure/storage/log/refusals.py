@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from perdure.errors import Conflict
+from perdure.errors import Conflict, Hint
+from perdure.storage.appending import Ref
 
 
 class KeyUsedError(Conflict):
@@ -25,6 +26,20 @@ class HeldError(Conflict):
         self.branch = branch
         self.holder = holder
         self.held = held
+
+
+def held_error(agent: str, ref: Ref) -> HeldError:
+    """Returns the error for a branch that an executor holds."""
+    assert ref.held is not None
+    holder = ref.holder or "?"
+    return HeldError(
+        f"executor {holder} is running on it",
+        target=f"agent {agent!r}, branch {ref.name!r}",
+        hint=Hint.BRANCH_HELD,
+        branch=ref.name,
+        holder=holder,
+        held=ref.held,
+    )
 
 
 def is_race(error: Conflict) -> bool:

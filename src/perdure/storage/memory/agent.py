@@ -87,6 +87,8 @@ def refusal(
     begun = [row.id for row in item.riders.runs if item.riders.holder]
     if runs.has_unread(item.riders.read_to, begun, item.riders.consumed):
         return Refused("unread")
+    if item.riders.starts_read and runs.has_start(item.agent, item.riders.consumed):
+        return Refused("unread")
     if item.riders.key is not None and item.riders.key[0] in agent.keys:
         seq, asked = agent.keys[item.riders.key[0]]
         return Refused("key", seq=seq, asked=asked)
@@ -95,7 +97,9 @@ def refusal(
         if name is not None and name in agent.refs:
             return Refused("exists", agent.refs[name])
     dropped = item.riders.drop_branch
-    if dropped is not None and (refused := undroppable(agent.refs.get(dropped))):
+    if dropped is not None and (
+        refused := undroppable(agent.refs.get(dropped), item.riders.drop_head)
+    ):
         return refused
     if agent.deleted:
         return Refused("gone")

@@ -260,6 +260,11 @@ class RunTable:
             for message in self.waiting.of(("run", run)).values()
         )
 
+    def has_start(self, agent: str, taken: Sequence[int]) -> bool:
+        """Returns True if a "start" is unread in the sense of `Riders.starts_read`."""
+        waiting = self.waiting.of(("agent", agent)).values()
+        return any(one.kind == "start" and one.no not in taken for one in waiting)
+
     def consume(self, no: int) -> None:
         self.waiting.take(no)
 

@@ -120,6 +120,10 @@ def _more_of(item: Append, now: int, extra: _Bytes) -> str | None:
         more["checkpoint"] = [text(point.name), point.seq, extra.add(from_checkpoint(point))]
     if item.riders.drop_branch is not None:
         more["drop_branch"] = text(item.riders.drop_branch)
+    if item.riders.drop_head is not None:
+        more["drop_head"] = item.riders.drop_head
+    if item.riders.starts_read:
+        more["starts_read"] = True
     if item.riders.consumed:
         more["consumed"] = list(item.riders.consumed)
     if item.riders.read_to:

@@ -185,6 +185,9 @@ def _refusal(db: apsw.Connection, item: Append) -> Refused | None:
         return Refused("consumed")
     if (item.riders.read_to or item.riders.holder is not None) and _is_unread(db, item):
         return Refused("unread")
+    taken_out = ids_json(item.riders.consumed)
+    if item.riders.starts_read and run(db, "find_unread_start", (item.agent, taken_out)):
+        return Refused("unread")
     if item.no is None:
         found = run(db, "find_agent", (item.agent, None))
         if found and not (found[0][3] and found[0][2] < item.incarnation):
@@ -196,8 +199,10 @@ def _refusal(db: apsw.Connection, item: Append) -> Refused | None:
     if taken is not None and (ref := find_ref(db, item.no, taken)):
         return Refused("exists", ref)
     dropped = item.riders.drop_branch
-    if dropped is not None and (refused := undroppable(find_ref(db, item.no, dropped))):
-        return refused
+    if dropped is not None:
+        refused = undroppable(find_ref(db, item.no, dropped), item.riders.drop_head)
+        if refused:
+            return refused
     if item.expected is None:
         found = run(db, "find_agent", (item.agent, item.incarnation))
         if not found or found[0][3]:

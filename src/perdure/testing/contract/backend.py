@@ -240,7 +240,9 @@ class BackendContract(
     def test_a_dropped_branch_keeps_its_name(self, backend: Backend, pen: Pen) -> None:
         pen.write()
         pen.write("side")
-        pen.write(drop_branch="side")
+        moved, _ = pen.make(drop_branch="side", drop_head=1)
+        assert refused(backend.append([moved])[0]) == "moved"
+        pen.write(drop_branch="side", drop_head=2)
         ref = backend.ref(pen.number(), "side")
         assert ref is not None and ref.deleted
         again, _ = pen.make("side")

@@ -342,6 +342,21 @@ class InboxContract(Contract):
         again = put(backend, start("unborn~2"))
         assert again.no > other.no
 
+    def test_i8_an_agent_is_not_deleted_beside_a_start_that_was_not_read(
+        self, backend: Backend, pen: Pen
+    ) -> None:
+        """It came behind the look at the inbox, and whoever had asked was told of nothing."""
+        pen.write()
+        first = put(backend, start())
+        more: dict[str, Any] = {"delete_agent": True, "starts_read": True}
+        assert refused(backend.append([pen.make(**more)[0]])[0]) == "unread"
+        late = put(backend, start("late"))
+        end, _ = pen.make(consumed=[first.no], **more)
+        assert refused(backend.append([end])[0]) == "unread"
+        put(backend, start("b/f", agent="b"))
+        pen.write(consumed=[first.no, late.no], **more)
+        assert [one.agent for one in backend.inbox()] == ["b"]
+
     def test_numbers_are_not_used_again(self, backend: Backend, pen: Pen) -> None:
         pen.write()
         last = put(backend, start())

@@ -130,8 +130,8 @@ END $$;
 
 -- What can be told before anything is written; NULL: nothing stands in the way.
 CREATE FUNCTION {schema}.hindrance_1(
-    p_agent_no bigint, p_deleted boolean, p_branch text, p_expected bigint, p_key text,
-    p_more jsonb
+    p_agent text, p_agent_no bigint, p_deleted boolean, p_branch text, p_expected bigint,
+    p_key text, p_more jsonb
 ) RETURNS jsonb LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     v_found jsonb;
@@ -165,6 +165,18 @@ BEGIN
             RETURN '{"why": "unread"}';
         END IF;
     END IF;
+    IF p_more ? 'starts_read' THEN
+        -- Locked first, as by what asks for a run: what was just put in is seen by the next statement.
+        PERFORM pg_advisory_xact_lock(
+            hashtext('perdure {schema}'), hashtext('agent ' || p_agent)
+        );
+        PERFORM 1 FROM {schema}.inbox m
+            WHERE m.agent = p_agent AND m.kind = 'start' AND NOT m.consumed
+              AND NOT COALESCE(p_more -> 'consumed', '[]') @> to_jsonb(m.no);
+        IF FOUND THEN
+            RETURN '{"why": "unread"}';
+        END IF;
+    END IF;
     SELECT r.* INTO v_ref FROM {schema}.refs r WHERE r.agent_no = p_agent_no
         AND r.name = CASE WHEN p_expected IS NULL THEN p_branch
                      ELSE p_more -> 'checkpoint' ->> 0 END;
@@ -178,6 +190,8 @@ BEGIN
             RETURN {schema}.refusal_1('gone', v_ref);
         ELSIF v_ref.held IS NOT NULL THEN
             RETURN {schema}.refusal_1('held', v_ref);
+        ELSIF v_ref.seq <> (p_more ->> 'drop_head')::bigint THEN
+            RETURN {schema}.refusal_1('moved', v_ref);
         END IF;
     END IF;
     IF p_expected IS NULL AND p_deleted THEN
@@ -285,7 +299,9 @@ BEGIN
             RETURN;
         END IF;
     ELSIF p_key IS NOT NULL OR p_expected IS NULL OR p_more IS NOT NULL THEN
-        refusal := {schema}.hindrance_1(agent_no, v_deleted, p_branch, p_expected, p_key, p_more);
+        refusal := {schema}.hindrance_1(
+            p_agent, agent_no, v_deleted, p_branch, p_expected, p_key, p_more
+        );
         IF refusal IS NOT NULL THEN
             RETURN;
         END IF;
