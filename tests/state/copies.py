@@ -53,6 +53,11 @@ def sleeps(run: perdure.Run[dict[str, Any]]) -> str:
     return "never"
 
 
+@perdure.agent(dict)
+def asks(run: perdure.Run[dict[str, Any]], agent: str, words: int = 0) -> Any:
+    return run.start(waits if words else short, agent, words or 1).result()
+
+
 def backend_of(store: Store) -> Backend:
     return store._context.backend
 
@@ -150,7 +155,7 @@ class Life:
 
 def serve(store: Store, until: Callable[[], bool] | None = None) -> None:
     """A worker that looks, until something is so; without it, for a moment."""
-    worker = perdure.Worker(store, [short, waits, sleeps])
+    worker = perdure.Worker(store, [short, waits, sleeps, asks])
     ended = threading.Event()
 
     def watch() -> None:

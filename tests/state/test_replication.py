@@ -37,6 +37,7 @@ from perdure.storage.locate import _named_memories
 from perdure.storage.log.reader import LogReader
 from perdure.storage.port import Feed, StoredCommit
 from perdure.storage.standing import Why, read_why
+from perdure.testing import run_until_waiting
 from perdure.transfer import shipping
 from perdure.transfer.follower import Follower
 from perdure.transfer.promotion import promote as promote_backends
@@ -45,6 +46,7 @@ from tests.state.copies import (
     WAIT_MAX_S,
     Life,
     all_done,
+    asks,
     backend_of,
     incarnations,
     picture,
@@ -983,6 +985,41 @@ def test_what_is_sent_to_the_old_place_arrives(pair: Pair) -> None:
     serve(target, all_done(target, "to-be", 1))
     assert target.agent("b").state == {"n": 2}
     assert all(backend_of(target).standing(no) is None for no in range(5))
+
+
+def begun_after_the_last_look(pair: Pair, child: str, parent: str, words: int) -> Any:
+    """A migration that has seen nothing of a run and its child, which just began; and the child."""
+    source, target = pair.both()
+    put(source, child, n=1)
+    migration = Migration(backend_of(source), backend_of(target))
+    migration.begin()
+    migration.drain()
+    run_until_waiting(source, asks, parent, child, words)
+    (asked,) = backend_of(source).inbox(kind="start")
+    return migration, source, target, asked.run
+
+
+def test_i8_a_child_that_arrived_tells_a_parent_of_which_nothing_is_there_yet(pair: Pair) -> None:
+    """It ended, and its parent was said to be gone. That came later, and waited for good."""
+    migration, source, target, child = begun_after_the_last_look(pair, "child", "parent", 0)
+    migration.move(_info(source, "child"))
+    with pytest.raises(ClosedError, match="being moved here"):
+        target.options(key=child.rpartition("/")[2]).run(short, "child", 1)
+    migration.run()
+    serve(target, all_done(target, "parent", 1))
+
+
+def test_i8_a_parent_that_arrived_ends_a_child_of_which_nothing_is_there_yet(pair: Pair) -> None:
+    """It was cancelled, and its child, which was to end with it, arrived later and went on."""
+    migration, source, target, child = begun_after_the_last_look(pair, "child", "parent", 1)
+    serve(source, waiting_for(source, child, "word"))
+    migration.move(_info(source, "parent"))
+    target.handle("parent/asks/main").cancel()
+    with pytest.raises(ClosedError, match="being moved here"):
+        run_until_waiting(target, asks, "parent", "child", 1)
+    migration.run()
+    serve(target, lambda: target.handle(child).status == "cancelled")
+    assert target.handle("parent/asks/main").status == "cancelled"
 
 
 def test_a_store_that_was_promoted_moves_on(pair: Pair) -> None:

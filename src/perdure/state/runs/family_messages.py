@@ -151,6 +151,8 @@ def to_children(
     told = []
     for child in own:
         starter = starter_of(backend, child)
+        if starter is None:  # gone, or yet to come: who takes in the message knows
+            starter = run.id
         if (child, starter) not in families.bound or not going_on.isdisjoint(
             families.having[child]
         ):

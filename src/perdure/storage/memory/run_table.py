@@ -160,7 +160,11 @@ class RunTable:
                 return Sent(begun(message, row), fresh=False)
             if incarnation_of(message.run) < next_incarnation:
                 return Refused("gone")
-        elif row.status in FINISHED if row else not self._starts(message.run):
+        elif row is not None:
+            if row.status in FINISHED:
+                return Refused("gone")
+        elif not self._starts(message.run):
+            check()  # the run may be yet to come
             return Refused("gone")
         check()
         self.undo.field(self, "last_no")

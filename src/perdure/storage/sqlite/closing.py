@@ -92,6 +92,18 @@ def closed(db: apsw.Connection, item: Append, error: apsw.ConstraintError) -> Cl
     raise error
 
 
+def check_takes(db: apsw.Connection, agent: str) -> None:
+    """Checks that the store takes messages to an agent; as the trigger does.
+
+    Raises:
+        ClosedError: it does not.
+    """
+    if run(db, "has_standings") and run(db, "find_closed_to", (agent,)):
+        found = find_closed(db, 0)
+        assert found is not None
+        raise found
+
+
 @contextmanager
 def unless_closed(db: apsw.Connection, no: int = 0) -> Iterator[None]:
     """Runs a statement that a trigger may refuse.

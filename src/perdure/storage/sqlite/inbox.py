@@ -13,7 +13,7 @@ from perdure.storage.answers import Mail
 from perdure.storage.appending import Refused
 from perdure.storage.capabilities import Sent
 from perdure.storage.cursors import foreign_cursor, number_of
-from perdure.storage.sqlite.closing import unless_closed
+from perdure.storage.sqlite.closing import check_takes, unless_closed
 from perdure.storage.sqlite.rows import ids_json, run, to_message, to_run
 from perdure.storage.wanted import InboxQuery
 
@@ -44,7 +44,11 @@ class Put:
             agents = run(db, "find_agent", (message.agent, None))
             if agents and agents[0][2] + bool(agents[0][3]) > incarnation_of(message.run):
                 return Refused("gone")
-        elif row.status in FINISHED if row else not run(db, "find_start", (message.run,)):
+        elif row is not None:
+            if row.status in FINISHED:
+                return Refused("gone")
+        elif not run(db, "find_start", (message.run,)):
+            check_takes(db, message.agent)  # the run may be yet to come
             return Refused("gone")
         fields = (*astuple(message)[:5], self._value, message.who, message.at)
         with unless_closed(db):

@@ -171,10 +171,16 @@ class ShippingContract(Contract):
             (outcome,) = backend.append([item])
             assert isinstance(outcome, ClosedError), outcome
             assert _picture(backend, pen)[1:-1] == picture[1:-1]
-        # Nobody waits for this one: it is left out, as ever. And one that is there is no other.
+        # Nobody waits for this one here; but its run may be yet to come.
+        assert isinstance(backend.append([pen.make(sends=[nobody])[0]])[0], ClosedError)
+        with pytest.raises(ClosedError):
+            backend.send(nobody)
+        here = Message("a/g/main", "a", "signal", "s")
+        assert backend.send(here) == Refused("gone")
+        pen.write(sends=[here])
+        backend.stand(None)
         assert backend.send(nobody) == Refused("gone")
         pen.write(sends=[nobody])
-        backend.stand(None)
         pen.write(runs=[a_run("a/f/main")], sends=[start], key=("k", b"asked"))
         assert [one.name for one in backend.inbox("other/f/main")] == ["f"]
         backend.stand(Why("moving-in", "memory://").standing())

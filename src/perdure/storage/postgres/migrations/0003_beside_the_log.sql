@@ -1,6 +1,15 @@
 -- What is beside the log: messages, who goes first, leases, heartbeats, notices, and what moves between
 -- stores.
 
+-- True if the store is closed, and this agent is not one that is open nonetheless: what it is told
+-- may be told of something that is yet to come.
+CREATE FUNCTION {schema}.closed_to_1(p_agent text) RETURNS boolean LANGUAGE sql STABLE AS $$
+    SELECT EXISTS (SELECT 1 FROM {schema}.standings s WHERE s.no = 0 AND s.closed) AND NOT EXISTS (
+        SELECT 1 FROM {schema}.agents a JOIN {schema}.standings o ON o.no = a.no
+        WHERE a.name = p_agent AND NOT o.closed
+    )
+$$;
+
 -- Puts one message in. answer: fresh, before (it was there), begun (a "start" for a run that began
 -- without one), gone, closed. The lock on the run's row, or on the "start" of one that is not there yet,
 -- makes the numbers of its messages grow in the order in which they can be seen, and lets none be
@@ -62,16 +71,11 @@ BEGIN
                 IF FOUND THEN
                     CONTINUE;  -- it began just now
                 END IF;
-                answer := 'gone';
+                answer := CASE WHEN {schema}.closed_to_1(p_agent) THEN 'closed' ELSE 'gone' END;
                 RETURN;
             END IF;
         END IF;
-        PERFORM 1 FROM {schema}.standings s WHERE s.no = 0 AND s.closed
-            AND NOT EXISTS (
-                SELECT 1 FROM {schema}.agents a JOIN {schema}.standings o ON o.no = a.no
-                WHERE a.name = p_agent AND NOT o.closed
-            );
-        IF FOUND THEN
+        IF {schema}.closed_to_1(p_agent) THEN
             answer := 'closed';
             RETURN;
         END IF;

@@ -56,6 +56,12 @@ WHEN coalesce((SELECT closed FROM standings WHERE no = 0), 0)
      AND NOT EXISTS (SELECT 1 FROM standings WHERE no = -1)
 BEGIN SELECT RAISE(ABORT, 'closed'); END;
 
+-- name: find_closed_to
+-- As `closed_to_messages`.
+SELECT 1 WHERE coalesce((SELECT closed FROM standings WHERE no = 0), 0)
+AND NOT EXISTS (SELECT 1 FROM agents JOIN standings USING (no) WHERE name = ? AND closed = 0)
+AND NOT EXISTS (SELECT 1 FROM standings WHERE no = -1);
+
 -- name: reopen
 DROP TRIGGER IF EXISTS closed_to_commits;
 DROP TRIGGER IF EXISTS closed_to_heads;
