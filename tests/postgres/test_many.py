@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import psycopg
 import pytest
 
 from perdure.storage.postgres.backend import PostgresBackend
 from perdure.storage.postgres.statements import statements
+from perdure.storage.standing import ClosedError, Why
 from perdure.testing.contract.feed import drained
 from perdure.testing.pen import Pen
 from tests.postgres.conftest import Open
@@ -86,3 +89,43 @@ def test_a_late_committer_is_not_passed_over(
     del tail
     entries, _ = drained(backend, cursor)
     assert [(entry.agent, entry.commit.seq) for entry in entries] == [("a", 2), ("a", 3), ("b", 2)]
+
+
+def test_a_store_is_closed_beside_a_dump(server: Server, url: str, open_store: Open) -> None:
+    """pg_dump reads all tables in one transaction, for hours. Whoever closed a store waited for its
+    end, and all writers waited behind that, for half a minute at each try."""
+    backend, name = open_store(url + "&deadline=5"), schema_of(url)
+    pen = Pen(backend)
+    pen.write()
+    with psycopg.connect(server.url()) as dump:
+        tables = [b"commits", b"refs", b"agents", b"inbox", b"runs", b"standings"]
+        names = b", ".join(name.encode() + b"." + table for table in tables)
+        dump.execute(b"LOCK TABLE " + names + b" IN ACCESS SHARE MODE")
+        backend.stand(Why("follows", "elsewhere").standing())
+        assert isinstance(backend.append([pen.make()[0]])[0], ClosedError)
+        backend.stand(None)
+        pen.write()
+
+
+def test_writers_get_through_while_a_store_is_about_to_be_closed(
+    server: Server, url: str, open_store: Open
+) -> None:
+    """Whoever closes it waits for the transactions of all writers, one of which may be long: of an
+    import. The others waited behind it all the while."""
+    backend, closing, name = open_store(url), open_store(url), schema_of(url)
+    pen = Pen(backend)
+    pen.write()
+    standing = Why("follows", "elsewhere").standing()
+    with psycopg.connect(server.url()) as long, ThreadPoolExecutor(1) as pool:
+        asked = "true, 'r', 'a', 'start', 'f', '', NULL, '', 0, 0"
+        long.execute(f"SELECT {name}.send_1({asked})".encode())
+        closed = pool.submit(closing.stand, standing)
+        while not server.sql("SELECT 1 FROM pg_locks WHERE NOT granted"):
+            assert not closed.done()
+        more: dict[str, Any] = {"key": ("k", b"")}
+        pen.write()
+        pen.write(**more)
+        assert not closed.done()
+        long.commit()
+        closed.result()
+    assert isinstance(backend.append([pen.make()[0]])[0], ClosedError)

@@ -18,6 +18,7 @@ WITH moved AS (
       AND c.agent_no = $2 AND c.seq = $3 - 1
       AND c.header = $7
       AND NOT EXISTS (SELECT 1 FROM {schema}.standings)
+      AND NOT EXISTS (SELECT 1 FROM {schema}.standings WHERE false FOR KEY SHARE)  -- see stand_1
     RETURNING c.tx
 )
 INSERT INTO {schema}.commits (agent_no, seq, tx, header, payload)
@@ -56,7 +57,14 @@ SELECT closed, why FROM {schema}.standings WHERE no = 0 FOR UPDATE;
 -- name: lock_standings
 -- Who changes how the store stands, because of how it stands: others who do wait here. A row that is
 -- not there cannot be locked.
-LOCK TABLE {schema}.standings IN ACCESS EXCLUSIVE MODE;
+LOCK TABLE {schema}.standings IN EXCLUSIVE MODE;
+
+-- name: wait_briefly
+-- Behind somebody who waits for a long transaction, to change how the store stands, all writers wait.
+SET LOCAL lock_timeout = 100;
+
+-- name: wait_as_ever
+SET LOCAL lock_timeout TO DEFAULT;
 
 -- name: raise_numbers
 SELECT {schema}.raise_numbers_1(%s);

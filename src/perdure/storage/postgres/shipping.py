@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import random
+import time
+from collections.abc import Callable, Mapping, Sequence
+
+from psycopg import errors
 
 from perdure.core.values import codec
 from perdure.missing import MISSING, Missing
@@ -16,6 +20,9 @@ from perdure.storage.postgres.connection import Connection
 from perdure.storage.postgres.rows import from_message, text
 from perdure.storage.standing import check_after, check_stands, not_linked, number_taken
 
+GIVES_WAY_S = 0.2
+"""The mean time for which writers get through, before the next try to lock them out."""
+
 
 def stand(
     db: Connection,
@@ -26,7 +33,9 @@ def stand(
     url: str,
 ) -> None:
     """See `Backend.stand`."""
-    with db.transaction():
+
+    def work() -> None:
+        db.execute(sql["wait_briefly"])
         if after is not MISSING:
             db.execute(sql["lock_standings"])
             found = db.execute(sql["find_standing"], (0,)).fetchone()
@@ -34,32 +43,53 @@ def stand(
         values = (no, None, None) if standing is None else (no, standing.closed, standing.why)
         db.execute(sql["stand"], values)
 
+    _giving_way(db, work)
+
+
+def _giving_way(db: Connection, work: Callable[[], None]) -> None:
+    """Runs a transaction that may lock out all writers. If it has to wait for one of them, they get
+    through in between."""
+    until = time.monotonic() + db.deadline_s
+    while True:
+        try:
+            with db.transaction():
+                return work()
+        except errors.LockNotAvailable:
+            if time.monotonic() > until:
+                raise
+        time.sleep(random.uniform(0, 2 * GIVES_WAY_S))
+
 
 def ship(db: Connection, sql: Mapping[str, str], shipment: Shipment, now: int, url: str) -> None:
     """Ships in a transaction of its own, which is rolled back on an error."""
-    with db.transaction():
-        db.execute(sql["begin_shipping"])
-        if shipment.after is not None:
-            found = db.execute(sql["lock_standing"]).fetchone()
-            check_after(Standing(*found) if found else None, shipment.after, url)
-        if shipment.standing is not None:
-            # This comes first, because it may lock out all writers: none of them then waits for us
-            # half-way.
-            standing = shipment.standing
-            db.execute(sql["stand"], (0, standing.closed, standing.why))
-        _take_in(db, sql, shipment.messages)
-        numbers = [message.no for message in shipment.messages]
-        db.execute(sql["raise_numbers"], (max([shipment.number_min, *numbers]),))
-        for grave in shipment.graves:
-            purging.bury(db, sql, grave)
-        _append(db, sql, shipment, now, url)
-        _take_in(db, sql, shipment.messages)  # what the end of a run took away is there again
-        if shipment.taken:
-            db.execute(sql["take_out"], (list(shipment.taken),))
-        if shipment.forgotten:
-            db.execute(sql["forget_taken"], (list(shipment.forgotten),))
-        for agent, incarnation, branch, epoch in shipment.epochs:
-            db.execute(sql["raise_epoch"], (epoch, text(branch), text(agent), incarnation))
+    _giving_way(db, lambda: _ship(db, sql, shipment, now, url))
+
+
+def _ship(db: Connection, sql: Mapping[str, str], shipment: Shipment, now: int, url: str) -> None:
+    db.execute(sql["begin_shipping"])
+    if shipment.after is not None:
+        found = db.execute(sql["lock_standing"]).fetchone()
+        check_after(Standing(*found) if found else None, shipment.after, url)
+    if shipment.standing is not None:
+        # This comes first, because it may lock out all writers: none of them then waits for us
+        # half-way.
+        standing = shipment.standing
+        db.execute(sql["wait_briefly"])
+        db.execute(sql["stand"], (0, standing.closed, standing.why))
+        db.execute(sql["wait_as_ever"])
+    _take_in(db, sql, shipment.messages)
+    numbers = [message.no for message in shipment.messages]
+    db.execute(sql["raise_numbers"], (max([shipment.number_min, *numbers]),))
+    for grave in shipment.graves:
+        purging.bury(db, sql, grave)
+    _append(db, sql, shipment, now, url)
+    _take_in(db, sql, shipment.messages)  # what the end of a run took away is there again
+    if shipment.taken:
+        db.execute(sql["take_out"], (list(shipment.taken),))
+    if shipment.forgotten:
+        db.execute(sql["forget_taken"], (list(shipment.forgotten),))
+    for agent, incarnation, branch, epoch in shipment.epochs:
+        db.execute(sql["raise_epoch"], (epoch, text(branch), text(agent), incarnation))
 
 
 def _append(db: Connection, sql: Mapping[str, str], shipment: Shipment, now: int, url: str) -> None:

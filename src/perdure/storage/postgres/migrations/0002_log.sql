@@ -408,6 +408,7 @@ DECLARE
     v_open boolean;
 BEGIN
     PERFORM {schema}.durable_1(p_durable);
+    PERFORM 1 FROM {schema}.standings WHERE false FOR KEY SHARE;  -- see stand_1
     PERFORM 1 FROM {schema}.standings;
     v_open := NOT FOUND;
     IF p_locks IS NOT NULL THEN

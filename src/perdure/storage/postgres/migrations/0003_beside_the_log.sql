@@ -29,6 +29,7 @@ BEGIN
     IF p_durable IS NOT NULL THEN
         PERFORM {schema}.durable_1(p_durable);
     END IF;
+    PERFORM 1 FROM {schema}.standings WHERE false FOR KEY SHARE;  -- see stand_1
     IF p_kind = 'start' THEN
         PERFORM {schema}.lock_begin_1(p_run);
         PERFORM pg_advisory_xact_lock_shared(
@@ -124,6 +125,7 @@ DECLARE
     v_ref {schema}.refs;
 BEGIN
     PERFORM {schema}.durable_1(true);
+    PERFORM 1 FROM {schema}.standings WHERE false FOR KEY SHARE;  -- see stand_1
     PERFORM 1 FROM {schema}.standings;
     IF FOUND AND p_release IS NULL AND p_executor IS NOT NULL THEN
         refusal := {schema}.closed_1(p_agent_no);
@@ -387,7 +389,9 @@ BEGIN
     RETURN NULL;
 END $$;
 
--- Says how an agent, or the store, stands; p_why NULL: nothing is said any more.
+-- Says how an agent, or the store, stands; p_why NULL: nothing is said any more. All writers have the
+-- table in the mode ROW SHARE until their transactions' ends (by FOR KEY SHARE of no row): this one
+-- waits for these, and they for it. A dump, which reads all tables, is not in its way.
 CREATE FUNCTION {schema}.stand_1(p_no bigint, p_closed boolean, p_why text)
 RETURNS void LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
@@ -397,7 +401,7 @@ BEGIN
     IF FOUND THEN
         RETURN;  -- only its words are others
     END IF;
-    LOCK TABLE {schema}.standings IN ACCESS EXCLUSIVE MODE;
+    LOCK TABLE {schema}.standings IN EXCLUSIVE MODE;
     IF p_why IS NULL THEN
         DELETE FROM {schema}.standings WHERE no = p_no OR p_no = 0;
     ELSE
