@@ -15,7 +15,8 @@ from perdure.engine.journal.call_identity import digests
 from perdure.engine.journal.effects import Carried, uncarried
 from perdure.engine.journal.failures import words
 from perdure.engine.journal.own_errors import its_own
-from perdure.engine.journal.values import Results, binding_of, preview
+from perdure.engine.journal.previews import preview
+from perdure.engine.journal.values import Results, binding_of
 from perdure.errors import PerdureError, UnknownZone
 from perdure.missing import MISSING
 from perdure.model import Commit

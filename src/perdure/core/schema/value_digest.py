@@ -107,6 +107,17 @@ def declared_key(value: Any) -> Any:
     return key() if callable(key) else key
 
 
+def shown_parts(value: Any) -> list[tuple[str, Any]] | None:
+    """Returns the fields of an object that identify it, but for those that its `repr` leaves out;
+    None for one without declared fields."""
+    kind: type = type(value)
+    parts = _parts_of(kind)
+    if parts is None:
+        return None
+    found = [(name, _attribute(value, name)) for name in parts.names if name not in parts.silent]
+    return [(name, item) for name, item in (*found, *_extra(parts, value)) if item is not MISSING]
+
+
 def is_none_yet(key: Any) -> bool:
     """True if a key is one that unsaved objects share, as a row has before it is saved: None, NaN,
     or only these."""
@@ -192,9 +203,7 @@ class _DigestWalk:
             if len(self.unknown) == before:
                 pairs.append([name, said])
             del self.unknown[before:]
-        extra: Any = _attribute(value, "__pydantic_extra__") if parts.keeps_extra else None
-        items = sorted(extra.items()) if isinstance(extra, dict) else []
-        more = [[name, self.say(item, depth)] for name, item in items]
+        more = [[name, self.say(item, depth)] for name, item in _extra(parts, value)]
         return ["object", class_label(type(value)), pairs, more]
 
     def _callable(self, value: Any, depth: int) -> Plain:
@@ -273,29 +282,39 @@ class _Parts(msgspec.Struct):
     names: tuple[str, ...]
     optional: frozenset[str] = frozenset()
     keeps_extra: bool = False
+    silent: frozenset[str] = frozenset()
+
+
+def _extra(parts: _Parts, value: Any) -> list[tuple[str, Any]]:
+    extra: Any = _attribute(value, "__pydantic_extra__") if parts.keeps_extra else None
+    return sorted(extra.items()) if isinstance(extra, dict) else []
 
 
 @functools.lru_cache(1024)
 def _parts_of(cls: type) -> _Parts | None:
     """Returns None for a class without declared fields."""
-    optional: frozenset[str] = frozenset()
+    optional = silent = frozenset[str]()
     if hasattr(cls, "__pydantic_fields__"):
         fields = cls.__pydantic_fields__
         live = {name for name, info in fields.items() if info.exclude or _marked(info.metadata)}
-        return _Parts(tuple(name for name in fields if name not in live), keeps_extra=True)
+        silent = frozenset(name for name, info in fields.items() if not info.repr)
+        kept = tuple(name for name in fields if name not in live)
+        return _Parts(kept, keeps_extra=True, silent=silent)
     if dataclasses.is_dataclass(cls):
         own = dataclasses.fields(cls)
         names = [one.name for one in own]
         optional = frozenset(one.name for one in own if not one.compare)
+        silent = frozenset(one.name for one in own if not one.repr)
     elif issubclass(cls, msgspec.Struct):
         names = list(cls.__struct_fields__)
     elif hasattr(cls, "__attrs_attrs__"):
         names = [one.name for one in cls.__attrs_attrs__]
+        silent = frozenset(one.name for one in cls.__attrs_attrs__ if not one.repr)
     else:
         return None
     hints = hints_of(cls)
     left = {name for name in names if _marked(getattr(hints.get(name), "__metadata__", ()))}
-    return _Parts(tuple(name for name in names if name not in left), optional)
+    return _Parts(tuple(name for name in names if name not in left), optional, silent=silent)
 
 
 def _marked(metadata: Iterable[Any]) -> bool:

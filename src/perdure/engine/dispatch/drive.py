@@ -42,7 +42,8 @@ from perdure.engine.journal.lacking_resources import lacking, lacks
 from perdure.engine.journal.leaving import CancelAsked, DeadlinePassed, end_of
 from perdure.engine.journal.left_history import Origins, cut_off, made_before, path_of
 from perdure.engine.journal.own_errors import its_own
-from perdure.engine.journal.values import binding_of, is_async, parameters_of, preview, results_of
+from perdure.engine.journal.previews import preview
+from perdure.engine.journal.values import binding_of, is_async, parameters_of, results_of
 from perdure.engine.journal.waits import Suspended
 from perdure.errors import (
     Conflict,

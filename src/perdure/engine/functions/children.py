@@ -20,8 +20,9 @@ from perdure.engine.journal.call_identity import KEY, digests
 from perdure.engine.journal.deleted_runs import find_stranger, trace_of
 from perdure.engine.journal.effects import Arrive, Arrived, Carried, Effect, Effects, RecordEffect
 from perdure.engine.journal.failures import error_record, rebuild_error
+from perdure.engine.journal.previews import preview
 from perdure.engine.journal.run_log import reader_of
-from perdure.engine.journal.values import binding_of, preview, results_of
+from perdure.engine.journal.values import binding_of, results_of
 from perdure.engine.journal.waits import ChildEnd, Wait, only, with_timeout
 from perdure.errors import Conflict, NeedsAttention, NotFound, PerdureError
 from perdure.missing import MISSING

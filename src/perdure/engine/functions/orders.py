@@ -17,7 +17,8 @@ from perdure.core.format.rows import order_of
 from perdure.core.values.plain_values import Plain
 from perdure.engine.functions.agent_functions import spec_of
 from perdure.engine.journal.call_identity import FORM, digests
-from perdure.engine.journal.values import binding_of, fitting, parameters_of, preview
+from perdure.engine.journal.previews import preview
+from perdure.engine.journal.values import binding_of, fitting, parameters_of
 from perdure.errors import Conflict, Corrupt, PerdureError, SchemaError
 from perdure.model import Message, RunInfo
 from perdure.state.runs.run_rows import args_digest as args_digest

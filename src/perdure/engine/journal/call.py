@@ -10,8 +10,9 @@ from msgspec import Struct
 from perdure.core.format.records import Outcome, Placed
 from perdure.engine.journal.call_identity import Captured, Unsaid
 from perdure.engine.journal.entry import Entry
+from perdure.engine.journal.previews import preview
 from perdure.engine.journal.retries import NO_LIMITS, Limits
-from perdure.engine.journal.values import Results, preview
+from perdure.engine.journal.values import Results
 
 R = TypeVar("R", bound=Placed)
 

@@ -40,6 +40,7 @@ from perdure.engine.journal.failures import (
 from perdure.engine.journal.lacking_resources import lacks
 from perdure.engine.journal.left_history import Made
 from perdure.engine.journal.own_errors import make_again
+from perdure.engine.journal.previews import short
 from perdure.errors import (
     CallFailed,
     InDoubt,
@@ -404,7 +405,7 @@ def _take_found(call: Call, found: Any) -> Any:
     except of_code() as error:
         raise NeedsAttention(
             f"it is in doubt, and its probe returned neither NOT_DONE nor a result of the call: "
-            f"{found!r:.100} ({error})",
+            f"{short(found)} ({error})",
             target=call.target,
             hint=settle_hint(call),
         ) from error

@@ -1,4 +1,4 @@
-"""Arguments and results on their way into the journal: previews, and typed round trips."""
+"""Arguments and results on their way into the journal, and out of it: typed round trips."""
 
 from __future__ import annotations
 
@@ -14,20 +14,17 @@ import msgspec
 
 from perdure.core.format import envelope
 from perdure.core.schema.schema import EphemeralMark, Schema, take_at
-from perdure.core.schema.value_digest import AS_IT_IS, called_by, declared_key
+from perdure.core.schema.value_digest import AS_IT_IS, called_by
 from perdure.core.types.hints import hints_of
 from perdure.core.types.nodes import Node, isolate
 from perdure.core.types.registry import Registry, is_known
 from perdure.core.values import codec
-from perdure.core.values.plain_values import SCALARS, Plain, take
+from perdure.core.values.plain_values import Plain, take
 from perdure.errors import SchemaError, Unstorable
-from perdure.missing import MISSING
 from perdure.system.user_errors import check_own
 
 T = TypeVar("T")
 _numbers = count()
-
-PREVIEW_MAX = 200
 
 
 def per_function(make: Callable[[Callable[..., Any]], T]) -> Callable[[Callable[..., Any]], T]:
@@ -302,29 +299,6 @@ class Binding:
 results_of = per_function(Results)
 parameters_of = per_function(lambda function: Parameters(function, skip=1))
 binding_of = per_function(lambda function: Binding(function, skip=1))
-
-
-def preview(arguments: Mapping[str, Any]) -> str:
-    """The arguments as a person reads them, bounded: histories must not grow with their size."""
-    said = []
-    for name, value in arguments.items():
-        said.append(f"{name}={_short(value)}")
-    text = ", ".join(said)
-    return text if len(text) <= PREVIEW_MAX else text[: PREVIEW_MAX - 1] + "…"
-
-
-def _short(value: Any) -> str:
-    try:
-        text = repr(value) if type(value) in SCALARS else _said(value)
-    except Exception as error:
-        check_own(error, lambda: _said(value))
-        text = f"<{type(value).__name__}>"
-    return text if len(text) <= 60 else text[:59] + "…"
-
-
-def _said(value: Any) -> str:
-    key = declared_key(value)
-    return repr(value if key is MISSING else key)
 
 
 def fitting(plain: Plain, root: str) -> Plain:
