@@ -125,8 +125,7 @@ class Agent(Generic[T]):
         Raises:
             SchemaError: the stored state does not fit the schema; names each path.
         """
-        with self._working.lock:
-            return self._working.typed
+        return self._working.look()
 
     def refresh(self) -> T:
         """Reads what others have committed since; returns the state.

@@ -6,6 +6,7 @@ import asyncio
 import multiprocessing
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -347,3 +348,14 @@ def test_a_closed_store_says_so_and_nothing_is_lost(place):
         agent.update(add)
     assert agent.state == {"n": 1}
     assert place.open().agent("a").state == {"n": 1}
+
+
+def test_a_block_may_wait_for_threads_that_look_at_the_state(store):
+    """Story: a block of edit handed work to a pool whose functions looked at `agent.state`: they
+    waited for the block, and the block for them, without an end."""
+    agent = store.agent("a", initial={"pages": ["a", "bb"], "sizes": []})
+    agent.checkpoint("made")
+    with ThreadPoolExecutor(2) as pool, agent.edit("sizes") as draft:
+        draft["sizes"] = list(pool.map(lambda at: len(agent.state["pages"][at]), range(2)))
+        assert pool.submit(lambda: agent.state["sizes"]).result() == []
+    assert agent.state["sizes"] == [1, 2]

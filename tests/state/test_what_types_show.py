@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Annotated, Any, NamedTuple, Self
 
+import msgspec
 import pytest
 from pydantic import AfterValidator, BaseModel, model_validator
 
@@ -319,3 +320,49 @@ def test_an_undo_is_made_of_what_is_stored_whatever_the_types_show(
     new.update(lambda draft: setattr(draft, "note", "hi"))
     assert old.refresh() == Board([2, 5, 9], "hi")
     assert new.drift() == []
+
+
+@dataclass
+class Size:
+    size: tuple[int, int] = (0, 0)
+
+
+def test_a_value_is_saved_over_a_dict_where_a_tuple_is_declared(store: Store) -> None:
+    """Story: the error said to `save` a whole value, and that raised a bare TypeError."""
+    store.agent("a", perdure.Schema(dict, id="box"), initial={"size": {"x": 1}}).checkpoint("made")
+    agent = store.agent("a", perdure.Schema(Size, id="box"))
+    with pytest.raises(SchemaError, match="save"):
+        _ = agent.state
+    agent.save(Size((1, 2)))
+    assert store.agent("a", perdure.Schema(Size, id="box")).state == agent.state == Size((1, 2))
+
+
+class Card(msgspec.Struct, tag=True):
+    n: int = 0
+
+
+@dataclass
+class Counts:
+    counts: dict[int, int] = field(default_factory=dict)
+    card: Card = field(default_factory=Card)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda draft: draft["counts"].update(one=1),
+        lambda draft: draft["card"].update(type="Cord"),
+    ],
+)
+def test_a_handle_that_follows_refuses_what_nobody_could_read_anew(
+    store: Store, change: Callable[[Any], Any]
+) -> None:
+    """Story: a program without these types set a key of another type, or another tag. A handle that
+    was open followed, and went on committing onto a state that it could not open any more."""
+    schema: Any = perdure.Schema(Counts, id="c")
+    agent = store.agent("a", schema, initial=Counts({1: 1}))
+    agent.checkpoint("made")
+    store.agent("a", perdure.Schema(dict, id="c")).update(change)
+    for one in (agent, store.agent("a", schema)):
+        with pytest.raises(SchemaError, match="commit 3"), one.edit() as draft:
+            draft.counts[2] = 2

@@ -98,6 +98,15 @@ class BranchState(Generic[T]):
             return self._live.value  # type: ignore[no-any-return]
         return self._live.of(self._plain, self._seq, self.schema_to_write[1])
 
+    def look(self) -> T:
+        """Returns the live object. Takes the lock only where it has to be built, or a commit lands
+        just now: another thread may hold it for all of a block of edit, and wait for this one."""
+        shown = self._live.value
+        if shown is not MISSING and self._plain is not MISSING:
+            return shown  # type: ignore[no-any-return]
+        with self.lock:
+            return self.typed
+
     seen = typed  # what the function of a run sees; see `run_view`
 
     @property

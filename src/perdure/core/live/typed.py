@@ -11,10 +11,17 @@ from typing import Any
 from perdure.core.live.append_plan import TypedPlan
 from perdure.core.live.ephemeral import carry_over
 from perdure.core.live.ground import Ground, put_back, replace_content
-from perdure.core.live.shadow import ListShadow, ObjectShadow, SetShadow, Shadow, shadow_of
+from perdure.core.live.shadow import (
+    DictShadow,
+    ListShadow,
+    ObjectShadow,
+    SetShadow,
+    Shadow,
+    shadow_of,
+)
 from perdure.core.types import late_fields
 from perdure.core.types.classes import PydanticFace
-from perdure.core.types.nodes import LeafNode, Node, Walker, isolate
+from perdure.core.types.nodes import DictNode, LeafNode, Node, Walker, isolate
 from perdure.core.types.normal_form import restless
 from perdure.core.types.objects import ObjectNode
 from perdure.core.types.unions import UnionNode
@@ -211,7 +218,12 @@ class Planner(Ground):
         key = op.path[-1]
         node = shadow.node.child(key)
         if node is None:
-            raise _UnseenError
+            raise self._beyond(shadow, op.path)
+        if isinstance(shadow, DictShadow) and isinstance(shadow.node, DictNode):
+            # A draft has checked the key; nobody has where the op comes of a log, or a comparison.
+            free = type(key) is str and shadow.node.texts_stay
+            if not free and shadow.get(key) is MISSING:
+                shadow.node.key.build(key, op.path, self.name)
         self.expect(shadow, node, key, self.inverses[index])
         value, fixed = self.brought(node, op.value, op.path, index)
         if fixed is not op.value:
@@ -221,11 +233,19 @@ class Planner(Ground):
         self.forget(shadow.get(key))
         shadow.put(key, value, index)
 
+    @staticmethod
+    def _beyond(shadow: Shadow, path: Path) -> Exception:
+        """Returns what becomes of an op at a key that is no field: an object whose tag it changes
+        is built anew."""
+        tag = shadow.node.face.tag if isinstance(shadow.node, ObjectNode) else None
+        is_tag = tag is not None and path[-1] == tag[0]
+        return _OpaqueError(len(path) - 1) if is_tag else _UnseenError()
+
     def _delete(self, shadow: Shadow, index: int, op: Delete) -> None:
         key = op.path[-1]
         node = shadow.node.child(key)
         if node is None:
-            raise _UnseenError
+            raise self._beyond(shadow, op.path)
         self.expect(shadow, node, key, self.inverses[index])
         value = MISSING
         if isinstance(shadow.node, ObjectNode) and key in shadow.node.fields:

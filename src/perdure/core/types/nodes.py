@@ -476,6 +476,8 @@ class TupleNode(Node):
         return tuple(items) if self.cls is tuple else self.cls(*items)
 
     def child(self, key: Any) -> Node | None:
+        if type(key) is not int:  # as of a dict that is stored where a tuple is declared
+            return None
         return self.items[key] if key < len(self.items) else self.rest
 
     def takes(self, kind: type) -> bool:
