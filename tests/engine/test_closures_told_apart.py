@@ -124,3 +124,58 @@ def test_tools_of_a_factory_with_names_or_the_same_values_are_called() -> None:
 
     with perdure.open("memory://") as store:
         assert store.run(pay_all, "a") == ["FR02", "FR02", "FR02", "IT04", "IT04"] == paid
+
+
+def sender(module: str, sent: list[str], name: str | None = None) -> Callable[[str], str]:
+    """A tool `send` of a module."""
+
+    def send(text: str) -> str:
+        sent.append(module)
+        return f"sent {module}"
+
+    send.__module__, send.__qualname__ = module, "send"
+    return perdure.tool(on_crash="fail", name=name)(send)
+
+
+def test_tools_of_one_name_of_two_modules_are_not_taken_for_each_other() -> None:
+    """`send` by mail and `send` by SMS, with the same text, were one call: with the code changed
+    the results were swapped."""
+    sent: list[str] = []
+    mail, sms = sender("by mail", sent), sender("by SMS", sent)
+    other = sender("by fax", sent, name="send a fax")
+
+    @perdure.agent
+    def tell(run: perdure.Run[dict[str, Any]], same: bool) -> list[str]:
+        return [mail("hi"), mail("hi"), other("hi"), sms("hi" if same else "hello")]
+
+    with perdure.open("memory://") as store:
+        assert len(store.run(tell, "b", False)) == 4
+        for _ in range(2):
+            with pytest.raises(perdure.NeedsAttention, match=r"another tool of this name, by mail"):
+                store.run(tell, "a", True)
+    assert sent == ["by mail", "by mail", "by fax", "by SMS", "by mail", "by mail", "by fax"]
+
+
+def test_the_outcome_of_another_modules_tool_is_not_taken_over() -> None:
+    """The run was set back, with `effects="reuse"`, as it should have been an SMS: that was never
+    sent, and gave what the mail had given."""
+    sent: list[str] = []
+    tool = sender("by mail", sent)
+
+    @perdure.agent
+    def tell(run: perdure.Run[dict[str, Any]]) -> str:
+        run.call(len, "x")
+        return tool("your code is 1234")
+
+    with perdure.open("memory://") as store:
+        assert store.run(tell, "a") == "sent by mail"
+        handle = store.handle("a/tell/main")
+        handle.retry("len#1", effects="reuse")
+        assert store.run(tell, "a") == "sent by mail"
+        tool = sender("by SMS", sent)
+        handle.retry("len#1", effects="reuse")
+        with pytest.raises(perdure.NeedsAttention, match="it was made before"):
+            store.run(tell, "a")
+        handle.settle("send#1", not_done=True)
+        assert store.run(tell, "a") == "sent by SMS"
+    assert sent == ["by mail", "by SMS"]

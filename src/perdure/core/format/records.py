@@ -247,6 +247,7 @@ class Intent(Placed, frozen=True, kw_only=True):
     key: str
     kind: Any = "tool"
     policy: Any = ""
+    of: Any = ""
 
 
 class WaitBegan(Placed, frozen=True, kw_only=True):
@@ -355,7 +356,7 @@ _kind("progress", Placed, "place args preview! value")
 _kind("attempt-failed", Placed, "place args preview! attempt error again_at first_at")
 _kind("value", Valued, "place value")
 _kind("patch", Valued, "place value")
-_kind("intent", Intent, "place args preview! kind key policy! attempt first_at made made_at")
+_kind("intent", Intent, "place args preview! kind key policy! attempt first_at made made_at of")
 _kind("wait-began", WaitBegan, "place branches* words! args preview! question schema")
 _kind("wait-ended", WaitEnded, "place label key! who! at! value")
 _kind("message-refused", WaitEnded, "place label kind key! who! at! value problem!")

@@ -362,8 +362,8 @@ def _class_path(cls: Any) -> str:
     """Returns the path of a class or a generic alias as a value. Nothing else distinguishes those
     of two modules."""
     if isinstance(cls, type) and get_origin(cls) is None:
-        return f"{_module_name(cls.__module__)}.{cls.__qualname__}"
-    return repr(cls).replace("__main__.", _module_name("__main__") + ".")
+        return f"{module_name(cls.__module__)}.{cls.__qualname__}"
+    return repr(cls).replace("__main__.", module_name("__main__") + ".")
 
 
 def _function_path(function: Any) -> str | None:
@@ -378,7 +378,7 @@ def _function_path(function: Any) -> str | None:
     owner = getattr(function, "__self__", None)
     if owner is not None and not isinstance(owner, types.ModuleType | type):
         return None
-    return f"{_module_name(module)}.{name}"
+    return f"{module_name(module)}.{name}"
 
 
 def _may_hold_more(function: Any) -> bool:
@@ -417,7 +417,7 @@ def _called_by_python(cls: type) -> bool:
     return isinstance(inspect.getattr_static(cls, "__call__", None), FunctionType)
 
 
-def _module_name(name: str) -> str:
+def module_name(name: str) -> str:
     """Returns a module's name. A script that is run, and the same file imported by a worker, are
     one module."""
     if name != "__main__":

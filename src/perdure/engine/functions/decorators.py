@@ -28,6 +28,8 @@ from perdure.engine.journal.call_identity import (
     captured_by,
     declared,
     digests,
+    is_shared,
+    note_home,
 )
 from perdure.engine.journal.retries import NO_LIMITS, Limits, Retry
 from perdure.engine.journal.values import (
@@ -83,6 +85,7 @@ class RecordedFunction:
         self._identity = identity
         told = kind == "step" or identity is not None
         self._captured = {} if told else captured_by(function)
+        self._module, self._home = note_home(self.name, function) if kind == "tool" else ("", "")
 
     def call(
         self,
@@ -110,8 +113,8 @@ class RecordedFunction:
                 if not is_known(told.get(SELF, "-")):
                     del arguments[SELF]  # its repr has an address, another one each time
             captured = None
-            if self._captured:
-                captured = Captured(self.name, told, self._captured, execution.met)
+            if self._captured or (self._home and is_shared(self.name)):
+                captured = Captured(self.name, told, self._captured, self._home, execution.met)
             function, probe, fakes = self.function, self._probe, execution.fakes
             if fakes:
                 function, probe = fakes.get(self.decorated, function), fakes.get(probe, probe)
@@ -133,6 +136,7 @@ class RecordedFunction:
                 "",
                 unsaid,
                 captured,
+                self._module,
             )
         except PerdureError:
             raise

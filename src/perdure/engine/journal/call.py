@@ -43,7 +43,9 @@ class Call(Struct):
     unsaid: Unsaid | None = None
     """That there are objects in its arguments which say nothing of themselves."""
     captured: Captured | None = None
-    """That its function closes over something."""
+    """What distinguishes its function from another one of its name."""
+    of: str = ""
+    """The module of its function."""
 
     @property
     def target(self) -> str:

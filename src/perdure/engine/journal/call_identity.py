@@ -27,6 +27,7 @@ from perdure.core.schema.value_digest import (
     digest,
     is_function,
     is_none_yet,
+    module_name,
 )
 from perdure.errors import NeedsAttention
 from perdure.missing import MISSING
@@ -174,27 +175,38 @@ def _key_of(value: Any) -> Any:
 
 
 class Captured(Struct):
-    """The variables that a tool's function closes over, which are not part of the call's identity.
+    """What distinguishes a tool's function from others of its name, and is not part of the call's
+    identity: the variables that it closes over, and where it is.
 
-    Tools made by a factory, for example one for each account, have the same name. Two of them
-    called with the same arguments could be taken for each other after a crash.
+    Tools made by a factory, for example one for each account, have the same name, and so may tools
+    of two modules. Two of them called with the same arguments could be taken for each other after a
+    crash.
 
     Attributes:
         values: the plain values by the variable's name, as they were when the tool was declared.
+        home: the function's module and name in it.
         met: see `Unsaid.met`.
     """
 
     name: str
     digests: Mapping[str, str]
     values: Mapping[str, Any]
+    home: str
     met: dict[int, Any]
 
     def check(self, target: str, *, recorded: bool) -> None:
         """Checks that the call can be made; see `Unsaid.check`."""
         key = hash(("captured", self.name, *sorted(self.digests.items())))
-        before = self.met.setdefault(key, self.values)
-        if recorded or before is self.values:
+        home, before = self.met.setdefault(key, (self.home, self.values))
+        if recorded:
             return
+        if home != self.home:
+            raise NeedsAttention(
+                f"another tool of this name, {home}, was called with the same arguments as "
+                f"{self.home} now: after a crash one call could get the result of the other",
+                target=target,
+                hint="give one of the two a name= of its own; then run it again",
+            )
         differing = [
             name
             for name, one in self.values.items()
@@ -209,6 +221,26 @@ class Captured(Struct):
                 hint=f"pass {differing[0]} as an argument; or give each tool a name= of its own; "
                 "then run it again",
             )
+
+
+_homes: dict[str, str] = {}
+_shared: set[str] = set()
+"""The names that tools of several homes have."""
+
+
+def note_home(name: str, function: Callable[..., Any]) -> tuple[str, str]:
+    """Notes where a tool's function is; returns its module, and that with its name in it."""
+    called = called_by(function)
+    module = module_name(str(getattr(called, "__module__", None) or ""))
+    home = f"{module}.{getattr(called, '__qualname__', type(called).__qualname__)}"
+    if _homes.setdefault(name, home) != home:
+        _shared.add(name)
+    return module, home
+
+
+def is_shared(name: str) -> bool:
+    """Returns True if tools of several homes have a name."""
+    return name in _shared
 
 
 def captured_by(function: Callable[..., Any]) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from typing import Literal
 
 from msgspec import Struct, field
 
-from perdure.core.format.records import Outcome, Record, WentBack
+from perdure.core.format.records import Intent, Outcome, Record, WentBack
 from perdure.core.schema.value_digest import is_known
 from perdure.engine.journal.entry import Entry
 from perdure.engine.journal.journal import Journal
@@ -37,6 +37,7 @@ class Made(Struct):
         outcome: the last record of its outcome; None if there is none.
         real: it was called; not only recorded that a person must decide about it.
         instead: the key of the call that it replaced, or was to replace.
+        of: the module of the called function; empty if that is not recorded.
     """
 
     name: str
@@ -48,6 +49,7 @@ class Made(Struct):
     outcome: Outcome | None = None
     real: bool = False
     instead: str = ""
+    of: str = ""
 
     @property
     def stands(self) -> bool:
@@ -59,10 +61,12 @@ class Made(Struct):
         nothing."""
         return dict(self.args) == dict(args) and all(map(is_known, args.values()))
 
-    def gave(self, args: Mapping[str, str]) -> Outcome | None:
-        """The outcome that can be taken over for a call of the same name with these arguments;
-        None: nobody knows it, or whether it is the same call."""
+    def gave(self, args: Mapping[str, str], of: str) -> Outcome | None:
+        """The outcome that can be taken over for a call of the same name, of a function of that
+        module, with these arguments; None: nobody knows it, or whether it is the same call."""
         outcome = self.outcome
+        if self.of != of and self.of:  # it may have moved, or be another one
+            return None
         if outcome is None or outcome.cancelled or outcome.not_done:
             return None
         return outcome if self.had(args) else None
@@ -229,6 +233,7 @@ def _made(place: str, key: str, record: Record, seq: int) -> Made:
         record.args,
         record.preview,
         instead="" if instead == key else instead,
+        of=str(record.of) if isinstance(record, Intent) else "",
     )
 
 

@@ -119,9 +119,15 @@ def _tool_again(call: Call, arrived: Arrived, made: Made) -> Effects:
     if arrived.effects == "live":
         return (yield from _tool(call, arrived.entry))
     asked = call.first(
-        Intent, key=call.key, policy=call.policy, attempt=0, made=made.key, made_at=made.seq
+        Intent,
+        key=call.key,
+        policy=call.policy,
+        attempt=0,
+        made=made.key,
+        made_at=made.seq,
+        of=call.of,
     )
-    gave = made.gave(call.digests) if arrived.effects == "reuse" else None
+    gave = made.gave(call.digests, call.of) if arrived.effects == "reuse" else None
     if gave is not None:
         said = {"value": gave.value} if gave.error is None else {"error": gave.error}
         outcome = call.outcome(by="reuse", **said)
@@ -295,6 +301,7 @@ class _Tries(Struct):
             attempt=self.number,
             first_at=self._first,
             made=call.instead,
+            of=call.of,
         )
 
     def again_at(self, error: Exception) -> Generator[Effect, Any, int | None]:
