@@ -149,8 +149,15 @@ class _DigestWalk:
         if depth > DEPTH_MAX or id(value) in self._open:
             return self._unknown(value)
         self._open.add(id(value))
+        before = len(self.unknown)
         try:
             return self._say(value, kind, depth + 1)
+        except RuntimeError:  # the stack was deep already, or another thread changes it
+            raise
+        except Exception as error:  # of its own code: what else there is around it still counts
+            check_own(error, lambda: _DigestWalk()._say(value, kind, depth + 1))
+            del self.unknown[before:]
+            return self._unknown(value)
         finally:
             self._open.discard(id(value))
 
@@ -227,9 +234,10 @@ class _DigestWalk:
                 return ["apart", class_label(kind), self.say(take_apart(value), depth)]
         if any(value is one for one in _SINGLE):
             return ["single", class_label(kind)]
-        content = _buffer(value)
+        content = self._buffer(value, depth)
         if content is not None:
-            return ["buffer", class_label(kind), *content]
+            more = self._more(value, depth)  # such as the mask of an array
+            return ["buffer", class_label(kind), *content, *([more] if more else [])]
         schema = _leaf_schema(kind)
         if schema is not None:
             try:
@@ -239,6 +247,21 @@ class _DigestWalk:
                 return self._unknown(value)
             return ["leaf", class_label(kind), self.say(plain, depth)]
         return self._unknown(value)
+
+    def _buffer(self, value: Any, depth: int) -> list[Plain] | None:
+        """Returns the format and shape of an array, and the hash of its bytes: there may be many.
+        Of one of objects what these are: its bytes are their addresses."""
+        try:
+            view = memoryview(value)
+        except Exception as error:  # it is no array
+            check_own(error, lambda: memoryview(value))
+            return None
+        shape = list(view.shape or ())
+        if not _POINTER.search(_NAMES.sub("", view.format)):
+            content = sha256(view if view.c_contiguous else view.tobytes()).digest()
+            return [view.format, shape, content]
+        items = value.tolist() if hasattr(value, "tolist") else MISSING
+        return None if items is MISSING else [view.format, shape, self.say(items, depth)]
 
     def _more(self, value: Any, depth: int) -> Plain:
         """Returns the attributes of an instance of a subclass of a plain kind."""
@@ -344,15 +367,10 @@ def _made_schema(cls: type) -> Schema[Any]:
     return schema
 
 
-def _buffer(value: Any) -> list[Plain] | None:
-    """Returns the format, shape and hash of an array's bytes: there may be many."""
-    try:
-        view = memoryview(value)
-    except Exception as error:  # it is no array, or one of objects
-        check_own(error, lambda: memoryview(value))
-        return None
-    content = sha256(view if view.contiguous else view.tobytes()).digest()
-    return [view.format, list(view.shape or ()), content]
+_NAMES = re.compile(":[^:]*:")
+_POINTER = re.compile("[OP&zX]|Z(?![fdg])")
+"""In the format of an array: names of fields; objects and pointers. A Z may begin a complex
+number."""
 
 
 # -- functions and classes ---------------------------------------------------------------------
