@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
 import urllib.error
 from email.message import Message
@@ -12,7 +13,9 @@ import pytest
 from pydantic import BaseModel, ValidationError
 
 import perdure
+from perdure.store import Store
 from perdure.testing import run_until_waiting
+from tests.engine.conftest import CrashError, Crashes
 
 SEEN: list[Any] = []
 
@@ -197,3 +200,55 @@ def test_one_that_is_made_again_shows_where_it_was_raised() -> None:
     with perdure.open("memory://") as store, pytest.raises(Refused) as caught:
         store.run(passes, "a")
     assert any(entry.name == "fails" for entry in caught.traceback)
+
+
+def test_a_stop_iteration_is_raised_as_such(store: Store) -> None:
+    """`next(…)` without a default: `store.run` raised "generator raised StopIteration" in place of
+    it, and whoever caught StopIteration around it did not."""
+
+    @perdure.agent(dict)
+    def pick(run: perdure.Run[dict]) -> int:
+        return run.call(lambda: next(iter([])))
+
+    for _ in range(2):
+        with pytest.raises(StopIteration):
+            store.run(pick, "a")
+    with pytest.raises(StopIteration):
+        store.handle("a/pick/main").result()
+
+
+@pytest.mark.parametrize("caught", [True, False])
+def test_a_cancelled_error_of_an_edits_own_code_is_its_outcome(
+    store: Store, crash: Crashes, caught: bool
+) -> None:
+    """A loop that the block ran had a cancelled task. As the end of a step that is an outcome; of a
+    plain function's edit it was taken for one that ends the program, each time anew: the run never
+    came to an end."""
+
+    async def of_a_cancelled_task() -> None:
+        task = asyncio.create_task(asyncio.sleep(1))
+        task.cancel()
+        await task
+
+    @perdure.agent(dict)
+    def plain(run: perdure.Run[dict]) -> str:
+        try:
+            with run.edit("noted") as draft:
+                draft["answer"] = 1
+                asyncio.run(of_a_cancelled_task())
+        except asyncio.CancelledError:
+            crash("behind")
+            if not caught:
+                raise
+        return "nobody was cancelled"
+
+    crash.arm("behind")
+    with pytest.raises(CrashError):
+        store.run(plain, "a")
+    if caught:
+        assert store.run(plain, "a") == "nobody was cancelled"
+    else:
+        with pytest.raises(perdure.RunFailed):
+            store.run(plain, "a")
+    assert store.handle("a/plain/main").status == ("done" if caught else "failed")
+    assert store.agent("a").state == {}

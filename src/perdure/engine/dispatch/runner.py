@@ -53,6 +53,12 @@ class _Execute(Struct, frozen=True):
     drive: Drive
 
 
+class _Raised(Struct, frozen=True):
+    """The end of a run with an error that no generator can raise."""
+
+    error: StopIteration
+
+
 _Plan = Generator[_Wait | _Execute, Any, Any]
 
 
@@ -113,7 +119,7 @@ class Runner:
                 watch.wait(wanted.seconds)
                 return None
 
-            return drive(plan, perform)
+            return _result(drive(plan, perform))
 
     async def run_async(self, command: Command) -> Any:
         """Runs a command in the event loop; see `run`. Blocking work is done on the store's
@@ -144,7 +150,7 @@ class Runner:
                     except Exception as raised:
                         error = raised
                 wanted, ended = await in_thread(_step, plan, outcome, error)
-            return wanted
+            return _result(wanted)
 
     def _until_finished(self, command: Command, first: Drive) -> _Plan:
         """Yields the next things to do, until there is a result to return or an error to raise.
@@ -156,7 +162,10 @@ class Runner:
         while True:
             info = drive.find()
             if info is not None and info.status in FINISHED:
-                return drive.recorded(info)
+                try:
+                    return drive.recorded(info)
+                except StopIteration as error:
+                    return _Raised(error)
             drive.refuse_other_arguments(info)
             self._means.liveness.settle()
             wait_s = self._must_wait(drive, info)
@@ -172,6 +181,8 @@ class Runner:
                 pass  # another executor was faster, or took over: stand by for its result
             except BranchTaken:
                 pass  # by a run that began since this one looked: it says what to do about that
+            except StopIteration as error:
+                return _Raised(error)
             else:
                 if isinstance(end, RunResult):
                     return end.result
@@ -301,6 +312,13 @@ class Runner:
             refuse_others(order, run, rows[0] if rows else None, [] if begun else [sent.message])
         self.wakeups.tell(run)
         return run
+
+
+def _result(found: Any) -> Any:
+    """Returns what a plan came to, or raises it."""
+    if isinstance(found, _Raised):
+        raise found.error
+    return found
 
 
 def _step(plan: _Plan, outcome: Any, error: BaseException | None) -> tuple[Any, bool]:

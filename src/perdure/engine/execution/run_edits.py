@@ -86,21 +86,27 @@ class Edits:
         return OpenEdit(entry.place, working.throwaway(), entry)
 
     def close(
-        self, edit: OpenEdit, what: str, error: BaseException | None, heard: Heard | None = None
+        self,
+        edit: OpenEdit,
+        what: str,
+        error: BaseException | None,
+        heard: Heard | None = None,
+        own: tuple[type[Exception], ...] = (Exception,),
     ) -> Item | None:
         """Ends the block; returns what must be committed for it, if anything.
 
         Args:
             heard: given if its task was cancelled in it; the error says so.
+            own: the classes of errors that its code raises: others leave the run.
         """
         execution = self._execution
         edit.recording.close()
-        if error is not None and not isinstance(error, Exception):
+        if error is not None and not isinstance(error, own):
             execution.leaving.left(error, f"the block of {edit.place}")
         if edit.recorded is not None:
             try:
                 execution.seeing.show(edit.recorded.shows)
-                self._close_recorded(edit.recorded, error)
+                self._close_recorded(edit.recorded, error, own)
                 if edit.recording.ephemeral:  # they are in no log: its body says them each time
                     edit.recording.apply_ephemeral(execution.working.seen)
             finally:
@@ -108,7 +114,7 @@ class Edits:
             return None
         if error is not None:
             execution.working.restore(edit.recording)
-            if not isinstance(error, Exception):
+            if not isinstance(error, own):
                 return None
             # The function may catch it and go on: replay must find that it was here.
             return self._failed(edit.place, error_record(error), heard)
@@ -138,7 +144,9 @@ class Edits:
         )
         return execution.soon(Cause("edit", run=execution.id, step=place), Riders((record,)))
 
-    def _close_recorded(self, recorded: Entry, error: BaseException | None) -> None:
+    def _close_recorded(
+        self, recorded: Entry, error: BaseException | None, own: tuple[type[Exception], ...]
+    ) -> None:
         execution = self._execution
         failure = recorded.call.error
         if failure is not None:
@@ -148,7 +156,7 @@ class Edits:
             return
         elif isinstance(error, MemoryError | RecursionError):  # no word of what the code is
             raise execution.leaving.failed(error)
-        elif isinstance(error, Exception):
+        elif isinstance(error, own):
             reason = changed(
                 f"the block of {recorded.place} raises {error!r:.200}, where it had committed",
                 execution.id,

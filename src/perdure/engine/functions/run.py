@@ -391,7 +391,7 @@ class RunEdit(Generic[T]):
         self._inside.__exit__(None, None, None)
         execution = self._execution
         try:
-            item = execution.edits.close(self._open, self._what, error)
+            item = execution.edits.close(self._open, self._what, error, own=of_code())
             if item is None:
                 return
             try:
