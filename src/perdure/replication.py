@@ -24,6 +24,7 @@ from perdure.core.arguments.checks import count, flag, flags
 from perdure.core.arguments.checks import function as callable_
 from perdure.core.arguments.exact_types import is_a
 from perdure.core.arguments.names import shown
+from perdure.engine.control.stopping import stop_without_children
 from perdure.errors import NotFound, StoreUnavailable
 from perdure.model import MICROS_MAX
 from perdure.storage.capabilities import Backend
@@ -31,6 +32,7 @@ from perdure.storage.locate import locate
 from perdure.storage.standing import Aside as Aside
 from perdure.storage.standing import ClosedError as ClosedError
 from perdure.storage.standing import read_why
+from perdure.store import Store
 from perdure.system.flag import Flag
 from perdure.system.urls import shown as without_password
 from perdure.transfer.divergence import DivergedError as DivergedError
@@ -182,17 +184,25 @@ def promote(
     other = locate(target, create=False)
     try:
         if source_is_lost:
-            return _promote(other, None, take_incomplete=take_incomplete)
+            return _told(other, _promote(other, None, take_incomplete=take_incomplete))
         why = read_why(other.standing())
         if why is None or why.kind != "follows":
             return _promote(other, None)  # which says what it is instead
         one = _reach(source or why.url, why.at)
         try:
-            return _promote(other, one, take_incomplete=take_incomplete)
+            return _told(other, _promote(other, one, take_incomplete=take_incomplete))
         finally:
             one.close()
     finally:
         other.close()
+
+
+def _told(target: Backend, promoted: Promoted) -> Promoted:
+    """Notes which runs of a promoted copy need a person, because parts of others are lost."""
+    if promoted.incomplete or not promoted.lossless:
+        with Store(target) as store:
+            stop_without_children(store.runner.context, store.runner.wakeups)
+    return promoted
 
 
 def _reach(url: Url, at: int) -> Backend:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -153,9 +153,13 @@ class Life:
             self.store.delete(name)
 
 
-def serve(store: Store, until: Callable[[], bool] | None = None) -> None:
+def serve(
+    store: Store,
+    until: Callable[[], bool] | None = None,
+    functions: Sequence[Callable[..., Any]] = (short, waits, sleeps, asks),
+) -> None:
     """A worker that looks, until something is so; without it, for a moment."""
-    worker = perdure.Worker(store, [short, waits, sleeps, asks])
+    worker = perdure.Worker(store, functions)
     ended = threading.Event()
 
     def watch() -> None:

@@ -870,6 +870,41 @@ def test_the_inbox_of_a_promoted_store_wakes_its_runs(pair: Pair) -> None:
     serve(target, waiting_for(target, run.id, "Go on?"))
 
 
+class BusySource:
+    """A store in which something happens right behind a look at its feed.
+
+    Args:
+        and_then: what happens.
+        goes_on: False: its feed shows nothing of that, e.g. because of a foreign transaction.
+    """
+
+    def __init__(self, store: Store, and_then: Callable[[], None], *, goes_on: bool) -> None:
+        self._real = backend_of(store)
+        self._and_then: Callable[[], None] | None = and_then
+        self._goes_on = goes_on
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._real, name)
+
+    def feed(self, cursor: str = "", *, limit: int = 1000) -> Feed:
+        if self._and_then is None:
+            return self._real.feed(cursor, limit=limit) if self._goes_on else Feed([], cursor)
+        found = self._real.feed(cursor, limit=limit)
+        self._and_then()
+        self._and_then = None
+        return found
+
+
+def lose_busy(
+    pair: Pair, follower: Follower, and_then: Callable[[], None], *, goes_on: bool
+) -> None:
+    """The copy looks once more at its source, which is lost then."""
+    source: Any = BusySource(pair.both()[0], and_then, goes_on=goes_on)
+    follower.source = source
+    follower.step()
+    promote(pair.target, source_is_lost=True)
+
+
 def test_what_a_lost_source_took_out_since_the_last_look_can_be_sent_again(pair: Pair) -> None:
     """Between the look at the feed and the look at the mail, a run was requested and began, and
     another one took a signal. Then the source was lost: its copy knew both messages as taken out,
@@ -881,32 +916,53 @@ def test_what_a_lost_source_took_out_since_the_last_look_can_be_sent_again(pair:
     serve(source, lambda: not backend_of(source).inbox())
     follower = follower_of(source, target)
     follower.drain()
-    real, meanwhile = backend_of(source), list[bool]()
 
-    class Busy:
-        def __getattr__(self, name: str) -> Any:
-            return getattr(real, name)
+    def meanwhile() -> None:
+        source.start(waits, "new", 1)
+        source.handle("old/waits/main").signal("word", "lost", key="2")
+        serve(source, waiting_for(source, "new/waits/main", "word"))
+        serve(source, lambda: not backend_of(source).inbox())
 
-        def feed(self, cursor: str = "", *, limit: int = 1000) -> Feed:
-            found = real.feed(cursor, limit=limit)
-            if not meanwhile:
-                meanwhile.append(True)
-                source.start(waits, "new", 1)
-                source.handle("old/waits/main").signal("word", "lost", key="2")
-                serve(source, waiting_for(source, "new/waits/main", "word"))
-                serve(source, lambda: not real.inbox())
-            return found
-
-    busy: Any = Busy()
-    follower.source = busy
-    follower.step()
-    promote(pair.target, source_is_lost=True)
+    lose_busy(pair, follower, meanwhile, goes_on=False)
     handle = target.handle("old/waits/main")
     assert not handle.signal("word", "came", key="1")
     assert handle.signal("word", "sent again", key="2")
     target.start(waits, "new", 1)
     serve(target, waiting_for(target, "new/waits/main", "word"))
     serve(target, lambda: not backend_of(target).inbox())
+
+
+def begun_meanwhile(pair: Pair, *, goes_on: bool) -> str:
+    """A child begins between the looks at the feed and at the mail, and the source is lost then.
+    Returns the parent."""
+    source = pair.open(pair.source)
+    parent = source.start(asks, "parent", "child", 1)
+    serve(source, lambda: parent.status == "waiting", [asks])
+
+    def meanwhile() -> None:
+        serve(source, lambda: not backend_of(source).inbox(), [waits])
+
+    lose_busy(pair, follower_of(*pair.both()), meanwhile, goes_on=goes_on)
+    return parent.id
+
+
+def test_a_request_that_a_lost_source_took_out_comes_with_the_run_that_began(pair: Pair) -> None:
+    """Between the looks at the feed and at the mail, a child began: its copy knew the request as
+    taken out, without the child. The source was lost then, and the parent waited for ever: it had
+    asked, in a commit that is there, and does not ask again."""
+    parent = begun_meanwhile(pair, goes_on=True)
+    target = pair.open(pair.target)
+    (child,) = target.runs("child")
+    target.handle(child.id).cancel()
+    serve(target, lambda: target.handle(parent).status == "failed")
+
+
+def test_a_run_whose_child_is_lost_with_the_source_is_told_to_a_person(pair: Pair) -> None:
+    """The feed was held back: a copy had the parent's log, and knew the request of the child as
+    taken out; the source was lost before the child's begin came. The parent waited for ever."""
+    parent = begun_meanwhile(pair, goes_on=False)
+    info = pair.open(pair.target).handle(parent).info
+    assert (info.status, "did not come" in str(info.problem)) == ("needs_attention", True)
 
 
 def test_an_imported_run_hears_what_is_sent_to_it(pair: Pair) -> None:

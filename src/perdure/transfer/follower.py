@@ -20,6 +20,7 @@ from perdure.missing import MISSING
 from perdure.model import AgentInfo, Message
 from perdure.storage.answers import Standing
 from perdure.storage.capabilities import Backend, Sent
+from perdure.storage.port import Fed
 from perdure.storage.standing import Aside, ClosedError, Kind, OvertakenError, Why, read_why
 from perdure.system import shell
 from perdure.system.urls import same_store
@@ -313,21 +314,28 @@ class Follower:
     def _step(self, limit: int) -> Step:
         before = self.aside
         retried = self._retry()
-        shipped, entries, cursor = 0, [], self.why.feed
+        shipped, entries, cursor, more = 0, list[Fed](), self.why.feed, False
         try:
             feed = self.source.feed(cursor, limit=limit)
-            entries, cursor = feed.entries, feed.cursor
+            entries, cursor, more = [*feed.entries], feed.cursor, len(feed.entries) >= limit
             self.shipper.aside.pop(FEED, None)
         except Corrupt as error:
             shipped += self._logs_apart(error)
         # After the feed: messages that a commit sent, or took out, are then among those read here.
         messages, mail = self._mail()
+        if not more and any(one.value is MISSING for one in messages):
+            # Commits took these out, maybe since that look: they come along. Without its begin, a
+            # run whose request was taken out would neither exist nor be requested here.
+            with suppress(Corrupt):  # the next look finds it
+                feed = self.source.feed(cursor, limit=limit)
+                entries, cursor = [*entries, *feed.entries], feed.cursor
+                more = len(feed.entries) >= limit
         if not entries and not messages and not retried and not shipped and self.aside == before:
             return Step(0, 0, False, self.aside)
         why = replace(self.why, feed=cursor, mail=mail)
         shipped += self._deliver(entries, messages, why)
         self.why = replace(why, at=max(why.at, self.shipper.latest))
-        return Step(retried + shipped, len(messages), len(entries) >= limit, self.aside)
+        return Step(retried + shipped, len(messages), more, self.aside)
 
     def _retry(self) -> int:
         """Tries again to ship set-aside agents, from time to time; returns the number of commits

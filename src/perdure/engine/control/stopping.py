@@ -10,12 +10,15 @@ from msgspec.structs import replace
 
 from perdure.core.format.records import Record, Stopped
 from perdure.engine.control.run_handle import RunHandle
-from perdure.engine.control.wait_circles import endless, find_circle, in_place
+from perdure.engine.control.wait_circles import awaited_runs, endless, find_circle, in_place
 from perdure.engine.execution.wakeups import Wakeups
+from perdure.engine.journal.deleted_runs import trace_of, unknown_end
 from perdure.errors import Conflict, NeedsAttention, PerdureError
 from perdure.model import Cause, RunInfo, RunStatus
 from perdure.state.context import Context
+from perdure.state.runs.family_messages import starter_of
 from perdure.state.runs.run_rows import row_text
+from perdure.storage.capabilities import Backend, RunQuery
 
 
 def stop(
@@ -78,3 +81,28 @@ def stop_unread(context: Context, wakeups: Wakeups, run: str, error: PerdureErro
     own = "" if isinstance(error, NeedsAttention) else "its record cannot be read: "
     with suppress(PerdureError):
         stop(context, wakeups, run, row_text(f"{own}{error}"))
+
+
+def stop_without_children(context: Context, wakeups: Wakeups) -> None:
+    """Notes, in a copy that lacks the end of its source, that runs need a person which wait for
+    nothing but runs of their own that had begun there. A begin took the request out, and did not
+    come: nothing is left that could tell of their ends."""
+    for info in context.backend.runs(RunQuery(status=("waiting",))):
+        children = awaited_runs(context.backend, info)
+        problems = [_lost(context.backend, info.id, child) for child in children]
+        if problems and all(problems):
+            with suppress(Conflict):  # somebody goes on with it
+                stop(context, wakeups, info.id, str(problems[0]), among=("waiting",))
+
+
+def _lost(backend: Backend, run: str, child: str) -> NeedsAttention | None:
+    """Returns the error of a run that waits for one which it started, and which is not here; None
+    if that is here, is requested, or its end is known."""
+    if starter_of(backend, child) is not None:
+        return None
+    trace = trace_of(backend, run, child)
+    if trace.end is not None or not trace.place:
+        return None
+    return unknown_end(
+        run, child, trace.place, "had begun at the source of this copy, and did not come"
+    )

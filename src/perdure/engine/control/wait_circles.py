@@ -105,7 +105,7 @@ def _links(
     if info.status == "waiting":
         if info.wake_at or _has_news(backend, info):
             return []
-        return [(run, "waits for", child) for child in _awaited(backend, info)]
+        return [(run, "waits for", child) for child in awaited_runs(backend, info)]
     if info.status == "pending":
         other = ahead_of(backend, info)
         return [(run, "is queued behind", other.id)] if other else []
@@ -134,7 +134,7 @@ def _branch_taken(backend: Backend, name: str, branch: str, info: RunInfo | None
     return None
 
 
-def _awaited(backend: Backend, info: RunInfo) -> Sequence[str]:
+def awaited_runs(backend: Backend, info: RunInfo) -> Sequence[str]:
     """The runs whose ends are all that a run waits for; empty: it waits for something else, too."""
     reader = reader_of(backend, info)
     if reader is None:
