@@ -204,6 +204,17 @@ def count(call: Callable[[], object]) -> int:
     return counted(call).count
 
 
+class Handled(Injector):
+    """Calls a handler before the n-th instruction, as a signal's that raises nothing."""
+
+    def __init__(self, at: int, handler: Callable[[], object], calls: Sequence[int]) -> None:
+        super().__init__(at, calls=calls)
+        self._handler = handler
+
+    def _raise(self, frame: FrameType) -> None:
+        self._handler()
+
+
 class Watchdog:
     """``with watchdog:`` ends a call of the main thread that hangs, by an error that says where."""
 

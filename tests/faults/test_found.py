@@ -25,7 +25,7 @@ from perdure.storage.memory.backend import MemoryBackend
 from perdure.storage.sqlite.connection import checksum_vfs
 from perdure.system.locks import WithinItselfError
 from tests.faults.checking import State, check_agent, check_usable
-from tests.faults.injecting import KINDS, Helper, count, inject
+from tests.faults.injecting import KINDS, Handled, Helper, Injector, count, inject
 from tests.source_tree import SOURCE
 
 
@@ -195,6 +195,69 @@ def test_a_handler_within_a_commit_in_memory_does_not_take_that_back(what: str) 
     for name, n in (("one", 2), ("two", 1)):
         assert store.agent(name, State).state.n == n
         store.agent(name, State).verify()
+
+
+def _edited(agent: Agent[State], other: Agent[State]) -> None:
+    with agent.edit() as draft:
+        _grow(draft)
+
+
+def _moved_on(agent: Agent[State], other: Agent[State]) -> None:
+    other.update(_grow)
+    agent.refresh()
+
+
+def _looked(agent: Agent[State]) -> None:
+    assert agent.state.n == len(agent.state.items)
+
+
+@pytest.mark.parametrize(
+    "handler",
+    [Agent.follow, Agent.drift, Agent.undo, lambda agent: agent.update(_grow), _looked],
+    ids=["follow", "drift", "undo", "update", "look"],
+)
+@pytest.mark.parametrize("call", [_edited, _moved_on])
+def test_i6_a_handler_moves_no_handle_that_a_call_of_its_thread_is_about_to_move(
+    tmp_path: Path,
+    call: Callable[[Agent[State], Agent[State]], None],
+    handler: Callable[[Agent[State]], object],
+) -> None:
+    """A signal's handler asked a handle where it is, which its thread was just committing with.
+    That took the edit for an interrupted one, and read the handle's state anew. The snapshot that
+    the edit then stored was not of its commit: each new handle was without that, and wrote on."""
+    policy = perdure.SnapshotPolicy(every_commits=1)
+    store = perdure.open("memory://" + str(tmp_path).replace("/", "-"), snapshots=policy)
+    numbers, refused = itertools.count(), 0
+
+    def scene() -> tuple[Agent[State], Agent[State]]:
+        name = f"handled-{next(numbers)}"
+        agent = store.agent(name, State, initial=State())
+        agent.update(_grow)
+        agent.update(_grow)
+        return agent, store.agent(name, State)
+
+    def handle() -> None:
+        nonlocal refused
+        try:
+            handler(agent)
+        except (WithinItselfError, perdure.Conflict):
+            refused += 1
+
+    agent, other = scene()
+    with Injector() as points:
+        call(agent, other)
+    for at in range(1, points.count, max(points.count // 120, 1)):
+        agent, other = scene()
+        before = agent.seq
+        with Handled(at, handle, points.calls):
+            call(agent, other)
+        assert agent.seq > before
+        _looked(agent)
+        fresh = store.agent(agent.id, State)
+        assert fresh.state == agent.refresh(), at
+        fresh.verify()
+        check_agent(agent)
+    assert refused
 
 
 def test_i8_an_exception_where_a_run_begins_or_ends_leaves_no_run_behind_it() -> None:

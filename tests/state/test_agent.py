@@ -223,6 +223,42 @@ def test_nothing_else_is_committed_inside_an_open_edit(store, call):
     assert store.agent("a").state["items"] == [5]
 
 
+def test_a_new_agent_is_not_created_inside_its_open_edit(store):
+    """`fork` in the first edit of an agent was refused, as everywhere in an edit. But before that
+    it created the agent, with what the open block had changed so far; and then the block failed."""
+    agent = store.agent("a", initial={"n": 0})
+    with pytest.raises(Conflict, match="not inside an open edit"), agent.edit() as draft:
+        draft["n"] = 5
+        agent.fork("inside")
+    assert not agent.exists and agent.state == {"n": 0}
+
+
+def test_nothing_is_committed_while_an_edit_ends(store):
+    """An invariant called `undo` of the agent that it was asked about. The edit then landed behind
+    that, without a conflict: what it was checked against was no longer there, and its handle showed
+    another state than the log gives, also after `refresh`."""
+    agent = store.agent("a", initial={"n": 0, "items": []})
+    seen: list[int] = []
+
+    def invariant(after: Any) -> bool:
+        seen.append(handle.state["n"])
+        with pytest.raises(perdure.PerdureError, match="within another call of this handle"):
+            handle.undo()
+        return True
+
+    for n in (1, 2):
+        agent.save({"n": n, "items": []})
+    same = agent._working.schema.id
+    handle = store.agent("a", perdure.Schema(dict, id=same, invariants=[invariant]))
+    with handle.edit() as draft:
+        draft["n"] = 3
+        draft["items"].append(3)
+    assert seen == [2]
+    assert handle.state == store.agent("a").state == {"n": 3, "items": [3]}
+    assert handle.seq == 4
+    handle.verify()
+
+
 def test_reading_inside_an_open_edit_shows_what_is_committed(store):
     agent = store.agent("a", initial={"n": 0})
     with agent.edit() as draft:

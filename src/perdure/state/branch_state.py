@@ -17,6 +17,7 @@ from perdure.missing import MISSING
 from perdure.model import MAIN, Commit
 from perdure.state import not_found, refused_calls
 from perdure.state.context import Context
+from perdure.state.handle_lock import HandleLock
 from perdure.state.incarnation import Incarnation
 from perdure.state.initial_state import initial_state
 from perdure.state.live_object import Live
@@ -25,7 +26,6 @@ from perdure.state.snapshot_age import SinceSnapshot
 from perdure.state.threads import is_thread
 from perdure.storage.log.reader import Folded, LogReader
 from perdure.storage.looks import Reads
-from perdure.system.locks import ReentrantLock
 
 T = TypeVar("T")
 
@@ -52,7 +52,7 @@ class BranchState(Generic[T]):
         self.schema, self._own = schema, (schema.id, schema.version)
         self._is_thread = is_thread(schema.id)
         self.branch = branch
-        self.lock = ReentrantLock()
+        self.lock = HandleLock(name)
         self.editing = False
         self.edit_lost: Callable[[], bool] | None = None
         """Tells whether the block that is open was left without its end."""

@@ -137,7 +137,7 @@ class Edit(ToEnter, Generic[T]):
         frame = holder_of_block(_getframe(1))
         self._holder: Holder = span_of(self, frame) or frame
         holder = self._holder
-        if not working.lock.take(holder, LOCK_MAX_S):
+        if not working.lock.take(_getframe(), LOCK_MAX_S):
             raise Conflict(
                 "another thread has an edit of this handle open",
                 target=f"agent {working.name!r}",
@@ -147,24 +147,29 @@ class Edit(ToEnter, Generic[T]):
             if working.editing:
                 working.refuse_inside_edit()
             working.edit_lost = partial(is_over, holder)
-            return self._block.begin()
+            draft = self._block.begin()
+            working.lock.pass_on(_getframe(), holder)
+            return draft
         except BaseException:
             if self._block.begun:
                 self._block.abandon()
             if not working.editing:
                 working.edit_lost = None
+            working.lock.give_back(_getframe())
             working.lock.give_back(holder)
             raise
 
     @ends_block
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        lock = self._working.lock
+        lock.pass_on(self._holder, _getframe())
         try:
             if kind is not None:
                 self._block.abandon()
             else:
                 drive(self._working.context, self._block.ending())
         finally:
-            self._working.lock.give_back(self._holder)
+            lock.give_back(_getframe())
             del self._holder  # the frame of a caller who may hold this edit: no cycle is left
 
     @property

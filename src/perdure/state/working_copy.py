@@ -284,6 +284,8 @@ class WorkingCopy(BranchState[T]):
     def creating(self, along: Proposal | None = None) -> Flow[Committed | None]:
         """Makes sure that the agent is in the log; returns None if it was already. `along`: the
         commit after that, which is in along with it, or neither is."""
+        if self.editing:
+            self.refuse_inside_edit()
         yield self.load
         if self._seq:
             return None

@@ -310,6 +310,11 @@ class Lock:
             if self._waiting:
                 self._wake()
 
+    def pass_on(self, frame: Holder, to: Holder) -> None:
+        """Makes another one the holder if the frame holds it."""
+        if self._holder.get(None) is frame:
+            self._holder[None] = to
+
     def _contend(self, frame: Holder, timeout_s: float | None) -> bool:
         until = None if timeout_s is None else time.monotonic() + timeout_s
         pause_s = LOOK_FIRST_S
