@@ -197,6 +197,31 @@ def test_a_handler_within_a_commit_in_memory_does_not_take_that_back(what: str) 
         store.agent(name, State).verify()
 
 
+@pytest.mark.parametrize("move", ["rollback", "adopt"])
+def test_a_move_that_is_interrupted_behind_its_commit_is_shown(move: str) -> None:
+    """Ctrl-C came when a rollback was in the log. The handle went on to show the state from
+    before."""
+
+    class Interrupted(MemoryBackend):
+        interrupts = False
+
+        def append(self, batch: Sequence[Append]) -> list[Outcome]:
+            outcomes = super().append(batch)
+            if self.interrupts:
+                raise KeyboardInterrupt
+            return outcomes
+
+    backend = Interrupted()
+    agent = perdure.Store(backend).agent("a", State, initial=State())
+    agent.fork("side")
+    agent.update(_grow)
+    backend.interrupts = True
+    with pytest.raises(KeyboardInterrupt):
+        agent.rollback(1) if move == "rollback" else agent.adopt("side")
+    backend.interrupts = False
+    assert agent.seq == 4 and agent.state.n == 0
+
+
 def _edited(agent: Agent[State], other: Agent[State]) -> None:
     with agent.edit() as draft:
         _grow(draft)

@@ -187,6 +187,32 @@ def test_cancelled_at_every_moment(place):
     run(place, main)
 
 
+@pytest.mark.parametrize("move", ["rollback", "adopt"])
+def test_a_move_that_is_cancelled_behind_its_commit_is_shown(place, move):
+    """A timeout came when a rollback was committed, and its state was to be read. The handle went
+    on to show the state from before, which its agent then acted on."""
+
+    async def main(store):
+        agent = await store.agent("a", initial={"n": 0})
+        await agent.fork("side")
+        await agent.update(add)
+        working = agent._working
+        forget = working.forget
+
+        def cancelled() -> None:
+            forget()
+            task.cancel()
+
+        working.forget = cancelled
+        task = asyncio.create_task(agent.rollback(1) if move == "rollback" else agent.adopt("side"))
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        working.forget = forget
+        assert agent.seq == 4 and agent.state == {"n": 0}
+
+    run(place, main)
+
+
 def test_a_timeout_is_one(place):
     async def main(store):
         agent = await store.agent("a", initial={"n": 0})

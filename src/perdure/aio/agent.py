@@ -94,15 +94,20 @@ class AsyncAgent(Generic[T]):
         return self._problem is None and self._exists and self._seq == self._working.seq
 
     async def look(self, after: BaseException | None = None) -> None:
-        """Updates the handle's state from memory; reads it if it is not there.
+        """Updates the handle's state from memory; reads it if it is not there. A cancellation
+        waits: the commit before it stands, and is shown.
 
         Args:
             after: the error of the last operation.
         """
         working = self._working
+        cancelled: asyncio.CancelledError | None = None
         try:
-            if not working.in_memory:
-                await self._home.call(lambda: working.typed)
+            while not working.in_memory:
+                try:
+                    await self._home.call(lambda: working.typed)
+                except asyncio.CancelledError as error:
+                    cancelled = error
         except PerdureError as error:
             self._problem = error
         else:
@@ -113,6 +118,8 @@ class AsyncAgent(Generic[T]):
             with suppress(PerdureError):  # `after` says it
                 self._gone = not await self._home.call(lambda: self._agent.exists)
         self._exists = working.known and not self._gone
+        if cancelled is not None:
+            raise cancelled
 
     async def refresh(self) -> T:
         """See `Agent.refresh`."""

@@ -81,9 +81,9 @@ def committing_move(
     proposal = Proposal(draft, reader.no, None if branch else head, riders, working.epoch)
     if parent.cause.kind in ("fork", *MOVES):
         proposal.snapshot = yield partial(_snapshot, working, target)
-    committed: Committed = yield proposal
     if branch is None:
-        working.forget()
+        return (yield from working.moving(proposal))
+    committed: Committed = yield proposal
     return committed
 
 

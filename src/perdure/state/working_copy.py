@@ -295,6 +295,22 @@ class WorkingCopy(BranchState[T]):
         created, cause = [ops.Set((), self._plain)], Cause("create")
         return (yield from self._submitting(created, cause, NOTHING, along=along))
 
+    def moving(self, proposal: Proposal) -> Flow[Committed]:
+        """Commits what makes another state the branch's; the next look reads that."""
+        self._mend()
+        self._open = token = object()
+        try:
+            committed: Committed = yield proposal
+        except BaseException as error:
+            if self._open is token:  # else a thrown away generator's, late
+                if isinstance(error, PerdureError):
+                    self._open = None
+                else:
+                    self.forget()
+            raise
+        self.forget()
+        return committed
+
     def _submitting(
         self,
         delta: Sequence[Op],
