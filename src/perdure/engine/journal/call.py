@@ -43,7 +43,7 @@ class Call(Struct):
     unsaid: Unsaid | None = None
     """That there are objects in its arguments which say nothing of themselves."""
     captured: Captured | None = None
-    """What distinguishes its function from another one of its name."""
+    """The distinction of its function from another one of its name."""
     of: str = ""
     """The module of its function."""
 

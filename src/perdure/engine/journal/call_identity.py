@@ -175,7 +175,7 @@ def _key_of(value: Any) -> Any:
 
 
 class Captured(Struct):
-    """What distinguishes a tool's function from others of its name, and is not part of the call's
+    """The distinction of a tool's function from others of its name. It is not part of the call's
     identity: the variables that it closes over, and where it is.
 
     Tools made by a factory, for example one for each account, have the same name, and so may tools
