@@ -390,7 +390,7 @@ class Boxes(pydantic.BaseModel):
 @pytest.mark.parametrize(
     ("act", "path"),
     [
-        (lambda draft: draft.all[-1].few.append(2), r"all\[0\]: a Few would come back as a Many"),
+        (lambda draft: draft.all[-1].few.append(2), r"all\[0\]\.few: .* at most 1 item"),
         (lambda draft: draft.lists[-1].append(Wide(x=1)), r"\[0\]\[1\]: a Wide would come back"),
     ],
 )
@@ -400,7 +400,7 @@ def test_what_came_in_becomes_none_of_another_class_in_the_same_edit(act: Any, p
     that class was committed, and both items were gone, without a word."""
     with perdure.open("memory://") as store:
         agent = store.agent("a", Boxes)
-        with pytest.raises(perdure.Unstorable, match=path), agent.edit() as draft:
+        with pytest.raises(perdure.SchemaError, match=path), agent.edit() as draft:
             draft.all.append(Few(few=[1]))
             draft.lists.append([Model(x=1)])
             act(draft)

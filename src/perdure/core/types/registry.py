@@ -24,7 +24,6 @@ from perdure.core.types.annotations import (
 )
 from perdure.core.types.classes import Face, face_of, is_pydantic
 from perdure.core.types.enum_literals import MemberNode
-from perdure.core.types.key_order import OrderKeeping
 from perdure.core.types.late_fields import made_in_parts
 from perdure.core.types.nodes import (
     AnyNode,
@@ -36,6 +35,7 @@ from perdure.core.types.nodes import (
     TupleNode,
 )
 from perdure.core.types.objects import ObjectNode
+from perdure.core.types.revisiting import Revisiting
 from perdure.core.types.unions import UnionNode
 from perdure.core.types.validation import Engine, MsgspecEngine, PydanticEngine, text_types
 from perdure.core.values.plain_values import SCALARS
@@ -343,6 +343,12 @@ def _is_of_several(bare: Bare) -> bool:
     return is_union(bare.type) and len({*get_args(bare.type)} - {type(None)}) > 1
 
 
+def _is_of_several_objects(bare: Bare) -> bool:
+    """True if it may be a union of several classes."""
+    members = [unwrap(one).type for one in get_args(bare.type)] if is_union(bare.type) else []
+    return sum(one not in SCALARS for one in members) > 1
+
+
 def _refuse_unstorable(bare: Bare) -> None:
     """Refuses a class of which no instance can be stored, wherever a type has it: an undo, say,
     looks at each class of a union.
@@ -372,7 +378,9 @@ def engine_for(annotation: Any, found: Sequence[Bare], faces: Mapping[Any, Face]
     `faces`: what `parts` gives of it."""
     engine: Engine
     if any(map(is_of_pydantic, found)):
-        engine = (OrderKeeping if any(one.is_dict for one in faces.values()) else PydanticEngine)()
+        dicts = any(one.is_dict for one in faces.values())
+        unions = any(map(_is_of_several_objects, found))
+        engine = Revisiting(dicts, unions) if dicts or unions else PydanticEngine()
         # Pydantic knows nothing of Structs, and drops what no constructor takes.
         engine.piecewise = any(is_struct(one) or has_late_fields(one) for one in found)
     else:

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Union
 
 from perdure.core.types.annotations import has_validators, unwrap
+from perdure.core.types.likeliest import IMPOSSIBLE, declared, knows_all, possible, score
 from perdure.core.types.nodes import (
     DictNode,
     LeafNode,
@@ -21,8 +22,9 @@ from perdure.core.types.nodes import (
     isolate,
 )
 from perdure.core.types.objects import ObjectNode
+from perdure.core.types.side_by_side import Pair, side_by_side
 from perdure.core.types.validation import Engine
-from perdure.core.values.plain_values import SCALARS, Path, Plain, same
+from perdure.core.values.plain_values import SCALARS, Path, Plain, look_up, same
 from perdure.errors import SchemaError, Unstorable
 from perdure.system.cached import cached
 
@@ -126,6 +128,15 @@ class UnionNode(Node):
             if (words := _words_at(classes, name)) is not None
         ]
 
+    def is_open(self, value: Mapping[Any, Any]) -> bool:
+        """True if its fields decide which member a dict is of, rather than a tag, a literal, or a
+        function of the user."""
+        return not self._is_chosen and len(self.takers(dict)) > 1 and self.told(value) is None
+
+    @cached
+    def _is_chosen(self) -> bool:
+        return any(map(_chooses, unwrap(self.annotation).metadata))
+
     def told(self, value: Mapping[Any, Any]) -> Node | None:
         """Returns the member that a value's tag or literal names; None without one."""
         for name, words in self._words:
@@ -198,11 +209,12 @@ class UnionNode(Node):
             return fitting[0]
         if kind is not dict or not fitting:
             return self._together(kind, fitting) if kind in _CONTAINERS and fitting else self
-        scored = [(score(one, plain), -place) for place, one in enumerate(fitting)]
-        best = max(scored)
-        if best[0] <= IMPOSSIBLE:
+        best, place = max((score(one, plain), -place) for place, one in enumerate(fitting))
+        if best <= IMPOSSIBLE:
             return self
-        found = fitting[-best[1]]
+        found = fitting[-place]
+        if not knows_all(found, plain):
+            found = next(possible(fitting, plain))
         dicts = [one for one in fitting if isinstance(one, DictNode)]
         return found if found not in dicts or len(dicts) == 1 else self._together(dict, dicts)
 
@@ -213,17 +225,23 @@ class UnionNode(Node):
             made = self._either[kind] = _put_together(self, kind, members, self._registry)
         return made
 
+    def possible(self, plain: dict[Any, Any]) -> Sequence[Node]:
+        """Returns the members that a dict may be of; see `likeliest.possible`."""
+        return [*possible(self.takers(dict), plain)]
+
     def assemble(self, plain: Plain, at: Path, root: str) -> Any:
-        fitting = self.takers(type(plain))
-        if type(plain) is dict:
-            fitting = [one for one in fitting if score(one, plain) > IMPOSSIBLE] or fitting
-            fitting = sorted(fitting, key=lambda one: -score(one, plain))
+        kind = type(plain)
+        fitting = self.takers(kind)
         problem = self.unfit(plain, "member of the union", at, root)
-        for place, one in enumerate(fitting):
+        for place, one in enumerate(possible(fitting, plain) if kind is dict else fitting):
             try:
-                return one.build(plain, at, root)
+                built = one.build(plain, at, root)
             except SchemaError as error:
                 problem = error if place == 0 else problem
+                continue
+            if kind in _CONTAINERS and len(fitting) > 1 and not isinstance(one, ObjectNode):
+                check_members(self, built, plain, at, root)
+            return built
         raise problem
 
     def _likely(self, plain: Plain) -> Node:
@@ -234,8 +252,7 @@ class UnionNode(Node):
             return found
         if self.told(plain) is not None or _builds(found, plain):
             return found
-        possible = [one for one in self.takers(dict) if score(one, plain) > IMPOSSIBLE]
-        return next((one for one in possible if _builds(one, plain)), found)
+        return next((one for one in self.possible(plain) if _builds(one, plain)), found)
 
     def prepare(self, plain: Plain) -> Any:
         option = self._likely(plain)
@@ -251,14 +268,66 @@ class UnionNode(Node):
         return bool(self.takers(kind))
 
 
+def check_members(node: Node, typed: Any, plain: Plain, at: Path, root: str) -> None:
+    """Refuses a built value if an object in it was read as one of another class of a union, which
+    ignored the fields that the object's own class did not accept.
+
+    Raises:
+        SchemaError: what the object's own class says of it.
+    """
+    if not any(map(_is_misread, side_by_side(node, typed, plain, at))):
+        return
+    walker = Walker(root=root)
+    shown = node.plain(typed, at, walker)  # a hook may have put it at another place
+    for union, built, item, path in side_by_side(node, typed, plain, at):
+        if not isinstance(union, UnionNode) or type(item) is not dict or not union.is_open(item):
+            continue
+        own = union.possible(item)
+        if any(_builds(one, item) for one in own):
+            continue
+        for other in union.takers(dict):
+            if other not in own and _is_in(shown, at, walker, other, item, built):
+                own[0].build(item, path, root)
+
+
+def _is_misread(pair: Pair) -> bool:
+    """True if an object is of a class that knows fewer fields of the plain one than its own."""
+    union, typed, plain, _ = pair
+    if not isinstance(union, UnionNode) or type(plain) is not dict or not union.is_open(plain):
+        return False
+    mine = union.pick_typed(typed)
+    if not isinstance(mine, ObjectNode):
+        return False
+    if mine.face.is_dict:
+        return bool(declared(union.possible(plain)[0], plain.keys() - typed.keys()))
+    return not knows_all(mine, plain) and mine not in union.possible(plain)
+
+
+def _is_in(shown: Plain, at: Path, walker: Walker, node: Node, plain: Plain, here: Any) -> bool:
+    """True if what a class reads of a dict stands somewhere in a value; of a TypedDict: here."""
+    if not isinstance(node, ObjectNode):
+        return False
+    try:
+        made = node.build(plain)
+    except SchemaError:
+        return False
+    if node.face.is_dict:
+        return bool(made == here)
+    read = node.plain(made, (), Walker())
+    return any(
+        cls is node.face.cls and same(look_up(shown, path[len(at) :]), read)
+        for path, cls in walker.classes.items()
+    )
+
+
 def may_be_another(node: Node, plain: Plain) -> bool:
     """True if a newer program may take a stored object for one of another class than this one does:
     which it is hangs on its fields, some of which only the newer program knows."""
     if not isinstance(node, UnionNode) or type(plain) is not dict or node.told(plain) is not None:
         return False
-    possible = [one for one in node.takers(dict) if score(one, plain) > IMPOSSIBLE]
-    classes = [one for one in possible if isinstance(one, ObjectNode)]
-    return len(possible) > 1 and not any(all(map(one.knows, plain)) for one in classes)
+    fitting = [one for one in node.takers(dict) if score(one, plain) > IMPOSSIBLE]
+    classes = [one for one in fitting if isinstance(one, ObjectNode)]
+    return len(fitting) > 1 and not any(all(map(one.knows, plain)) for one in classes)
 
 
 def keeps_class(node: Node, key: Any, old: Plain, new: Plain) -> bool:
@@ -383,27 +452,3 @@ def _parts(node: Node) -> list[Node]:
 
 def _of(kind: Any, *items: Any) -> Any:
     return kind[tuple(one.annotation if isinstance(one, Node) else one for one in items)]
-
-
-IMPOSSIBLE = -(10**6)
-
-
-def score(node: Node, plain: dict[Any, Any]) -> int:
-    """Returns a score of how well a dict fits a member of a union; IMPOSSIBLE where it cannot."""
-    if not isinstance(node, ObjectNode):
-        return 0
-    face = node.face
-    if face.tag is not None and plain.get(face.tag[0], face.tag[1]) != face.tag[1]:
-        return IMPOSSIBLE
-    names = {face.aliases.get(key, key): item for key, item in plain.items()}
-    points = 0
-    for name, item in names.items():
-        allowed = getattr(node.child(name), "literals", None)
-        if allowed is not None and item not in allowed:
-            return IMPOSSIBLE
-        points += (2 if allowed is None else 1000) if node.knows(name) else -1
-    for name, one in face.fields.items():
-        required = one.default is None and one.required_key
-        if name not in names and required and not face.opaque_input:
-            return IMPOSSIBLE
-    return points
