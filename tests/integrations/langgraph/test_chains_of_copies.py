@@ -21,7 +21,7 @@ from tests.integrations.langgraph.checkpoints import config, get, id_of, put, va
 from tests.integrations.langgraph.conftest import Place
 from tests.work import work_of
 
-FEW, MANY = 50, 200
+FEW, MANY, LONG = 50, 200, 1001
 GROWTH_MAX = 1.25 * MANY / FEW
 
 ORDERS: dict[str, Callable[[int], Sequence[int]]] = {
@@ -86,6 +86,25 @@ def test_the_history_of_a_chain_takes_as_long_as_it_is(place: Place) -> None:
         assert [at.pending_writes for at in told[1:]] == [
             [("task", "out", number)] for number in range(69, 0, -1)
         ]
+
+
+def test_a_chain_of_more_than_a_thousand_copies_has_its_beginning() -> None:
+    """Each edit of a message was a copy of what one saw, and a step. Behind a thousand of them the
+    next one was empty, without a word: the graph began anew. Each copy read all that were before
+    it, too."""
+    works, last = list[int](), f"t{LONG}"
+    with perdure.open("memory://") as store:
+        saver = PerdureSaver(store)
+        put(saver, {"n": 1}, config("t0"))
+        for number in range(1, LONG + 1):
+            copying = partial(saver.copy_thread, f"t{number - 1}", f"t{number}")
+            if number in (FEW, LONG):
+                works.append(work_of(copying))
+            else:
+                copying()
+        assert values_of(saver, config(last)) == {"n": 1}
+        assert len(list(saver.list(config(last)))) == 1
+    assert works[1] < 1.25 * works[0]
 
 
 @pytest.mark.parametrize("order", ORDERS)

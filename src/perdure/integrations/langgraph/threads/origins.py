@@ -8,19 +8,22 @@ from typing import Any
 from perdure.adapters import COPIED, ForeignLog, ForeignLogs
 from perdure.errors import NotFound
 from perdure.integrations.langgraph.threads.log_view import View
-
-COPIES_MAX = 1000
+from perdure.integrations.langgraph.threads.record import malformed
 
 
 def views_of(logs: ForeignLogs, own: View) -> list[View]:
     """The views of a thread: that of its own log, then of the one that it was copied from, and so
-    on."""
-    found = [own]
-    for _ in range(COPIES_MAX):
+    on, however many these are.
+
+    Raises:
+        NotFound: one of them is not in this store. Corrupt: they refer to each other in a circle.
+    """
+    found, known = [own], {own.log.info.no}
+    while True:
         first = found[-1].commit(1)
         copied = next((one for one in first.records if one.get("t") == COPIED), None)
         if copied is None:
-            break
+            return found
         origin = logs.incarnation(copied["agent"], copied["incarnation"])
         if origin is None or origin.info.purged or _is_another(origin, copied):
             raise NotFound(
@@ -28,8 +31,10 @@ def views_of(logs: ForeignLogs, own: View) -> list[View]:
                 target=f"thread {own.log.info.name!r}",
                 hint=f"bring thread {copied['agent']!r} along from where it was, or copy it again",
             )
+        if origin.info.no in known:
+            raise malformed(first)
+        known.add(origin.info.no)
         found.append(View(origin, copied["seq"], copied["removed"]))
-    return found
 
 
 def _is_another(origin: ForeignLog, copied: Mapping[str, Any]) -> bool:

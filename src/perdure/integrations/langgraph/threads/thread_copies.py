@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from perdure.adapters import COPIED, COPIES, ForeignLogs
+from perdure.adapters import COPIED, COPIES, ForeignLog, ForeignLogs
 from perdure.core.values.diff import diff
 from perdure.core.values.plain_values import Plain
 from perdure.errors import Conflict, NotFound
@@ -47,33 +47,35 @@ def _announce(logs: ForeignLogs, source: Thread, target: str) -> tuple[AgentInfo
     """Records in the source's log that it is copied; returns the log as it was, the id of its last
     commit, and the seq of its removals."""
     for _ in chances():
-        views = source.views()
         info = logs.look(source.name)
-        if not views or info is None:
+        if info is None or info.deleted:
             raise NotFound("there is no such thread to copy", target=f"thread {source.name!r}")
-        view = views[0]
+        # Of what it was copied from itself nothing is read: there may be a thousand logs of that.
+        log = logs.log(info)
+        source.check_schema(log.commit(1).schema_id)
         # As of that moment: another process may move or delete it before this is recorded.
-        removed = View(view.log, info.seq).removed_at(info.seq)
-        end = view.log.commit(info.seq).id
+        removed = View(log, info.seq).removed_at(info.seq)
+        end = log.commit(info.seq).id
         try:
-            _say(view, target, logs.now())
+            _say(log, target, logs.now())
         except (Conflict, NotFound):  # somebody else copies it too, or deleted it: look again
             continue
         finally:
-            view.forget()
+            for view in source.seen[:1]:
+                view.forget()
         return info, end, removed
     raise source.too_busy()
 
 
-def _say(view: View, target: str, at: int) -> None:
-    head = view.log.head(COPIES)
+def _say(log: ForeignLog, target: str, at: int) -> None:
+    head = log.head(COPIES)
     what = f"copied to {target}"
     if not head:
         state: Plain = {target: at}
-        held = view.log.begin(1)
+        held = log.begin(1)
         cause = Cause("fork", COPIES, refers=(1,))
-        view.log.append(held, diff(None, state), state, cause, branch=COPIES, new=True)
+        log.append(held, diff(None, state), state, cause, branch=COPIES, new=True)
         return
-    held = view.log.at(head)
+    held = log.at(head)
     state = {**held.state, target: at}
-    view.log.append(held, diff(held.state, state), state, Cause("save", what), branch=COPIES)
+    log.append(held, diff(held.state, state), state, Cause("save", what), branch=COPIES)
