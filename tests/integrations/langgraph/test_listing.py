@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from langchain_core.runnables import RunnableConfig
 
+import perdure
 from perdure.adapters.foreign_logs import ForeignLog
 from perdure.errors import Conflict
 from perdure.integrations.langgraph import PerdureSaver
@@ -16,6 +17,7 @@ from perdure.integrations.langgraph.threads.requested_checkpoints import ASKED_M
 from perdure.storage.log.commits import CommitReader
 from tests.integrations.langgraph.checkpoints import config, get, id_of, line, put, values_of
 from tests.integrations.langgraph.conftest import Place
+from tests.work import work_of
 
 
 def ids(saver: PerdureSaver, thread: str = "t", ns: str | None = None) -> list[str]:
@@ -188,3 +190,64 @@ def test_a_list_tells_each_checkpoint_as_it_is_asked_for(
     logs = {id_of(at): log for at, log in made}
     for one in told:
         assert one.checkpoint["channel_values"]["log"] == logs[id_of(one.config)]
+
+
+def paged(thread: str = "t", ns: str | None = None, before: str = "") -> dict[str, RunnableConfig]:
+    at = config(thread, ns=ns or "")
+    if ns is None:
+        del at["configurable"]["checkpoint_ns"]
+    return {"config": at, "before": {"configurable": {"checkpoint_id": before}}}
+
+
+def test_an_old_page_takes_as_long_as_a_new_one() -> None:
+    """Each page was looked for from the log's end: to page through a long conversation took time
+    with the square of its length. To read one of the first checkpoints read the whole log, and kept
+    it."""
+    pages, early = list[int](), list[int]()
+    for length in (200, 1600):
+        with perdure.open("memory://") as store:
+            made = line(PerdureSaver(store), length)
+            saver = PerdureSaver(store)
+            old = paged(before=id_of(made[50]))
+            pages.append(work_of(lambda: list(saver.list(**old, limit=10))))
+            early.append(work_of(lambda: get(saver, made[5])))
+    assert pages[1] < 1.5 * pages[0]
+    assert early[1] < 1.5 * early[0]
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_each_page_is_a_part_of_the_whole(monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
+    """Wherever a page begins: with lines that branch, a subgraph's checkpoints and writes in
+    between, writes that come much later, and what is read in a copy."""
+    monkeypatch.setattr(listing, "STRETCH", 2 + seed)
+    monkeypatch.setattr(listing, "WINDOW", 4)
+    rolls, saver = random.Random(seed), PerdureSaver(perdure.open("memory://"))
+    thread, made, inner = "t", list[RunnableConfig](), list[RunnableConfig]()
+    for number in range(60):
+        if number == 40:
+            saver.copy_thread("t", "u")
+            thread = "u"
+        ahead = number // 2 * 2 + 1 - number % 2 if seed % 2 else number
+        parent = rolls.choice(made[-2:]) if made and seed > 1 else made[-1] if made else config()
+        parent = config(thread, id_of(parent)) if made else parent
+        made.append(put(saver, {"n": number}, parent, number + 1, id=f"c{ahead:02}", source="fork"))
+        if rolls.random() < 0.4:
+            at = config(thread, f"i{number - 3:02}", "sub") if inner else config(thread, ns="sub")
+            inner.append(put(saver, {"n": number}, at, id=f"c{number:02}5"))
+        if rolls.random() < 0.5:
+            late = config(thread, id_of(rolls.choice(made)))
+            saver.put_writes(late, [("out", number)], f"{number}")
+    for ns in ("", "sub", None):
+        whole = list(saver.list(paged(thread, ns)["config"]))
+        assert len(whole) > 10
+        assert [id_of(at.config) for at in whole] == sorted(
+            (id_of(at.config) for at in whole), reverse=True
+        )
+        for number in range(seed, 60, 7):
+            at = paged(thread, ns, f"c{number:02}3")
+            below = [one for one in whole if id_of(one.config) < f"c{number:02}3"]
+            assert list(saver.list(**at)) == below
+            assert list(saver.list(**at, limit=3)) == below[:3]
+        for one in whole[::7]:
+            same = [at for at in whole if at.config == one.config]
+            assert list(saver.list(one.config)) == same

@@ -3,13 +3,14 @@
 A page's states are computed together: folded at its oldest commit, then moved on commit by commit,
 so that a page costs one state and its deltas, and its tuples share the messages that they have in
 common. Each log is read once, from its end, and the same reading finds the writes of the
-checkpoints, too.
+checkpoints, too; for a page further back, it is read from near where that begins.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence, Set
 from heapq import heappop, heappush, merge
+from itertools import islice
 from math import inf
 from typing import Any
 
@@ -40,6 +41,9 @@ FIRST = 8
 WINDOW = 32
 """Checkpoints of several lines that writers of one moment may have put in another order than that
 of their ids."""
+
+STRETCH = 64
+"""Commits among which a checkpoint is looked for one by one."""
 
 
 class CheckpointFilter(Struct, frozen=True):
@@ -99,7 +103,7 @@ class Listed(Struct):
 
 def entries(coder: Coder, thread: Thread, wanted: CheckpointFilter) -> Iterator[Listed]:
     """The wanted checkpoints of a thread, by descending id."""
-    seen, removals, orders = _seen(thread, wanted.namespace)
+    seen, removals, orders = _seen(thread, wanted)
     told: set[tuple[str, str]] = set()
     streams = [_spots(seen, rank, wanted, order) for rank, order in enumerate(orders)]
     for spot in merge(*streams):
@@ -127,7 +131,7 @@ def _spots(
     """
     heap: list[Spot] = []
     window = seen.windows[rank]
-    for commit in window.walk():
+    for commit in _candidates(seen.views[rank], window, wanted):
         key = thread_names.read_checkpoint_key(commit.cause.key)
         # A damaged one that a line still has says so where its line is looked at.
         if key is None or commit.trimmed or commit.damaged or not _fits(wanted, *key):
@@ -141,8 +145,16 @@ def _spots(
         yield heappop(heap)
 
 
+def _candidates(view: View, window: Window, wanted: CheckpointFilter) -> Iterator[Commit]:
+    """The commits among which are those that put what is wanted, newest first."""
+    if wanted.id is None or wanted.namespace is None:
+        return window.walk()
+    puts = [*view.each_put(wanted.namespace, wanted.id)]
+    return (window.commit(seq) for seq in reversed(puts))
+
+
 def _seen(
-    thread: Thread, namespace: str | None
+    thread: Thread, wanted: CheckpointFilter
 ) -> tuple[ThreadSnapshot, dict[str, Any], list[float]]:
     """Returns a thread as it is now, its removals, and the `_disorder` of each view."""
     with thread.lock:
@@ -150,10 +162,12 @@ def _seen(
         ends = [view.log.info.seq if view.until is None else view.until for view in views]
         if views:
             ends[0] = views[0].end
-        windows = [Window(view.log, end) for view, end in zip(views, ends, strict=True)]
-        for window, view in zip(windows, views, strict=True):
-            window.past = view.past()
-        orders = [_disorder(view, namespace) for view in views]
+        orders = [_disorder(view, wanted.namespace) for view in views]
+        windows = list[Window]()
+        for view, end, most in zip(views, ends, orders, strict=True):
+            last = _last_of(view, end, wanted, most)
+            windows.append(Window(view.log, last, cut=last < end))
+            windows[-1].past = view.past()
         return ThreadSnapshot(thread.name, views, windows), removals_of(views), orders
 
 
@@ -166,6 +180,42 @@ def _disorder(view: View, namespace: str | None) -> float:
     if len(spaces) > 1 or any(tip.late for tip in tips):
         return inf
     return WINDOW if len(tips) > 1 else 0
+
+
+def _last_of(view: View, end: int, wanted: CheckpointFilter, most: float) -> int:
+    """Returns a commit behind which there is no checkpoint from before the wanted one. Ids grow
+    along the log, except for the `_disorder`: so half of what is left is passed over each time."""
+    if wanted.before is None or most == inf:
+        return end
+    first, last = 1, end
+    while last - first > STRETCH:
+        middle = (first + last) // 2
+        stretch = view.log.commits(
+            max(first, middle - STRETCH), middle, newest_first=True, damaged_too=True
+        )
+        found = next(_puts_in(stretch, view, wanted.namespace), None)
+        if found is None:
+            break
+        if found[1] < wanted.before:
+            first = middle + 1
+        else:
+            last = found[0]
+    if not most or last == end:
+        return last
+    behind = _puts_in(view.log.commits(last + 1, end, damaged_too=True), view, wanted.namespace)
+    return max((seq for seq, _ in islice(behind, 2 * WINDOW)), default=last)
+
+
+def _puts_in(
+    commits: Iterator[Commit], view: View, namespace: str | None
+) -> Iterator[tuple[int, str]]:
+    """Yields seq and id of the checkpoints of a namespace that commits put; None: of any."""
+    for commit in commits:
+        key = thread_names.read_checkpoint_key(commit.cause.key)
+        if key is None or commit.damaged or view.past().gone(commit.seq):
+            continue
+        if namespace is None or key[0] == namespace:
+            yield commit.seq, key[1]
 
 
 def _fits(wanted: CheckpointFilter, namespace: str, checkpoint_id: str) -> bool:

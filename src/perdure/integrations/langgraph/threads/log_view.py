@@ -137,9 +137,10 @@ class View:
 
     def find(self, namespace: str, checkpoint_id: str) -> int | None:
         """Seq of the commit that put a checkpoint, the last time that it was put."""
-        return next(iter(deque(self._puts(namespace, checkpoint_id), 1)), None)
+        return next(iter(deque(self.each_put(namespace, checkpoint_id), 1)), None)
 
-    def _puts(self, namespace: str, checkpoint_id: str) -> Iterator[int]:
+    def each_put(self, namespace: str, checkpoint_id: str) -> Iterator[int]:
+        """Yields the seqs of the commits that put a checkpoint and count, in order."""
         number = 1
         while seq := self._seen(
             self.log.key(thread_names.checkpoint_key(namespace, checkpoint_id, number))
@@ -365,7 +366,7 @@ class View:
     def _took_along(self, namespace: str, checkpoint_id: str) -> Iterator[tuple[int, Commit]]:
         """Yields the commits that put the checkpoint, each with the checkpoint behind it, which may
         contain some of its writes."""
-        for seq in self._puts(namespace, checkpoint_id):
+        for seq in self.each_put(namespace, checkpoint_id):
             child = self._behind(namespace, seq)
             if child is not None:
                 yield seq, child

@@ -43,6 +43,9 @@ class Window:
 
     What it finds about one checkpoint is kept in its `trails`, until a later commit changes that.
 
+    Args:
+        cut: the log goes on behind `end`, and so may have more for what is in here.
+
     Attributes:
         past: tells which commits count, for `put_of` and `writes`.
 
@@ -50,8 +53,9 @@ class Window:
     or only some writes were found. Then `follow` refuses, too.
     """
 
-    def __init__(self, log: ForeignLog, end: int) -> None:
+    def __init__(self, log: ForeignLog, end: int, *, cut: bool = False) -> None:
         self.log = log
+        self._cut = cut
         self.end = end
         self.low = end + 1
         self._torn = False
@@ -106,9 +110,9 @@ class Window:
 
     @property
     def _is_whole(self) -> bool:
-        """True if the window has the log from its first commit on, and the kind of each commit is
-        known."""
-        return self.low == 1 and self._readable and not self._torn
+        """True if the window has the log from its first commit to its end, and the kind of each
+        commit is known."""
+        return self.low == 1 and self._readable and not (self._torn or self._cut)
 
     def commit(self, seq: int, reach: int = NEAR) -> Commit:
         """Returns one commit, reading those above it, too, if it is at most `reach` below them.
@@ -138,7 +142,7 @@ class Window:
         """The state at a commit, which the caller may keep and change. Of a short thread nothing is
         read a second time for it."""
         path: list[Commit] = []
-        if 0 < seq <= FOLDED_MAX:
+        if 0 < seq <= FOLDED_MAX and self.low <= FOLDED_MAX + 1:
             self._reach(1)
         while seq > 0 and len(path) < FOLDED_MAX:
             commit = self._commits.get(seq)
@@ -228,7 +232,7 @@ class Window:
         puts = self._puts.get(place)
         if not puts and self._is_whole and place not in self._alone:
             return [], 0
-        if not puts or max(puts) != len(puts):
+        if not puts or self._cut or max(puts) != len(puts):
             return None
         if place not in self._complete:
             self._find_early(place)
@@ -268,7 +272,7 @@ class Window:
             and place not in self._complete
             and 1 not in self._alone.get(place, ())
         }
-        if self.low <= 1 or not asked:
+        if self.low <= 1 or self._cut or not asked:
             return
         first = self.log.keys(list(asked))
         for key, place in asked.items():
