@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from functools import partial
 from typing import Any
 
 import pytest
@@ -192,11 +193,15 @@ def test_a_list_tells_each_checkpoint_as_it_is_asked_for(
         assert one.checkpoint["channel_values"]["log"] == logs[id_of(one.config)]
 
 
-def paged(thread: str = "t", ns: str | None = None, before: str = "") -> dict[str, RunnableConfig]:
+def paged(thread: str = "t", ns: str | None = None, before: str = "") -> dict[str, Any]:
     at = config(thread, ns=ns or "")
     if ns is None:
         del at["configurable"]["checkpoint_ns"]
     return {"config": at, "before": {"configurable": {"checkpoint_id": before}}}
+
+
+def page_of(saver: PerdureSaver, at: dict[str, Any], limit: int | None) -> list[Any]:
+    return list(saver.list(**at, limit=limit))
 
 
 def test_an_old_page_takes_as_long_as_a_new_one() -> None:
@@ -209,8 +214,8 @@ def test_an_old_page_takes_as_long_as_a_new_one() -> None:
             made = line(PerdureSaver(store), length)
             saver = PerdureSaver(store)
             old = paged(before=id_of(made[50]))
-            pages.append(work_of(lambda: list(saver.list(**old, limit=10))))
-            early.append(work_of(lambda: get(saver, made[5])))
+            pages.append(work_of(partial(page_of, saver, old, 10)))
+            early.append(work_of(partial(get, saver, made[5])))
     assert pages[1] < 1.5 * pages[0]
     assert early[1] < 1.5 * early[0]
 
@@ -244,10 +249,10 @@ def test_each_page_is_a_part_of_the_whole(monkeypatch: pytest.MonkeyPatch, seed:
             (id_of(at.config) for at in whole), reverse=True
         )
         for number in range(seed, 60, 7):
-            at = paged(thread, ns, f"c{number:02}3")
+            page = paged(thread, ns, f"c{number:02}3")
             below = [one for one in whole if id_of(one.config) < f"c{number:02}3"]
-            assert list(saver.list(**at)) == below
-            assert list(saver.list(**at, limit=3)) == below[:3]
+            assert page_of(saver, page, None) == below
+            assert page_of(saver, page, 3) == below[:3]
         for one in whole[::7]:
             same = [at for at in whole if at.config == one.config]
             assert list(saver.list(one.config)) == same

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
+import sys
 import threading
-from collections.abc import Callable
-from dataclasses import dataclass, field
+import types
+from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, make_dataclass
 from enum import Enum
 from typing import Any, NamedTuple
 
@@ -12,9 +18,11 @@ import pytest
 from langchain_core.messages import HumanMessage
 from pydantic import BaseModel, ConfigDict, PrivateAttr
 
-from perdure.errors import Unstorable
+from perdure.errors import SchemaError, Unstorable
 from perdure.integrations.langgraph import PerdureSaver
-from tests.integrations.langgraph.checkpoints import get, put, values_of
+from perdure.integrations.langgraph.values import unnamed
+from perdure.integrations.langgraph.values.unnamed import MET
+from tests.integrations.langgraph.checkpoints import config, get, put, values_of
 from tests.integrations.langgraph.conftest import Place
 
 
@@ -64,6 +72,11 @@ class Local(threading.local):
     name: str = ""
 
 
+@dataclass
+class Unreachable(OSError):
+    url: str
+
+
 refused = Refused(402)
 refused.hint = "pay"  # type: ignore[attr-defined]
 OBJECTS: list[Any] = [
@@ -74,6 +87,7 @@ OBJECTS: list[Any] = [
     Point("1,2"),
     Size.BIG,
     refused,
+    Unreachable("there"),
 ]
 
 
@@ -89,9 +103,9 @@ def test_what_is_taken_can_be_read(place: Place, value: Any, strict: bool) -> No
     """Story: a dataclass with a field that a later node was to fill in, a model that was streamed
     so far, a named tuple with a constructor of its own: each was taken, and then the thread could
     not be read any more, nor go on, because a required field "is not stored"."""
-    types = [Order, Draft, Pair, Point, Size, Info, Refused] if strict else ()
-    put(place.open(types=types, strict=strict), {"v": value})
-    found = values_of(place.open(types=types, strict=strict))["v"]
+    known = [Order, Draft, Pair, Point, Size, Info, Refused, Unreachable] if strict else ()
+    put(place.open(types=known, strict=strict), {"v": value})
+    found = values_of(place.open(types=known, strict=strict))["v"]
     assert parts(found) == parts(value)
 
 
@@ -100,6 +114,26 @@ def test_classes_of_which_no_instance_can_be_made_are_refused_as_types(place: Pl
     for cls in (Config, Local):
         with pytest.raises(TypeError, match="no instance of"):
             place.open(types=[cls])
+
+
+@dataclass
+class Shape(ABC):
+    @abstractmethod
+    def area(self) -> int: ...
+
+
+@dataclass
+class Square(Shape):
+    side: int
+
+    def area(self) -> int:
+        return self.side**2
+
+
+def test_an_abstract_class_among_the_types_is_in_nobodys_way(place: Place) -> None:
+    """Story: the saver of a graph with `types=[Shape, Square]` could not be made any more."""
+    put(place.open(types=[Shape, Square]), {"v": Square(2)})
+    assert values_of(place.open(types=[Shape, Square]))["v"] == Square(2)
 
 
 class More(BaseModel):
@@ -200,3 +234,72 @@ def test_what_is_changed_in_place_among_the_last_is_found(
     if make is Hidden:
         assert [one._state for one in values_of(saver)["v"][5:]] == ["done"] * 25
     get(saver)
+
+
+MODULE = "perdure_test_odd"
+
+
+@pytest.fixture
+def shop() -> Iterator[Any]:
+    module = types.ModuleType(MODULE)
+    sys.modules[MODULE] = module
+    exec(
+        "import dataclasses, enum, typing\n"
+        "@dataclasses.dataclass(frozen=True)\nclass Sku:\n    code: str\n"
+        "@dataclasses.dataclass(frozen=True)\nclass Part:\n    code: str\n"
+        "class Pair(typing.NamedTuple):\n    x: int\n    y: list\n"
+        "class Kind(enum.Enum):\n    A = [1]\n",
+        module.__dict__,
+    )
+    yield module
+    sys.modules.pop(MODULE, None)
+    MET.forget()
+
+
+def test_what_is_hashable_may_be_in_a_set_without_its_class(place: Place, shop: Any) -> None:
+    """Story: orders had sets of frozen dataclasses, and dicts with these as keys. An operator's
+    program did not have the class: each such thread was "not written by PerdureSaver"."""
+    value = {
+        "set": {shop.Sku("a"), shop.Sku("b"), shop.Part("a")},
+        "deep": [frozenset({shop.Sku("a")})],
+        "key": {shop.Sku("a"): 3, shop.Part("a"): 4},
+        "counter": Counter([shop.Sku("a"), shop.Sku("a")]),
+    }
+    put(place.open(), {"v": value})
+    del sys.modules[MODULE]
+    MET.forget()
+    saver = place.open()
+    found = values_of(saver)["v"]
+    assert sorted(one["code"] for one in found["set"]) == ["a", "a", "b"]
+    assert sorted(found["key"].values()) == [3, 4]
+    assert copy.deepcopy(found) == found == pickle.loads(pickle.dumps(found))
+    put(saver, {"v": found}, get(saver).config, 2)  # who writes it again leaves what it was
+    sys.modules[MODULE] = shop
+    assert values_of(place.open())["v"] == value
+
+
+def test_what_no_set_can_hold_says_which_class_is_missing(place: Place, shop: Any) -> None:
+    put(place.open(), {"v": [{shop.Kind.A: 1}]})
+    del sys.modules[MODULE]
+    MET.forget()
+    with pytest.raises(SchemaError, match=r"cannot hold what it held: .*unhashable") as caught:
+        values_of(place.open())
+    assert "state.v[0]" in str(caught.value)
+    assert "import its module, or register it" in str(caught.value)
+
+
+def test_many_classes_drive_out_the_oldest_only(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Story: a service made a class for each answer. With the 4,097th all of them were forgotten:
+    answers came back as dicts, in the very process that had their classes."""
+    monkeypatch.setattr(unnamed, "MET_MAX", 8)
+    MET.forget()
+    saver = place.open()
+    made = [make_dataclass(f"Answer{number}", ["text"]) for number in range(9)]
+    for number, cls in enumerate(made):
+        put(saver, {"v": cls("hi")}, config(f"t{number}"))
+    kept = [
+        type(values_of(saver, config(f"t{number}"))["v"]) is made[number] for number in range(9)
+    ]
+    assert kept == [False] * 2 + [True] * 7

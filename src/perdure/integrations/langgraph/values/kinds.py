@@ -10,6 +10,7 @@ import dataclasses
 from collections.abc import Callable, Iterable, Mapping
 from enum import Enum
 from functools import cached_property
+from inspect import isabstract
 from types import MemberDescriptorType
 from typing import Any
 
@@ -37,6 +38,18 @@ class MisfitError(ValueError):
     """The stored fields do not fit those that the class has now."""
 
 
+class UnmadeError(ValueError):
+    """An object has all of its data, and the class does not make what was left out beside it.
+
+    Attributes:
+        made: the object without that.
+    """
+
+    def __init__(self, made: Any, problem: str) -> None:
+        super().__init__(problem)
+        self.made = made
+
+
 class Kind:
     """One class: `fields` of an instance, and `build` from them. Values in fields may be rich."""
 
@@ -54,6 +67,7 @@ class Kind:
 
         Raises:
             MisfitError: they are not those of the class.
+            UnmadeError: the class's constructor fails now.
         """
         raise NotImplementedError
 
@@ -198,10 +212,9 @@ class ModelKind(Kind):
         if anew := fields.pop(live_parts.ANEW, ()):
             own = {name: item for name, item in fields.items() if name not in BESIDE}
             made = self.build({**fields, "@private": {}})
-            try:
-                live_parts.make_anew(made, own, fields["@private"], anew)
-            except Exception as error:
-                raise MisfitError(f"its {anew[0]!r} cannot be made: {error}") from error
+            problem = live_parts.make_anew(made, own, fields["@private"], anew)
+            if problem is not None:
+                raise UnmadeError(made, f"its {anew[0]!r}: {problem}") from problem
             return made
         unset, private = fields.pop("@unset", ()), fields.pop("@private", None)
         absent = fields.pop(ABSENT, ())
@@ -229,7 +242,8 @@ class ModelKind(Kind):
             try:
                 made.model_post_init(None)
             except Exception as error:
-                raise MisfitError(f"its private attributes cannot be made: {error}") from error
+                live_parts.set_private(made, {})
+                raise UnmadeError(made, f"its private attributes: {error}") from error
         else:
             live_parts.set_private(made, private)
         return made
@@ -284,8 +298,7 @@ class DataclassKind(Kind):
     def build(self, fields: dict[str, Any]) -> Any:
         anew, absent = fields.pop(live_parts.ANEW, ()), fields.pop(ABSENT, ())
         made = blank(self.cls)
-        if anew:
-            self._make_anew(made, fields, anew)
+        problem = self._make_anew(made, fields, anew) if anew else None
         for name, value in fields.pop("@more", {}).items():
             if not hasattr(made, "__dict__") and name not in self._slots:
                 raise MisfitError(f"the class has no place for the attribute {name!r} any more")
@@ -303,18 +316,24 @@ class DataclassKind(Kind):
                 object.__setattr__(made, name, field.default_factory())
             else:
                 raise MisfitError(f"the required field {name!r} is not stored")
+        if problem is not None:
+            raise UnmadeError(made, f"its {anew[0]!r}: {problem}") from problem
         return made
 
-    def _make_anew(self, made: Any, fields: Mapping[str, Any], names: Iterable[str]) -> None:
-        """Gives an instance the attributes that its class makes and that are no data."""
+    def _make_anew(
+        self, made: Any, fields: Mapping[str, Any], names: Iterable[str]
+    ) -> Exception | None:
+        """Gives an instance what its class makes of the attributes with these names, which are no
+        data; returns the error of a constructor that fails."""
         fresh = blank(self.cls)
-        given = {name: fields[name] for name, one in self._fields.items() if one.init}
         try:
-            fresh.__init__(**given)
+            fresh.__init__(**{name: fields[name] for name, one in self._fields.items() if one.init})
             for name in names:
-                object.__setattr__(made, name, getattr(fresh, name))
+                if hasattr(fresh, name):
+                    object.__setattr__(made, name, getattr(fresh, name))
         except Exception as error:
-            raise MisfitError(f"what is no data of it cannot be made: {error}") from error
+            return error
+        return None
 
 
 def blank(cls: Any) -> Any:
@@ -323,8 +342,9 @@ def blank(cls: Any) -> Any:
     Raises:
         TypeError: Python makes none: it is abstract, or derives from a class that C made, as dict.
     """
-    if issubclass(cls, BaseException):
-        return BaseException.__new__(cls)
+    if issubclass(cls, BaseException):  # of which each kind that is built in has its own
+        base = next(base for base in cls.__mro__ if base.__module__ == "builtins")
+        return base.__new__(cls)
     return object.__new__(cls)
 
 
@@ -442,6 +462,8 @@ class Kinds:
         made.by_type = dict(self.by_type)
         fresh: set[type] = set()
         for tag, cls in named:
+            if isabstract(cls):  # no object is of it, but of classes that derive from it
+                continue
             kind = kind_of(tag, cls)
             if cls not in fresh:
                 made.by_type.pop(cls, None)

@@ -92,23 +92,29 @@ class LiveParts:
 
 def make_anew(
     made: BaseModel, fields: dict[str, Any], private: dict[str, Any], names: Collection[str]
-) -> None:
+) -> Exception | None:
     """Adds the private attributes to a model that has its fields, and the parts with these names,
-    as its constructor makes them, or, where that refuses the fields, its `model_post_init`."""
+    as its constructor makes them, or, where that refuses the fields, its `model_post_init`. Returns
+    the error where that fails, too: then it has none of these parts."""
     own, given, extra = (slot.__get__(made) for slot in SLOTS[:3])
     cls = type(made)
     aliases = {name: item.validation_alias for name, item in cls.model_fields.items()}
     named = {name: alias for name, alias in aliases.items() if isinstance(alias, str)}
+    problem: Exception | None = None
     try:
         cls.__init__(made, **{named.get(name, name): item for name, item in fields.items()})
     except Exception:
         _set(made, dict(own), set(given), extra, None)
-        made.model_post_init(None)
-    fresh = vars(made) | (made.__pydantic_private__ or {})
+        try:
+            made.model_post_init(None)
+        except Exception as error:
+            problem = error
+    fresh = {} if problem else vars(made) | (made.__pydantic_private__ or {})
     for name in fresh.keys() & names:
         (private if name in cls.__private_attributes__ else own)[name] = fresh[name]
     _set(made, own, given, extra, None)
     set_private(made, private if cls.__private_attributes__ else None)
+    return problem
 
 
 def set_private(made: BaseModel, private: dict[str, Any] | None) -> None:

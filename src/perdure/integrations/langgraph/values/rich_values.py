@@ -33,6 +33,7 @@ from perdure.integrations.langgraph.values.kinds import (
     Kind,
     Kinds,
     MisfitError,
+    UnmadeError,
     may_register,
     own_name,
 )
@@ -45,6 +46,7 @@ from perdure.integrations.langgraph.values.unnamed import (
     data_of,
     say_absent,
     say_misfit,
+    say_unmade,
 )
 from perdure.system import stack_room
 
@@ -331,7 +333,10 @@ class Coder:
         known = self.kinds.by_tag.get(tag)
         if known is None and tag == "dict":
             pairs = self._decode(plain["items"], built)
-            return {key: item for key, item in pairs}  # noqa: C416
+            try:
+                return {key: item for key, item in pairs}  # noqa: C416
+            except TypeError as error:
+                return _without(tag, error)
         if known is None and tag == "serde":
             return self._decode_exotic(plain)
         if known is None:
@@ -345,6 +350,8 @@ class Coder:
                 f"a stored {tag} does not fit its class: {error}",
                 "give the field a default, or bring the class back under its old name",
             ) from error
+        except (UnmadeError, TypeError) as error:
+            return _without(tag, error)
 
     def _build_unnamed(self, tag: str, plain: dict[str, Any], built: Built | None) -> Any:
         """An object of a class that is not registered; its data, where it cannot be built."""
@@ -367,6 +374,8 @@ class Coder:
         except MisfitError as error:
             say_misfit(tag, error)
             return data_of(tag, fields)
+        except UnmadeError as error:
+            return _without(tag, error)
 
     def _decode_exotic(self, plain: dict[Any, Any]) -> Any:
         if self.exotic is None:
@@ -384,6 +393,25 @@ class Coder:
                 f"LangGraph's serializer cannot read it: {error}",
                 "allow its type: JsonPlusSerializer(allowed_msgpack_modules=[…])",
             ) from error
+
+
+def _without(tag: str, error: Exception) -> Any:
+    """Returns an object without what its class does not make.
+
+    Raises:
+        _UnreadableError: it cannot hold something, which is of another class than it was, or stands
+            for an enum's member, and is not hashable.
+    """
+    if isinstance(error, UnmadeError):
+        say_unmade(tag, error)
+        return error.made
+    if "unhashable" not in str(error):
+        raise error
+    raise _UnreadableError(
+        f"a stored {tag} cannot hold what it held: {error}",
+        "make that class hashable; where it is missing, import its module, or register it: "
+        "PerdureSaver(…, types=[…])",
+    ) from error
 
 
 def refused(value: Any, target: str, why: str = "") -> Unstorable:

@@ -22,12 +22,15 @@ from perdure.system import logs
 MET_MAX = 4096
 """Classes that are in memory without being registered; a program may make them as it goes."""
 
+_SCALARS = frozenset({type(None), bool, int, float, str, bytes})
+
 _log = logs.logger("perdure.langgraph")
 _said: set[str] = set()
 
 
 class Data(dict[str, Any]):
-    """The fields of an object whose class is missing. Stored again, it is what it was before.
+    """The fields of an object whose class is missing. Stored again, it is what it was before; and
+    it may be in a set, or a key, as that object was.
 
     Attributes:
         tag: the name of its class.
@@ -37,6 +40,21 @@ class Data(dict[str, Any]):
     __slots__ = ("beside", "tag")
     tag: str
     beside: dict[str, Any]
+
+    def _parts(self) -> tuple[Any, Any]:
+        return getattr(self, "tag", None), getattr(self, "beside", None)
+
+    def __eq__(self, other: object) -> bool:
+        if type(other) is Data and self._parts() != other._parts():
+            return False
+        return dict.__eq__(self, other)
+
+    def __ne__(self, other: object) -> bool:
+        return not self == other
+
+    def __hash__(self) -> int:  # type: ignore[override]
+        scalars = frozenset(item for item in self.items() if type(item[1]) in _SCALARS)
+        return hash((self._parts()[0], scalars))
 
 
 def data_of(tag: str, fields: dict[str, Any]) -> Any:
@@ -90,7 +108,10 @@ class Met:
 
     def _keep(self, kind: Kind) -> None:
         if len(self._kinds) >= MET_MAX:
-            self.forget()
+            for cls in list(self._kinds)[: MET_MAX // 4]:  # the oldest: others may be in use
+                old = self._kinds.pop(cls, None)
+                if old is not None and self._named.get(old.tag) is old:
+                    self._named.pop(old.tag, None)
         self._kinds[kind.cls] = kind
         self._named[kind.tag] = kind
 
@@ -113,6 +134,10 @@ _MISFIT = (
     "(%s). Give new fields a default, or register a class that fits: "
     "PerdureSaver(…, types={%r: NewName})"
 )
+_UNMADE = (
+    "%s comes back without the parts that are no data, as its constructor fails now (%s): they are "
+    "missing until it is read again"
+)
 
 
 def say_absent(tag: str) -> None:
@@ -124,6 +149,11 @@ def say_misfit(tag: str, problem: Exception) -> None:
     """Warns, once, that a class that is not registered does not fit the data stored under its
     name."""
     _say(tag, _MISFIT, tag, problem, tag)
+
+
+def say_unmade(tag: str, problem: Exception) -> None:
+    """Warns, once, that a class does not make the parts of an object that are no data."""
+    _say(tag, _UNMADE, tag, problem)
 
 
 def _say(tag: str, words: str, *parts: object) -> None:
