@@ -73,6 +73,35 @@ def test_what_is_gone_is_said_to_be_purged_and_not_damaged(store: Store) -> None
     assert [one.name for one in store.purge().agents] == ["a"]
 
 
+@pytest.mark.parametrize("at", ["the names", 5])
+def test_what_is_purged_while_it_is_verified_is_not_damaged(
+    store: Store, monkeypatch: pytest.MonkeyPatch, at: Any
+) -> None:
+    """Where threads are deleted, a check of the whole store every night ended with "Corrupt"."""
+    agent = store.agent("a", initial={"n": 0})
+    for n in range(10):
+        with agent.edit(key=f"key-{n}") as draft:
+            draft["n"] = n
+    backend, purged = backend_of(store), list[bool]()
+
+    def purge() -> None:
+        purged.append(True)
+        store.delete("a", purge=True)
+        assert [info.name for info in store.purge().agents] == ["a"]
+
+    def progress(done: int, total: int) -> None:
+        if done == at:
+            purge()
+
+    def refs(no: int, read: Any = backend.refs) -> Any:
+        if at == "the names" and not purged:
+            purge()
+        return read(no)
+
+    monkeypatch.setattr(backend, "refs", refs)
+    assert agent.verify(progress=progress).purged and purged
+
+
 def test_a_deletion_without_purge_keeps_the_log(store: Store) -> None:
     grown(store)
     store.delete("a")

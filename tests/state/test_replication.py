@@ -847,6 +847,25 @@ def test_a_promotion_may_be_repeated(pair: Pair, monkeypatch: pytest.MonkeyPatch
     put(target, "a", n=2)
 
 
+def test_an_interrupted_promotion_goes_on_behind_another_link(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The copy was named by the path behind a folder's link, after the source had been closed to it
+    under the other one: both stores stayed closed, and only giving up commits led on."""
+    (tmp_path / "disk").mkdir()
+    (tmp_path / "srv").symlink_to(tmp_path / "disk")
+    source, copied = tmp_path / "source.db", tmp_path / "srv" / "copy.db"
+    with perdure.open(source) as store:
+        put(store, "a", n=1)
+    with following(source, copied) as follower:
+        follower.drain()
+    with monkeypatch.context() as patch:
+        patch.setattr(Follower, "complete", lambda self: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            promote(copied)
+    assert promote(tmp_path / "disk" / "copy.db").lossless
+
+
 def test_only_a_follower_is_promoted(pair: Pair) -> None:
     pair.both()
     with pytest.raises(Conflict, match="follows nobody"):

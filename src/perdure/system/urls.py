@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Container
 from typing import Any
@@ -10,6 +11,7 @@ from urllib.parse import parse_qsl, quote, urlencode
 from perdure.system.late_imports import loading
 
 POSTGRES = ("postgres", "postgresql")
+SQLITE = "sqlite:///"
 
 
 def is_postgres(words: str) -> bool:
@@ -66,6 +68,8 @@ def same_store(one: str, other: str) -> bool:
 
 def _place(url: str) -> str:
     base, _, query = url.partition("?")
+    if url.startswith(SQLITE):
+        return SQLITE + os.path.realpath(url.removeprefix(SQLITE))  # behind links of folders
     if not is_postgres(url):
         return url
     left = [(name, value) for name, value in parse_qsl(query) if name not in TRUSTED]

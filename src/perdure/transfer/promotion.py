@@ -122,7 +122,8 @@ def _open(target: Backend, before: Why) -> Why:
 def _close_for_good(source: Backend, to: str) -> None:
     standing = source.standing()
     before = read_why(standing)
-    if before is not None and before.closed and (before.kind, before.url) != ("moved", to):
+    here = before is not None and before.kind == "moved" and same_store(before.url, to)
+    if before is not None and before.closed and not here:
         hint = (
             "a source that is not a primary cannot hand over; promote without it, as if it were "
             "lost, or promote it first"

@@ -72,6 +72,26 @@ def verify_log(
     info = backend.agent(reader.name, reader.incarnation)
     if info is not None and info.purged:
         return verify_grave(backend, reader, anchor)
+    try:
+        return _verify_whole(backend, reader, info, anchor, progress, damaged)
+    except Corrupt:
+        info = backend.agent(reader.name, reader.incarnation)
+        if info is None or not info.purged:
+            raise
+    # It was purged meanwhile, and what was found says nothing.
+    if damaged is not None:
+        damaged.clear()
+    return verify_grave(backend, reader, anchor)
+
+
+def _verify_whole(
+    backend: Backend,
+    reader: LogReader,
+    info: AgentInfo | None,
+    anchor: str | None,
+    progress: Progress | None,
+    damaged: list[int] | None,
+) -> Verified:
     # Others may commit meanwhile. Each commit moves a branch to itself, so the furthest head is
     # the length of the log at the moment of the names.
     behind = reader.last_seq()
