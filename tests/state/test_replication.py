@@ -1062,6 +1062,27 @@ def test_what_is_sent_to_the_old_place_arrives(pair: Pair) -> None:
     assert all(backend_of(target).standing(no) is None for no in range(5))
 
 
+def test_a_signal_wakes_a_run_that_another_process_has_moved(pair: Pair) -> None:
+    """Two processes moved the same agents. One brought a signal to an agent that the other had
+    moved, with its number at the old place: lower than what the run had seen at the new one, so the
+    run was never woken."""
+    source, target = pair.both()
+    source.start(waits, "a", 2)
+    run = "a/waits/main"
+    serve(source, waiting_for(source, run, "word"))
+    first, second = (Migration(backend_of(source), backend_of(target)) for _ in range(2))
+    first.begin()
+    second.begin()
+    first.drain()
+    first.move(_info(source, "a"))
+    target.handle(run).signal("word", "at the new place", key="1")
+    serve(target, lambda: backend_of(target).runs(RunQuery(run_id=run))[0].seen > 0)
+    source.handle(run).signal("word", "at the old place", key="2")
+    second.drain()
+    serve(target, waiting_for(target, run, "Go on?"))
+    second.run()
+
+
 def begun_after_the_last_look(pair: Pair, child: str, parent: str, words: int) -> Any:
     """A migration that has seen nothing of a run and its child, which just began; and the child."""
     source, target = pair.both()

@@ -114,11 +114,27 @@ class Migration(Follower):
     def _deliver(self, entries: Any, messages: list[Message], why: Why) -> int:
         """Ships; messages for an agent that has arrived are put in as if they had been sent
         there."""
+        return self.shipper.ship(entries, self._forwarded(messages), why)
+
+    def _forwarded(self, messages: list[Message]) -> list[Message]:
+        """Puts the messages in that are for agents that have arrived; returns the others."""
+        left = []
         for message in messages:
-            if message.agent in self._arrived:
+            if self._has_arrived(message.agent):
                 forward(self.target, message)
-        rest = [message for message in messages if message.agent not in self._arrived]
-        return self.shipper.ship(entries, rest, why)
+            else:
+                left.append(message)
+        return left
+
+    def _has_arrived(self, agent: str) -> bool:
+        """True if an agent is open at the target: this process has moved it, or another one that
+        does the same."""
+        if agent not in self._arrived:
+            there = self.target.agent(agent)
+            if there is None or self.target.standing(there.no) is None:
+                return False
+            self._arrived.add(agent)
+        return True
 
     def move(self, info: AgentInfo) -> Moved | None:
         """Moves one agent: a pause of a few transactions, whatever its size, once `step` has
@@ -129,13 +145,10 @@ class Migration(Follower):
         self.source.stand(closed, info.no, after=self._claim)
         rest = self.shipper.rest_of(info.name, info.incarnation)
         messages, mail = self._mail()
+        messages += (one for one in mail_from(self.source, mail) if one.agent == info.name)
         self.why = replace(self.why, mail=mail)
         epochs = epochs_of(self.source, info, self.source)
-        for message in messages:
-            if message.agent in self._arrived:
-                forward(self.target, message)
-        mine = [message for message in messages if message.agent not in self._arrived]
-        mine += (one for one in mail_from(self.source, mail) if one.agent == info.name)
+        mine = self._forwarded(messages)
         self.shipper.isolating = True
         self.shipper.ship(rest, mine, self.why, epochs, of=info)
         there = self.target.agent(info.name, info.incarnation)
@@ -196,7 +209,7 @@ class Migration(Follower):
         return moved
 
     def _is_left(self, info: AgentInfo, tried: set[tuple[str, int]]) -> bool:
-        return info.name not in self._arrived and (info.name, info.no) not in tried
+        return (info.name, info.no) not in tried and not self._has_arrived(info.name)
 
     def _between(self) -> list[AgentInfo]:
         """Returns the agents that neither store takes commits of, since this was interrupted: they
@@ -204,7 +217,7 @@ class Migration(Follower):
         return [
             info
             for info in living(self.source)
-            if info.name not in self._arrived and self.source.standing(info.no) is not None
+            if not self._has_arrived(info.name) and self.source.standing(info.no) is not None
         ]
 
     def _bring(self, info: AgentInfo, on_step: Callable[[int], None]) -> None:
