@@ -3,12 +3,14 @@ what it was told."""
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import random
 import shutil
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
@@ -1060,6 +1062,27 @@ def test_what_is_sent_to_the_old_place_arrives(pair: Pair) -> None:
     serve(target, all_done(target, "to-be", 1))
     assert target.agent("b").state == {"n": 2}
     assert all(backend_of(target).standing(no) is None for no in range(5))
+
+
+def test_who_waits_for_a_run_at_its_old_place_is_told_where_it_went(pair: Pair) -> None:
+    """A program had waited through the move of its run. It went on waiting, for good."""
+    source, target = pair.both()
+    source.start(waits, "a", 1)
+    serve(source, waiting_for(source, "a/waits/main", "word"))
+    with ThreadPoolExecutor(1) as pool:
+        waiter = pool.submit(source.handle("a/waits/main").result)
+        migrate(pair.source, pair.target)
+        with pytest.raises(ClosedError, match="was moved to") as told:
+            waiter.result(WAIT_MAX_S)
+    assert told.value.url == backend_of(target).url
+
+    async def look() -> None:
+        async with perdure.open_async(pair.source) as store:
+            handle = await store.handle("a/waits/main")
+            with pytest.raises(ClosedError, match="was moved to"):
+                await handle.result(WAIT_MAX_S)
+
+    asyncio.run(look())
 
 
 def test_a_signal_wakes_a_run_that_another_process_has_moved(pair: Pair) -> None:

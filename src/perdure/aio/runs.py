@@ -18,6 +18,7 @@ from perdure.engine.dispatch.runner import Runner
 from perdure.engine.execution.wakeups import POLL_S
 from perdure.engine.functions.agent_functions import check_kind
 from perdure.engine.functions.async_run import AsyncRun
+from perdure.engine.functions.run_lookup import refuse_moved
 from perdure.engine.journal.ledger import EffectInfo
 from perdure.engine.journal.left_history import Again
 from perdure.engine.journal.questions import Question
@@ -99,6 +100,7 @@ class AsyncRunHandle(Generic[R]):
                 info = await self.info()
                 if has_result(info):
                     return await self._home.call(self._handle._result_of, info)
+                await self._home.call(refuse_moved, self._home.context.backend, info)
                 if until is None:
                     await self._home.call(here.refuse)
                 elif loop.time() >= until:

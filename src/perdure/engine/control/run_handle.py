@@ -22,7 +22,13 @@ from perdure.engine.control.rerun import fork_run, refuse_unfinished, retry_run
 from perdure.engine.control.settlement import check_open, journals, left_open
 from perdure.engine.control.wait_circles import WaitingInPlace
 from perdure.engine.execution.wakeups import POLL_S, Wakeups
-from perdure.engine.functions.run_lookup import check_answer, find_run, refuse_not_begun, take_any
+from perdure.engine.functions.run_lookup import (
+    check_answer,
+    find_run,
+    refuse_moved,
+    refuse_not_begun,
+    take_any,
+)
 from perdure.engine.journal.failures import rebuild_error
 from perdure.engine.journal.journal import Journal
 from perdure.engine.journal.ledger import EffectInfo, effects_of
@@ -120,6 +126,7 @@ class RunHandle(Generic[R]):
             Conflict: it is asked for by the code of a run that must end before that one can.
             NeedsAttention: it stopped, and needs a person.
             RunFailed or the function's own exception: it failed or was cancelled.
+            ClosedError: it goes on in another store, which its agent was moved to.
         """
         left = None if timeout is None else seconds(timeout, "timeout=")
         until = None if left is None else time.monotonic() + left
@@ -129,6 +136,7 @@ class RunHandle(Generic[R]):
                 info = self.info
                 if has_result(info):
                     return self._result_of(info)
+                refuse_moved(self._context.backend, info)
                 if until is None:
                     here.refuse()
                 elif time.monotonic() >= until:

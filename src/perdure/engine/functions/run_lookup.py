@@ -17,7 +17,8 @@ from perdure.engine.journal.values import fitting
 from perdure.errors import Conflict, NotFound, SchemaError, Unstorable
 from perdure.model import Message, RunInfo
 from perdure.state.runs.run_rows import DELETED
-from perdure.storage.capabilities import Backend, RunQuery
+from perdure.storage.capabilities import SHIPPING, Backend, RunQuery
+from perdure.storage.standing import closed_error, read_why
 
 if TYPE_CHECKING:
     from perdure.engine.journal.questions import Question
@@ -60,6 +61,21 @@ def asked_for(message: Message) -> RunInfo:
         started_at=message.at,
         changed_at=message.at,
     )
+
+
+def refuse_moved(backend: Backend, info: RunInfo) -> None:
+    """Refuses to wait for a run that goes on in another store.
+
+    Raises:
+        ClosedError: its agent, or the whole store, was moved; it says where to.
+    """
+    if SHIPPING not in backend.capabilities:
+        return
+    own = backend.standing(info.agent_no) if info.agent_no else None
+    standing = own or backend.standing()
+    why = read_why(standing)
+    if why is not None and why.closed and why.kind == "moved":
+        raise closed_error(standing, f"agent {info.agent!r}" if own else f"store {backend.url}")
 
 
 def refuse_not_begun(info: RunInfo) -> None:
