@@ -305,6 +305,51 @@ def test_errors_answers_and_async(store: Store) -> None:
     assert (seen.check(), seen.calls, called) == (perdure.MISSING, 3, [])
 
 
+def test_a_deadline_that_passed_before_the_next_turn_is_no_change_of_the_code() -> None:
+    """A run that goes on for ever failed with its deadline where it called `run.again`. The replay
+    of the very same code said that it "ends differently than before"."""
+    clock = Clock()
+
+    @perdure.agent(dict)
+    def poll(run: perdure.Run[dict], turn: int = 0) -> Any:
+        search("news")
+        clock.advance(2)
+        return run.again(turn + 1)
+
+    with clock.open("memory://") as store:
+        with pytest.raises(perdure.TimedOut):
+            store.options(deadline=1).run(poll, "a")
+        seen = replay(store, poll)
+        assert (seen.check(), seen.calls) == (perdure.MISSING, 1)
+        assert seen.goes_on.startswith("its end: run.again(turn=1)")
+
+
+def test_a_deadline_that_passed_while_a_coroutine_waited_is_no_change_of_the_code() -> None:
+    """An async function waited for something of asyncio's that never came, until its run's deadline
+    ended it. The replay of the same code "stopped", as if that were new."""
+    import asyncio
+
+    clock = Clock()
+
+    @perdure.agent(dict)
+    async def listen(run: perdure.AsyncRun[dict]) -> None:
+        await run.call(search, "news")
+        await run.call(search, "more")
+        clock.advance(2)
+        await asyncio.Event().wait()
+
+    async def main() -> None:
+        async with clock.open_async("memory://listening") as store:
+            with pytest.raises(perdure.TimedOut):
+                await store.options(deadline=1).run(listen, "a")
+
+    with clock.open("memory://listening") as kept:
+        asyncio.run(main())
+        seen = replay(kept, listen)
+        assert (seen.check(), seen.calls) == (perdure.MISSING, 2)
+        assert seen.goes_on == "its deadline has passed"
+
+
 def test_a_source_with_several_runs_asks_which(store: Store, tmp_path: Path) -> None:
     for key in ("one", "two"):
         store.options(key=key).run(support, "a", key)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -14,7 +15,7 @@ from msgspec.structs import replace
 from perdure.core.arguments.checks import function as check_function
 from perdure.core.arguments.checks import iterable, mapping
 from perdure.core.format import records
-from perdure.engine.dispatch.async_drive import AsyncDrive
+from perdure.engine.dispatch.async_drive import LATE_S, AsyncDrive
 from perdure.engine.dispatch.command import Command
 from perdure.engine.dispatch.drive import Drive, Means
 from perdure.engine.dispatch.drive_end import End, RunResult
@@ -30,6 +31,8 @@ from perdure.engine.journal.effects import Arrive, Arrived
 from perdure.engine.journal.entry import Entry
 from perdure.engine.journal.failures import words
 from perdure.engine.journal.journal import describe
+from perdure.engine.journal.leaving import DeadlinePassed
+from perdure.engine.journal.left_history import Origins
 from perdure.engine.journal.release_order import PROVEN_S
 from perdure.engine.journal.scopes import Scope
 from perdure.engine.journal.values import binding_of, label, parameters_of
@@ -41,7 +44,7 @@ from perdure.storage.log.reader import Folded, LogReader
 from perdure.storage.memory.backend import MemoryBackend
 from perdure.store import Store
 from perdure.testing.driving import in_a_loop, refuse_in_a_loop
-from perdure.testing.turn_ends import end_now, recorded_end
+from perdure.testing.turn_ends import end_now, is_late, recorded_end
 from perdure.transfer.portable_file import Portable, read_file
 
 
@@ -64,8 +67,8 @@ class Replayed(Struct, frozen=True):
         result: what the function returned; MISSING if it raised, or did not end.
         error: the exception that it ended with, as before.
         drift: the first difference from the record; None if there is none.
-        goes_on: where the record ends and the run would continue live; empty if the run is
-            finished.
+        goes_on: where the record ends and the run would continue live, or its deadline ended it;
+            empty if its function ended.
         calls: the number of recorded calls, waits and edits that the function reached.
     """
 
@@ -331,7 +334,13 @@ class _ReplayDrive(Drive):
         self._rewind(self._end)
         self._choose_function(self._row)
         self.execution = self._next_execution()
+        self._late = any(map(is_late, self.working.reader.commit(self._end).typed))
         return self.execution
+
+    def _read_turn(self, began: Commit, origins: Origins) -> Any:
+        given = super()._read_turn(began, origins)
+        self._deadline = 0  # it has passed, or not, when the run was executed
+        return given
 
     def _rewind(self, seq: int) -> None:
         self.working.rewind(self._states.at(seq))
@@ -360,7 +369,7 @@ class _ReplayDrive(Drive):
                     now.check_finished(error)
         if now.interrupted is not None:
             reason = now.interrupted.reason
-            if isinstance(reason, WouldGoOn):
+            if isinstance(reason, WouldGoOn | DeadlinePassed):
                 return replace(seen, goes_on=reason.problem)
             drift = now.drift or Difference(str(reason), "a run that goes on", "one that stops")
             return replace(seen, drift=drift)
@@ -380,6 +389,13 @@ class _ReplayDrive(Drive):
 
 class _AsyncReplayDrive(_ReplayDrive, AsyncDrive):
     """One turn of an ``async def`` function's recorded run."""
+
+    def _left_s(self) -> float:
+        """Returns 0 at the place where the run's deadline passed: what its function awaits there
+        may never come."""
+        if self.execution is None or not self._late:
+            return math.inf
+        return LATE_S if self.execution.journal.left.first() is not None else 0.0
 
     def _came_short(self, execution: Execution[Any], error: Exception | None) -> bool:
         return False  # nothing is recorded here, and `ended` says what it did not come to

@@ -13,7 +13,8 @@ from perdure.engine.functions.orders import args_digest
 from perdure.engine.functions.turn_end import Again
 from perdure.engine.journal.call_identity import digests
 from perdure.engine.journal.effects import Carried, uncarried
-from perdure.engine.journal.failures import words
+from perdure.engine.journal.failures import error_record, words
+from perdure.engine.journal.leaving import overdue
 from perdure.engine.journal.own_errors import its_own
 from perdure.engine.journal.previews import preview
 from perdure.engine.journal.values import Results, binding_of
@@ -42,7 +43,8 @@ class TurnEnd(Struct, frozen=True):
 
 
 def recorded_end(commit: Commit, *, last: bool) -> TurnEnd | None:
-    """Returns the end that a commit records; None if it records none.
+    """Returns the end that a commit records; None if it records none, or one that is not the
+    function's doing.
 
     Args:
         last: of the run, not of another turn.
@@ -51,11 +53,21 @@ def recorded_end(commit: Commit, *, last: bool) -> TurnEnd | None:
         match record:
             case records.Turn() if not last:
                 return TurnEnd(f"run.again({record.preview}) [{args_digest(record.args)}]")
+            case records.Finished() if is_late(record):
+                return None
             case records.Finished(status="failed", value=error) if last:
                 return TurnEnd(f"raises {error['type'].partition(':')[2]}: {error['text']}")
             case records.Finished() if last:
                 return TurnEnd(f"returns {record.value!r}", record.value)
     return None
+
+
+def is_late(record: records.Record) -> bool:
+    """Returns True if it says that a run failed as its deadline had passed."""
+    if not isinstance(record, records.Finished) or record.status != "failed":
+        return False
+    late = error_record(overdue(record.run))
+    return all(record.value.get(name) == late[name] for name in ("type", "text"))
 
 
 def end_now(

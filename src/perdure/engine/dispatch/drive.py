@@ -39,7 +39,7 @@ from perdure.engine.journal.effects import Carried, uncarried
 from perdure.engine.journal.failures import error_record, rebuild_error
 from perdure.engine.journal.journal import Journal
 from perdure.engine.journal.lacking_resources import lacking, lacks
-from perdure.engine.journal.leaving import CancelAsked, DeadlinePassed, end_of
+from perdure.engine.journal.leaving import CancelAsked, DeadlinePassed, end_of, overdue
 from perdure.engine.journal.left_history import Origins, cut_off, made_before, path_of
 from perdure.engine.journal.own_errors import its_own
 from perdure.engine.journal.previews import preview
@@ -52,7 +52,6 @@ from perdure.errors import (
     PerdureError,
     RunFailed,
     RunInterrupted,
-    TimedOut,
     UnknownZone,
     Unstorable,
     UnsupportedFormat,
@@ -442,7 +441,7 @@ class Drive:
                 self._commit(execution, *self._cancelled(reason.problem))
                 raise FinishedMeanwhileError from cause  # its row says how, whoever asks
             case DeadlinePassed():
-                late = TimedOut("its deadline has passed", target=f"run {self.id}")
+                late = overdue(self.id)
                 self._fail(execution, late)
                 raise late
         raise reason from cause

@@ -12,7 +12,14 @@ from typing import Any
 from perdure.engine.journal.effects import CancelledInside, Carried
 from perdure.engine.journal.failures import words
 from perdure.engine.journal.journal import OthersFirstError
-from perdure.errors import NeedsAttention, PerdureError, RunFailed, RunInterrupted, SchemaError
+from perdure.errors import (
+    NeedsAttention,
+    PerdureError,
+    RunFailed,
+    RunInterrupted,
+    SchemaError,
+    TimedOut,
+)
 from perdure.system.late_imports import NotLoadedError
 from perdure.system.user_errors import of_code
 
@@ -121,6 +128,11 @@ class Drained(PerdureError):
 
 class DeadlinePassed(PerdureError):
     """The run took longer than its deadline allows; it ends as failed."""
+
+
+def overdue(run: str) -> TimedOut:
+    """Returns the error with which a run fails whose deadline has passed."""
+    return TimedOut("its deadline has passed", target=f"run {run}")
 
 
 class TornError(PerdureError):
