@@ -243,3 +243,50 @@ def test_an_interrupt_between_tasks_is_no_cancellation_of_theirs(store: Store) -
     records = [one for commit in store.agent("a").log() for one in commit.records]
     assert not [one for one in records if one.get("by") == "cancel"]
     assert store.run(collect, "a") == [0, 1, 2]
+
+
+OTHER: dict[str, Callable[[perdure.AsyncRun[dict[str, Any]], Any], Coroutine[Any, Any, Any]]] = {
+    "step": lambda run, step: step(1),
+    "call": lambda run, step: _awaits(run.call(step, 1)),
+    "wait": lambda run, step: _awaits(run.wait_for("go", timeout=1)),
+    "sleep": lambda run, step: _awaits(run.sleep(1)),
+    "edit": lambda run, step: _edits(run),
+    "map": lambda run, step: _awaits(run.map(step, [1])),
+}
+
+
+async def _awaits(pending: Any) -> Any:
+    return await pending
+
+
+async def _edits(run: perdure.AsyncRun[dict[str, Any]]) -> None:
+    async with run.edit("noted") as draft:
+        draft["n"] = 1
+
+
+@pytest.mark.parametrize("what", OTHER)
+@pytest.mark.parametrize("tool", [True, False])
+def test_what_an_async_run_awaits_in_another_loop_is_refused(what: str, tool: bool) -> None:
+    """Frameworks bridge to async code by a loop on a thread. A tool that was awaited in one had its
+    intent recorded, was never called, and its run hung for ever: nothing woke that loop."""
+    called: list[int] = []
+
+    async def look(number: int) -> int:
+        called.append(number)
+        return number
+
+    made = perdure.tool(on_crash="ask")(look) if tool else perdure.step(look)
+
+    @perdure.agent(dict)
+    async def bridging(run: perdure.AsyncRun[dict[str, Any]]) -> str:
+        other = OTHER[what]
+        with pytest.raises(perdure.Conflict, match="another event loop than its run's"):
+            await asyncio.to_thread(lambda: asyncio.run(other(run, made)))
+        return str(await run.call(made, 2))
+
+    async def main() -> None:
+        async with perdure.open_async("memory://") as store:
+            assert await asyncio.wait_for(store.run(bridging, "a"), 30) == "2"
+
+    asyncio.run(main())
+    assert called == [2]

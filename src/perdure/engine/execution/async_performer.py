@@ -223,7 +223,7 @@ class AsyncPerformer(Handing):
 
     async def _arrive(self, effect: Arrive, calling: Calling) -> Arrived:
         execution = self._execution
-        scope, entry = execution.check_place(effect.name), None
+        scope, entry = self.check_place(effect.name), None
         past = execution.past_record or execution.comes_past_record()
         if not past and (self._tasks.numbered or not execution.journal.replaying):
             entry = execution.find(effect, scope)

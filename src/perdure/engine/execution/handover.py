@@ -34,7 +34,7 @@ from perdure.engine.journal.failures import CallCancelled, error_record
 from perdure.engine.journal.journal import changed
 from perdure.engine.journal.questions import left_open
 from perdure.engine.journal.scopes import Scope
-from perdure.errors import PerdureError
+from perdure.errors import Conflict, PerdureError
 from perdure.model import Cause
 from perdure.state.event_loop.delayed_cancel import Deaf, Told
 from perdure.state.event_loop.loop_waits import LoopWait, bell
@@ -112,6 +112,21 @@ class Handing:
             lambda: self._to_be_cancelled.number > 0,
             self._lets_go_on,
         )
+
+    def check_place(self, name: str) -> Scope:
+        """Returns the task that something is recorded in here; see `RunPosition.check_place`.
+
+        Raises:
+            Conflict: it is called in another loop, which nothing of this one would wake.
+        """
+        if asyncio.get_running_loop() is not self.loop:
+            raise Conflict(
+                f"{name.partition(':')[0]} is awaited in another event loop than its run's",
+                target=f"run {self._execution.id}",
+                hint="await it where the agent function is; what runs on a thread may call a "
+                "synchronous step or tool",
+            )
+        return self._execution.check_place(name)
 
     def _lets_go_on(self) -> bool:
         """Removes an obstacle of all others that need not be one; returns True if there was one."""

@@ -278,7 +278,8 @@ class AsyncRunEdit(Generic[T]):
     async def _enter(self) -> T:
         execution = self._execution
         performer = execution.async_performer
-        scope, name = execution.scope(), f"edit:{self._what}"
+        name = f"edit:{self._what}"
+        scope = performer.check_place(name)
         entry = execution.find_edit(name, scope)
         while True:
             try:
