@@ -178,6 +178,33 @@ def test_a_predicate_that_fails_does_not_hide_the_error_nor_leave_the_call_in_do
     assert crash.calls == [1]
 
 
+async def worth_it(error: Exception) -> Any:
+    return False
+
+
+def test_a_predicate_whose_code_does_not_run_allows_no_other_try(
+    store: Store, crash: Crashes
+) -> None:
+    """Story: an `async def` predicate was taken. Its answer, a coroutine, counts as true: a tool
+    charged three times, though the predicate would have said no."""
+    with pytest.raises(TypeError, match="runs none of its code"):
+        Retry(3, on=worth_it, first=0)  # type: ignore[arg-type]
+
+    @perdure.tool(retry=Retry(3, on=lambda error: worth_it(error), first=0))  # type: ignore[arg-type, return-value]
+    def act() -> None:
+        crash.note(1)
+        raise ValueError("the tool's")
+
+    @perdure.agent(dict)
+    def f(run: perdure.Run[dict]) -> None:
+        act()
+
+    with pytest.raises(ValueError, match="the tool's") as caught:
+        store.run(f, "a")
+    assert any("has not run" in note for note in caught.value.__notes__)
+    assert crash.calls == [1]
+
+
 def test_attempts_are_counted_across_crashes(place: Place, crash: Crashes) -> None:
     """Each process would have begun to count anew, and a call that fails for ever would have been
     tried for ever."""

@@ -27,6 +27,35 @@ def test_a_coroutine_function_is_refused(store, steady):
     assert agent.update(lambda draft: draft.pop("n")) is not None  # what fn returns is its own
 
 
+def add_in_steps(draft: Any) -> Any:
+    draft["n"] += 1
+    yield
+
+
+async def add_in_steps_later(draft: Any) -> Any:
+    draft["n"] += 1
+    yield
+
+
+def test_a_generator_is_refused(store, steady):
+    """Story: none of its code ran, and its key was noted as used: the same command, sent again by a
+    mended program, was taken for done."""
+    agent = store.agent("a", initial={"n": 0})
+    agent.update(lambda draft: draft.update(n=1))
+    for fn in (add_in_steps, add_in_steps_later):
+        with steady.refuses(agent, TypeError, "none of its code runs"):
+            agent.update(fn, key="k")
+
+    async def main() -> None:
+        async with perdure.open_async("memory://") as opened:
+            other = await opened.agent("b", initial={"n": 0})
+            for fn in (add_in_steps, add_in_steps_later):
+                with pytest.raises(TypeError, match="none of its code runs"):
+                    await other.update(fn)
+
+    asyncio.run(main())
+
+
 def test_a_conflict_of_the_functions_own_is_not_tried_again(store):
     """A function that raised Conflict itself was called a hundred times, without a pause."""
     agent, calls = store.agent("a", initial={"n": 0}), []

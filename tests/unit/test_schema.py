@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import enum
+import functools
 import ipaddress
 import subprocess
 import sys
@@ -551,6 +552,25 @@ def test_invariants_of_paths(touched: tuple[Any, ...], runs: bool) -> None:
 
     Schema(Flow, invariants=[watch]).check_invariants(None, Flow(), [touched])
     assert bool(seen) is runs
+
+
+async def later(after: Any) -> bool:
+    return False
+
+
+def in_steps(after: Any) -> Any:
+    yield False
+
+
+def test_an_invariant_whose_code_does_not_run_holds_nothing_and_is_refused() -> None:
+    """Story: an `async def` invariant was taken. Each commit got a coroutine of it, which counts as
+    true: a balance went below zero under a guard that looked as if it were there."""
+    for refused in (later, in_steps, functools.partial(later)):
+        with pytest.raises(TypeError, match="runs none of its code"):
+            Schema(Flow, invariants=[refused])
+    for hidden in (lambda after: later(after), lambda after: in_steps(after)):
+        with pytest.raises(SchemaError, match="still to be computed"):
+            Schema(Flow, invariants=[hidden]).check_invariants(None, Flow(), [()])
 
 
 def test_a_path_from_the_end_of_a_list_is_concerned_by_each_change_of_the_list() -> None:

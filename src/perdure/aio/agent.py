@@ -21,7 +21,7 @@ from perdure.model import Branch, Cause, Change, Checkpoint, Commit, Verified
 from perdure.retention.trimming import Trimmed
 from perdure.state import branch_operations, time_travel
 from perdure.state.edit_block import Block, used_key
-from perdure.state.returned_drafts import refuse_new_state
+from perdure.state.returned_drafts import refuse_generator, refuse_new_state
 from perdure.state.time_travel import BranchMove
 from perdure.state.working_copy import Flow, drive_async
 from perdure.storage.log.refusals import is_race
@@ -187,6 +187,7 @@ class AsyncAgent(Generic[T]):
                     if inspect.isawaitable(result):
                         result = await result
                     if result is not None:
+                        refuse_generator(result, fn, self.id)
                         refuse_new_state(result, fn, edit._block, self.id)
                     lost = True  # what is a conflict from here on was a race
                 return edit.commit

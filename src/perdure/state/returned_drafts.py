@@ -7,19 +7,29 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
+from perdure.core.arguments.unrun_code import has_not_run
 from perdure.state.edit_block import Block
 
 
 def refuse_awaitable(result: object, fn: Callable[..., object], agent: str) -> None:
     """Raises TypeError for a coroutine that nobody awaits: it does nothing."""
     if not inspect.isawaitable(result):
+        refuse_generator(result, fn, agent)
         return
-    if inspect.iscoroutine(result):
-        result.close()
+    has_not_run(result)
     raise TypeError(
         f"agent {agent!r}: {_name_of(fn)} is async, but update calls plain functions; make it one, "
         "or open the store by perdure.open_async, whose agents take both"
     )
+
+
+def refuse_generator(result: object, fn: Callable[..., object], agent: str) -> None:
+    """Raises TypeError for a generator: its code has not run."""
+    if has_not_run(result):
+        raise TypeError(
+            f"agent {agent!r}: {_name_of(fn)} is a generator, and none of its code runs: update "
+            "calls a function once; leave the `yield` out"
+        )
 
 
 def refuse_new_state(

@@ -8,10 +8,10 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from enum import Enum
 from typing import Any, TypeVar
 
-from perdure.core.arguments.checks import function as check_function
 from perdure.core.arguments.checks import iterable, mapping
 from perdure.core.arguments.exact_types import is_a
 from perdure.core.arguments.names import shown
+from perdure.core.arguments.unrun_code import has_not_run, plain_function
 from perdure.core.values.plain_values import Path, Plain, format_path
 from perdure.errors import SchemaError, UnknownZone
 from perdure.missing import MISSING
@@ -138,7 +138,7 @@ class Invariant:
     """One function of the user, and the arguments that it takes."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
-        check_function(function, "an invariant")
+        plain_function(function, "an invariant")
         self.function = function
         self.name = getattr(function, "__name__", repr(function))
         self.paths: tuple[Path, ...] | None = getattr(function, "__perdure_paths__", None)
@@ -183,6 +183,8 @@ class Invariant:
             raise self._broken(f": {detail}" if detail else "") from error
         if result is False:
             raise self._broken("")
+        if result is not True and has_not_run(result):
+            raise self._broken(": its answer is still to be computed; write a plain function")
 
     def _broken(self, detail: str) -> SchemaError:
         where = ", ".join(format_path(path) for path in self.paths or ((),))

@@ -13,6 +13,7 @@ from msgspec.structs import force_setattr
 from perdure.core.arguments.checks import Seconds, count, number, seconds
 from perdure.core.arguments.exact_types import is_a
 from perdure.core.arguments.names import shown
+from perdure.core.arguments.unrun_code import has_not_run, plain_function
 from perdure.system.user_errors import of_code
 
 Retryable = type[Exception] | tuple[type[Exception], ...] | Callable[[Exception], bool]
@@ -61,13 +62,18 @@ class Retry(Struct, frozen=True):
             raise ValueError(
                 f"on={shown(self.on)}: must be a type, a tuple of types, or a function"
             )
+        if not isinstance(self.on, tuple | type):
+            plain_function(self.on, "on=")
 
     def worth_it(self, error: Exception) -> bool:
         """Returns True if this error is worth another try; False if `on` itself fails on it."""
         if isinstance(self.on, tuple | type):
             return issubclass(type(error), self.on)  # `isinstance` asks the error, which may fail
         try:
-            return bool(self.on(error))
+            said = self.on(error)
+            if has_not_run(said):
+                raise TypeError(f"its answer is a {type(said).__name__}, which has not run")
+            return bool(said)
         except of_code() as failed:  # the call's own error must not get lost behind it
             with suppress(Exception):
                 error.add_note(f"could not tell if it is worth another try: {failed!r}")
