@@ -150,3 +150,17 @@ def test_what_is_known_of_a_function_does_not_keep_it():
     gone = look()
     gc.collect()
     assert gone() is None
+
+
+def test_an_agent_function_that_nothing_can_be_noted_on_is_refused_in_words() -> None:
+    """`perdure.agent` of a bound method ended in an AttributeError about `__perdure__`."""
+
+    class Desk:
+        def support(self, run: perdure.Run[dict], question: str) -> str:
+            return f"about {question}"
+
+    make = perdure.agent(dict, name="support")
+    with pytest.raises(TypeError, match=r"Desk\.support cannot be an agent function.*partial"):
+        make(Desk().support)
+    support = make(functools.partial(Desk().support))
+    assert perdure.open("memory://").run(support, "a", "bills") == "about bills"

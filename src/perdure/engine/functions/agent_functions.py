@@ -28,8 +28,19 @@ _versions: dict[tuple[str, str], Callable[..., Any]] = {}
 
 
 def note_spec(function: Callable[..., Any], spec: AgentSpec[Any]) -> None:
-    """Makes a function an agent function."""
-    setattr(function, MARK, spec)
+    """Makes a function an agent function.
+
+    Raises:
+        TypeError: nothing can be noted on it.
+    """
+    try:
+        setattr(function, MARK, spec)
+    except AttributeError:
+        raise TypeError(
+            f"{label(function)} cannot be an agent function, as nothing can be noted on it (a "
+            "bound method, a built-in function, an object with __slots__): wrap it in a function, "
+            "or in functools.partial"
+        ) from None
     if spec.version:
         _versions[spec.name, spec.version] = function
 
