@@ -1085,6 +1085,30 @@ def test_who_waits_for_a_run_at_its_old_place_is_told_where_it_went(pair: Pair) 
     asyncio.run(look())
 
 
+def test_a_move_ends_beside_a_program_that_creates_agents(pair: Pair) -> None:
+    """It made one for each request, faster than they were moved: the move went on for as long as
+    the program did, with the agents in two stores."""
+    source, target = pair.both()
+    names = [f"agent-{n:03}" for n in range(3)]
+    for name in names:
+        put(source, name, n=1)
+
+    def create(moved: Any) -> None:
+        assert len(names) < 100, "it goes on for good"
+        for _ in range(2):
+            put(source, f"agent-{len(names):03}", n=1)
+            names.append(f"agent-{len(names):03}")
+
+    moved = migrate(pair.source, pair.target, on_moved=create)
+    assert 3 <= len(moved) < len(names)
+    assert [info.name for info in target.agents()] == names
+    for name in names:
+        with pytest.raises(ClosedError, match="was moved to"):
+            put(source, name, n=2)
+        put(target, name, n=2)
+    verify_all(backend_of(target))
+
+
 def test_a_signal_wakes_a_run_that_another_process_has_moved(pair: Pair) -> None:
     """Two processes moved the same agents. One brought a signal to an agent that the other had
     moved, with its number at the old place: lower than what the run had seen at the new one, so the

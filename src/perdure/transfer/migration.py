@@ -193,7 +193,11 @@ class Migration(Follower):
             move(info)
         tried: set[tuple[str, int]] = set()
         self._catch_up(on_step)
+        before = 0
         while left := [info for info in living(self.source) if self._is_left(info, tried)]:
+            if 2 * len(left) > before > 0:
+                break  # agents are created as fast as they are moved: the rest comes with the end
+            before = len(left)
             for info in left:
                 tried.add((info.name, info.no))
                 found = self.source.agent(info.name)
@@ -238,8 +242,8 @@ class Migration(Follower):
                 return
 
     def finish(self) -> None:
-        """Closes the source, ships the rest (deleted agents, and requested runs of agents that do
-        not exist yet), and opens the target."""
+        """Closes the source, ships the rest (deleted agents, requested runs of agents that do not
+        exist yet, and the agents that were created last), and opens the target."""
         closed = Why("moved", self.target.url).standing()
         self.source.stand(closed, after=self._claim)
         self._claim = closed
