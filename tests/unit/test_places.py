@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Annotated, Any
@@ -15,7 +16,7 @@ from perdure.core.schema.schema import Schema
 from perdure.core.values import ops
 from perdure.core.values.ops import Append, Delete, Increment, Move, Set, Splice
 from perdure.core.values.plain_values import copy, same
-from perdure.core.values.shifted_places import Paths
+from perdure.core.values.shifted_places import Paths, shift
 
 Digit = Annotated[int, AfterValidator(lambda number: number % 7)]
 
@@ -153,6 +154,31 @@ def test_where_a_place_is_in_the_end() -> None:
     assert paths.final(("a", 2, "b", 1, "c"), 0) is None, "deleted in the end"
     assert paths.final(("a", 0), 0) is None and paths.final(("a", 0), 1) == ("a", 0)
     assert paths.final(("a", 2, "b", 1), 5) == ("a", 2, "b", 1), "nothing behind concerns it"
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_a_place_after_many_ops_is_that_after_one_after_the_other(seed: int) -> None:
+    """Story: an edit moved the 2,000 items of a queue and changed each. Its end went through all
+    moves for each item, and held the agent's lock for half a minute."""
+    rng = random.Random(seed)
+    inner = [("a", index, "b") for index in range(3)] if seed % 2 else []
+    ops: list[Any] = []
+    for _ in range(rng.randrange(10, 90)):
+        path = rng.choice([("a",), ("a",), ("a",), *inner, ("c",)])
+        kind = rng.randrange(40)
+        if kind == 0:
+            ops.append(Set(rng.choice([path, ("a", rng.randrange(9)), ("c", "d")]), 0))
+        elif kind < 20:
+            ops.append(Move(path, rng.randrange(9), rng.randrange(9)))
+        else:
+            ops.append(Splice(path, rng.randrange(9), rng.randrange(3), [0] * rng.randrange(3)))
+    paths = Paths(ops)
+    for place in [("a", 4), ("a", 9, "b"), ("a", 1, "b", 5), ("a",), ("c", 7)]:
+        for at in range(-1, len(ops)):
+            after: Any = place
+            for op in ops[at + 1 :]:
+                after = None if after is None else shift(after, op)
+            assert paths.final(place, at) == after
 
 
 @pytest.mark.parametrize(
