@@ -667,6 +667,31 @@ def test_what_a_moment_needs_and_retention_removed_is_said(store: Store) -> None
         assert [info.name for info in target.agents()] == ["a", "b"]
 
 
+def test_a_call_that_was_in_doubt_at_a_moment_is_not_restored_as_settled(store: Store) -> None:
+    """A person had settled it since, and its begin was removed: in the restored store it counted as
+    removed, though nobody had settled it there: whether it was paid is unknown."""
+    agent = grown(store, commits=5)
+    with pytest.raises(KeyboardInterrupt):
+        store.run(stops, "a")
+    handle = store.handle(store.runs("a")[0].id)
+    handle.cancel()
+    for _ in range(3):
+        agent.update(lambda draft: draft.update(n=-1))
+    moment, horizon = agent.commit(agent.seq).at, agent.seq
+    (effect,) = handle.effects()
+    agent.trim(horizon - 1)
+    with perdure.open("memory://") as target:
+        restored(store, moment, target)
+        assert [one.state for one in target.handle(handle.id).effects()] == ["in doubt"]
+    settled = handle.settle(effect.place, done=1).at
+    store.agent("a").trim(horizon)
+    refused = pytest.raises(Conflict, match=r"call breaks#1 of run .*, which was in doubt then")
+    with perdure.open("memory://") as target, refused:
+        restored(store, moment, target)
+    with perdure.open("memory://") as target:
+        restored(store, settled, target)
+
+
 def test_a_follower_that_lost_its_source_has_no_holes(store: Store) -> None:
     """Its look ended between the commits that retention had removed and the word that says so.
     Promoted without its source, the agent was `Corrupt`."""

@@ -12,11 +12,12 @@ from contextlib import suppress
 from itertools import islice
 
 from perdure.core.format import chain
-from perdure.core.format.records import CheckpointRecord, Named
+from perdure.core.format.records import CheckpointRecord, Intent, Named, Outcome
 from perdure.errors import Conflict, Corrupt, NotFound, PerdureError
 from perdure.missing import MISSING
 from perdure.model import UNFINISHED, AgentInfo, from_micros
 from perdure.retention.trimming import carry_out, draft_of
+from perdure.state.runs.run_reading import RecordedCalls
 from perdure.state.runs.run_rows import RebuiltRows
 from perdure.storage.appending import Append
 from perdure.storage.capabilities import Backend, Shipment
@@ -235,6 +236,8 @@ def _read_trimmed_since(source: Backend, info: AgentInfo, until: int) -> Trim | 
     for seq, run in _turns(reader, reader.last_at(from_micros(until))):
         if seq < said.before:
             raise _removed(source, info, until, f"a part of what run {run} had done by then")
+    for place, run in _in_doubt(reader, reader.last_at(from_micros(until))):
+        raise _removed(source, info, until, f"call {place} of run {run}, which was in doubt then")
     return said
 
 
@@ -290,3 +293,17 @@ def _turns(reader: LogReader, last: int) -> Iterator[tuple[int, str]]:
     for commit in reader.commits(1, last):
         rows.after(commit)
     yield from ((row.turn_at, row.id) for row in rows.rows.values() if row.status in UNFINISHED)
+
+
+def _in_doubt(reader: LogReader, last: int) -> Iterator[tuple[str, str]]:
+    """Yields the tool calls that were in doubt after a commit, and whose begins are removed: a
+    person settled them since. What an unfinished run has under way is in its turn."""
+    calls, known = RecordedCalls(), set[str]()
+    for commit in reader.commits(damaged_too=True):
+        for record in commit.typed:
+            call = calls.key_of(record) or f"{record.run} {record.place}"
+            settled = isinstance(record, Outcome) and record.by_person
+            if settled and commit.seq > last and call not in known:
+                yield record.place, record.run
+            if settled or isinstance(record, Intent):
+                known.add(call)
