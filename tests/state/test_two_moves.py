@@ -164,6 +164,23 @@ def test_an_agent_that_arrived_long_ago_does_not_stay_open(stores: Stores) -> No
     assert homes(source, target, third) == [1, 1, 1]
 
 
+@pytest.mark.parametrize("how", ["promoted", "moved"])
+def test_a_store_does_not_follow_one_whose_place_it_took(stores: Stores, how: str) -> None:
+    """After a hand-over, the service that had copied the old store into the new one came up again,
+    with --resync: the new one followed the old one, that was closed, and nobody took a write."""
+    source, target = filled(stores), stores.new()
+    here, there = backend_of(source), backend_of(target)
+    if how == "moved":
+        Migration(here, there).run()
+    else:
+        follower_of(source, target)
+        promote(there, here)
+    with pytest.raises(Conflict, match="the store that takes the writes"):
+        Follower(here, there).begin(resync=True)
+    assert homes(target) == [1, 1, 1]
+    Follower(there, here).begin(resync=True)
+
+
 def test_a_restore_that_retention_overtook_says_what_helps(stores: Stores) -> None:
     """It had looked, and retention then removed a part of what it was to bring. What it said would
     help was refused as well: a part of that agent was in the target by then."""

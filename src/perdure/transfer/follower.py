@@ -139,6 +139,8 @@ class Follower:
                 hint=self._way_on(before),
             )
         empty = not self.target.feed("", limit=1).entries
+        if not empty:
+            self._refuse_successor()
         if not (empty or resync):
             raise Conflict(
                 "has agents of its own",
@@ -259,6 +261,17 @@ class Follower:
         raise Conflict(
             f"is not a primary: it follows {why.url}", target=f"store {source}", hint=hint
         )
+
+    def _refuse_successor(self) -> None:
+        """Refuses to make a store follow one whose place it took, and which is closed: nobody would
+        take writes then."""
+        why = read_why(self.source.standing())
+        if why is not None and why.kind == "moved" and same_store(why.url, self.target.url):
+            raise Conflict(
+                f"is what {self.source.url} was moved to: the store that takes the writes",
+                target=f"store {self.target.url}",
+                hint="replicate from it, into the source (`--resync`) or into a new store",
+            )
 
     def _refuse_promoted(self) -> None:
         found = tuple(compare(self.source, self.target))
