@@ -1065,7 +1065,8 @@ def test_what_is_sent_to_the_old_place_arrives(pair: Pair) -> None:
 
 
 def test_who_waits_for_a_run_at_its_old_place_is_told_where_it_went(pair: Pair) -> None:
-    """A program had waited through the move of its run. It went on waiting, for good."""
+    """A program had waited through the move of its run. It went on waiting, for good; and `why`
+    told that it waits for a signal, which had come long ago."""
     source, target = pair.both()
     source.start(waits, "a", 1)
     serve(source, waiting_for(source, "a/waits/main", "word"))
@@ -1075,6 +1076,10 @@ def test_who_waits_for_a_run_at_its_old_place_is_told_where_it_went(pair: Pair) 
         with pytest.raises(ClosedError, match="was moved to") as told:
             waiter.result(WAIT_MAX_S)
     assert told.value.url == backend_of(target).url
+    said = source.handle("a/waits/main").why()  # it was: waits for signal 'word'
+    assert said.situation == "stopped" and f"was moved to {told.value.url}" in said.why
+    assert said.ways and "open it there" in said.ways[0].words
+    assert target.handle("a/waits/main").why().situation == "waiting"
 
     async def look() -> None:
         async with perdure.open_async(pair.source) as store:

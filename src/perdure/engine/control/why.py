@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Literal
 
 from msgspec import Struct
 from msgspec.structs import replace
 
+from perdure.engine.control.times_in_words import clock, length, moment
 from perdure.engine.control.wait_circles import IN_CIRCLE, ahead_of, find_circle
 from perdure.engine.control.ways_out import WayOut, by, of_child
 from perdure.engine.execution.wakeups import Leaked
+from perdure.engine.functions.run_lookup import find_moved
 from perdure.engine.journal.run_log import Event, reader_of, what_is_recorded
 from perdure.errors import Corrupt, UnsupportedFormat
 from perdure.model import FINISHED, UNTIL, Message, RunInfo, RunStatus, from_micros
@@ -39,7 +41,8 @@ class Explanation(Struct, frozen=True):
         situation: ``executing``; ``abandoned``: its executor is gone, and none took over;
             ``waiting`` for something; ``due``: it came, and no executor has resumed the run;
             ``pending``: no executor began, or resumed, it; ``queued`` behind another run;
-            ``stopped``: it needs a person, or runs wait in a circle; ``finished``.
+            ``stopped``: it needs a person, runs wait in a circle, or it was moved to another
+            store; ``finished``.
         why: the answer in words, a sentence or more.
         since: the start of the situation; None if that is not recorded.
         executor: the living executor that has it, or the former one of an abandoned run.
@@ -96,6 +99,9 @@ class _Look:
     def explanation(self) -> Explanation:
         run = self._run
         match run.status:
+            case _ if (elsewhere := find_moved(self._backend, run)) is not None:
+                why = f"{elsewhere.target} {elsewhere.problem}, and the run with it"
+                made = self._made("stopped", why, None, [WayOut(elsewhere.hint)])
             case _ if self._unread is not None and not self._holder:
                 made = self._unreadable(self._unread)
             case "running":
@@ -247,12 +253,12 @@ class _Look:
         for call in self._recorded.open[:CALLS_SHOWN]:
             name = f"{call.place}({call.words})" if call.kind != "wait" else call.place
             name = visible(name)
-            since = f"since {_clock(call.at)} ({_for(self._now - call.at)})"
+            since = f"since {clock(call.at)} ({length(self._now - call.at)})"
             if call.kind == "wait":
                 said.append(f"waits for {visible(call.words)} at {name} {since}")
             elif call.state == "to be tried again":
                 error = str((call.error or {}).get("text", ""))
-                when = f", next one at {_moment(call.again_at)}" if call.again_at else ""
+                when = f", next one at {moment(call.again_at)}" if call.again_at else ""
                 said.append(f"attempt {call.attempts} of {name} failed ({error:.200}){when}")
             elif call.kind == "tool":
                 again = f", attempt {call.attempts}," if call.attempts > 1 else ""
@@ -267,10 +273,10 @@ class _Look:
             last = self._recorded.past
             if last is None or last.ended is None:
                 return "; nothing of this turn is recorded yet"
-            passed = _for(self._now - last.ended)
+            passed = length(self._now - last.ended)
             said.append(
                 f"{'is' if live else 'was'} past {visible(last.place)}, which was recorded "
-                f"{_moment(last.ended)} ({passed} ago)"
+                f"{moment(last.ended)} ({passed} ago)"
             )
         return "; it " + "; ".join(said)
 
@@ -296,7 +302,7 @@ class _Look:
         why = f"waits for {visible(run.waits)}"
         if run.wake_at:
             due = from_micros(run.wake_at)
-            when, left = _clock(due), _for(due - self._now)
+            when, left = clock(due), length(due - self._now)
             why += f"; its timer is due at {when}, in {left}"
             if run.waits.startswith(UNTIL):
                 why = f"sleeps until {when}, for {left} more"
@@ -311,7 +317,7 @@ class _Look:
             return _came(news[0]), from_micros(news[0].at)
         wake_at = self._run.wake_at
         if wake_at and from_micros(wake_at) <= self._now:
-            return f"its timer was due {_moment(from_micros(wake_at))}", from_micros(wake_at)
+            return f"its timer was due {moment(from_micros(wake_at))}", from_micros(wake_at)
         return None
 
     def _news(self) -> list[Message]:
@@ -334,7 +340,7 @@ class _Look:
         begun = min((event.at for event in self._recorded.open), default=self._now)
         for event in reversed(self._recorded.events):
             if event.kind == "refused" and event.at >= begun:
-                return f"{said}; one that came {_moment(event.at)} was refused: {event.words}"
+                return f"{said}; one that came {moment(event.at)} was refused: {event.words}"
         return said
 
     def _bring(self) -> list[WayOut]:
@@ -467,7 +473,7 @@ def _workers(rows: Sequence[ExecutorRow]) -> str:
 
 def _came(message: Message) -> str:
     who = f" from {message.who}" if message.who else ""
-    when = _moment(from_micros(message.at))
+    when = moment(from_micros(message.at))
     if message.kind == "cancel":
         return f"it was asked to end {when}{who}"
     if message.kind == "answer":
@@ -475,25 +481,3 @@ def _came(message: Message) -> str:
     if message.name.startswith(CHILD):
         return f"run {message.name.removeprefix(CHILD)} ended {when}"
     return f"signal {message.name!r} came {when}{who}"
-
-
-def _clock(at: datetime) -> str:
-    """Returns a time in the local zone; with the day only if it is not today."""
-    local = at.astimezone()
-    today = datetime.now().astimezone().date() == local.date()
-    return local.strftime("%H:%M:%S" if today else "%Y-%m-%d %H:%M:%S")
-
-
-def _moment(at: datetime) -> str:
-    return f"at {_clock(at)}"
-
-
-def _for(passed: timedelta) -> str:
-    """A length of time in one unit or two."""
-    seconds = max(int(passed.total_seconds()), 0)
-    parts: list[str] = []
-    for unit, length in (("d", 86_400), ("h", 3600), ("min", 60), ("s", 1)):
-        number, seconds = divmod(seconds, length)
-        if number or (unit == "s" and not parts):
-            parts.append(f"{number} {unit}")
-    return " ".join(parts[:2])

@@ -15,10 +15,10 @@ from perdure.core.values.plain_values import Plain, take
 from perdure.engine.functions.orders import Order
 from perdure.engine.journal.values import fitting
 from perdure.errors import Conflict, NotFound, SchemaError, Unstorable
-from perdure.model import Message, RunInfo
+from perdure.model import FINISHED, Message, RunInfo
 from perdure.state.runs.run_rows import DELETED
 from perdure.storage.capabilities import SHIPPING, Backend, RunQuery
-from perdure.storage.standing import closed_error, read_why
+from perdure.storage.standing import ClosedError, closed_error, read_why
 
 if TYPE_CHECKING:
     from perdure.engine.journal.questions import Question
@@ -69,13 +69,22 @@ def refuse_moved(backend: Backend, info: RunInfo) -> None:
     Raises:
         ClosedError: its agent, or the whole store, was moved; it says where to.
     """
-    if SHIPPING not in backend.capabilities:
-        return
+    elsewhere = find_moved(backend, info)
+    if elsewhere is not None:
+        raise elsewhere
+
+
+def find_moved(backend: Backend, info: RunInfo) -> ClosedError | None:
+    """Returns the error that says where a run's agent, or the whole store, was moved to; None if
+    the run ended here, or goes on here."""
+    if SHIPPING not in backend.capabilities or info.status in FINISHED:
+        return None
     own = backend.standing(info.agent_no) if info.agent_no else None
     standing = own or backend.standing()
     why = read_why(standing)
-    if why is not None and why.closed and why.kind == "moved":
-        raise closed_error(standing, f"agent {info.agent!r}" if own else f"store {backend.url}")
+    if why is None or not why.closed or why.kind != "moved":
+        return None
+    return closed_error(standing, f"agent {info.agent!r}" if own else f"store {backend.url}")
 
 
 def refuse_not_begun(info: RunInfo) -> None:
