@@ -31,7 +31,7 @@ from perdure.engine.functions.run_lookup import (
 )
 from perdure.engine.journal.failures import rebuild_error
 from perdure.engine.journal.journal import Journal
-from perdure.engine.journal.ledger import EffectInfo, effects_of
+from perdure.engine.journal.ledger import SETTLED, EffectInfo, effects_of
 from perdure.engine.journal.left_history import Again
 from perdure.engine.journal.questions import OpenQuestions, Question
 from perdure.engine.journal.values import results_of
@@ -258,12 +258,12 @@ class RunHandle(Generic[R]):
             damaged_too: pass over commits that cannot be read: what these said of calls is missing.
 
         Raises:
-            Corrupt: a commit since the run began cannot be read.
+            Corrupt: a commit from the run's begin to its end cannot be read.
         """
         if not self.info.started:
             return []
         journals = self._journals(damaged_too=flag(damaged_too, "damaged_too="))
-        return [effect for journal in journals for effect in effects_of(self._id, journal)]
+        return self._effects(journals)
 
     def settle(
         self, call: str, *, done: Any = MISSING, not_done: bool = False, by: str = ""
@@ -465,5 +465,18 @@ class RunHandle(Generic[R]):
         return LogReader(self._context.backend, agent)
 
     def _journals(self, *, damaged_too: bool = False) -> list[Journal]:
-        read = self._reader().commits(self.info.started, SEQ_END, damaged_too=damaged_too)
-        return journals([self._id], read)
+        """Returns the journals of the run's turns. Behind the end of a run there is nothing of it,
+        except for outcomes of calls that were in doubt there."""
+        info, reader = self.info, self._reader()
+
+        def until(last: int) -> list[Journal]:
+            return journals([self._id], reader.commits(info.started, last, damaged_too=damaged_too))
+
+        if info.status in FINISHED and info.ended:
+            found = until(info.ended)
+            if all(effect.state in SETTLED for effect in self._effects(found)):
+                return found
+        return until(SEQ_END)
+
+    def _effects(self, found: list[Journal]) -> list[EffectInfo]:
+        return [effect for journal in found for effect in effects_of(self._id, journal)]

@@ -12,6 +12,9 @@ from perdure.engine.journal.journal import Journal
 _CALLS = ("intent", "outcome", "settle")
 """Why commits were made that tell of a tool call; their headers stay where retention was."""
 
+SETTLED = frozenset({"done", "failed", "cancelled", "not done", "removed"})
+"""The states of calls of which nothing more is recorded once their run has ended."""
+
 
 class EffectInfo(Struct, frozen=True):
     """One tool call of a run, as in the effect ledger.
