@@ -53,6 +53,24 @@ def test_every_value_comes_back_from_json(value: Any) -> None:
     assert same(plain.from_json(json.loads(plain.dumps(plain.to_json(value)))), value)
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"$tuple": "abc"}',
+        '{"$set": "abc"}',
+        '{"$frozenset": {"a": 1}}',
+        '{"$map": ["ab"]}',
+        '{"$map": {"xy": 1}}',
+        '{"$timedelta": {"1": 2}}',
+    ],
+)
+def test_a_tag_takes_no_other_form(text: str) -> None:
+    """Story: a result of `settle --done` with a text where a list belongs was another value, which
+    was recorded for good."""
+    with pytest.raises(ValueError, match="cannot hold"):
+        plain.from_json(json.loads(text))
+
+
 @given(VALUES)
 def test_words_are_printable_and_bounded(value: Any) -> None:
     short, full = words.short(value), words.full(value)

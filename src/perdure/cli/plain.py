@@ -54,16 +54,16 @@ _READERS: dict[str, Callable[[Any], Any]] = {
     "$datetime": lambda v: _read_zoned(dt.datetime, _text(v)),
     "$date": lambda v: dt.date.fromisoformat(_text(v)),
     "$time": lambda v: _read_zoned(dt.time, _text(v)),
-    "$timedelta": lambda v: dt.timedelta(*v),
+    "$timedelta": lambda v: dt.timedelta(*_list(v)),
     "$decimal": lambda v: Decimal(_text(v)),
     "$uuid": lambda v: UUID(_text(v)),
     "$bytes": lambda v: base64.b64decode(_text(v), validate=True),
-    "$tuple": lambda v: tuple(from_json(item) for item in v),
-    "$set": lambda v: {from_json(item) for item in v},
-    "$frozenset": lambda v: frozenset(from_json(item) for item in v),
+    "$tuple": lambda v: tuple(from_json(item) for item in _list(v)),
+    "$set": lambda v: {from_json(item) for item in _list(v)},
+    "$frozenset": lambda v: frozenset(from_json(item) for item in _list(v)),
     "$int": lambda v: int(_text(v), 16),
     "$float": lambda v: float({"nan": "nan", "inf": "inf", "-inf": "-inf"}[v]),
-    "$map": lambda v: {from_json(key): from_json(item) for key, item in v},
+    "$map": lambda v: {from_json(key): from_json(item) for key, item in map(_list, _list(v))},
 }
 
 
@@ -90,6 +90,13 @@ def _text(held: Any) -> str:
     """Returns a text. A number would have lost what the tag keeps: 1.10 is 1.1."""
     if type(held) is not str:
         raise TypeError("not a text")
+    return held
+
+
+def _list(held: Any) -> list[Any]:
+    """Returns a list. Of a text, each letter would be an item."""
+    if type(held) is not list:
+        raise TypeError("not a list")
     return held
 
 
