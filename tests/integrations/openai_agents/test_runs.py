@@ -259,7 +259,7 @@ class Busy(Scripted):
     async def get_response(self, *args: Any, **kwargs: Any) -> Any:
         self.tried += 1
         if self.tried == 1:
-            response: Any = Response(429, request=REQUEST)
+            response: Any = Response(429, request=REQUEST, headers={"retry-after": "0.001"})
             raise RateLimitError("slow down", response=response, body=None)
         return await super().get_response(*args, **kwargs)
 
@@ -268,15 +268,25 @@ class Busy(Scripted):
         return ModelRetryAdvice(suggested=True, retry_after=0.001, normalized=facts)
 
 
+class Silent(Busy):
+    """One that leaves it to the SDK to look into the error."""
+
+    def get_retry_advice(self, request: ModelRetryAdviceRequest) -> Any:
+        return None
+
+
 REQUEST = Request("POST", "https://localhost/responses")
 
 
-@pytest.mark.parametrize("name", ["retry_after", "provider_suggested"])
-def test_a_model_is_asked_again_as_it_says_itself(name: str) -> None:
+@pytest.mark.parametrize(
+    ("model", "name"),
+    [(Busy(), "retry_after"), (Busy(), "provider_suggested"), (Silent(), "retry_after")],
+)
+def test_a_model_is_asked_again_as_it_says_itself(model: Busy, name: str) -> None:
     """Story: a rate limit that says after how long to ask again failed the run for good: the SDK
-    asks the model for its advice, and a recorded one had none."""
+    asks the model for its advice, and a recorded one had none. Nor was the header there any more of
+    a model without advice of its own."""
     settings = ModelRetrySettings(max_retries=2, policy=getattr(retry_policies, name)())
-    model = Busy()
 
     @perdure.agent(Conversation)
     async def chat(run: perdure.AsyncRun[Conversation], text: str) -> str:

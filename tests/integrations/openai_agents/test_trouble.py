@@ -147,6 +147,27 @@ def test_sessions_of_one_url_share_a_store_until_the_last_is_closed(url, monkeyp
     asyncio.run(main())
 
 
+@pytest.mark.parametrize("given", ["agents.db", "sqlite:///agents.db"])
+def test_each_folder_has_its_own_file(given, monkeypatch, tmp_path):
+    """Story: of two sessions of one relative URL, made in different folders, the second read and
+    wrote the first one's file."""
+    folders = [tmp_path / name for name in ("one", "two")]
+
+    async def main():
+        sessions = []
+        for folder in folders:
+            folder.mkdir()
+            monkeypatch.chdir(folder)
+            sessions.append(PerdureSession("chat", given))
+        await sessions[0].add_items([user("from one")])
+        assert await sessions[1].get_items() == []
+        for session in sessions:
+            await session.close()
+        assert (folders[0] / "agents.db").exists()
+
+    asyncio.run(main())
+
+
 def test_a_memory_without_a_name_is_its_sessions_own():
     async def main():
         async with PerdureSession("a", "memory://") as one, PerdureSession("a", "memory://") as two:

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Mapping
 from contextlib import suppress
 from dataclasses import fields
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from agents import Model, ModelResponse, MultiProvider
 from agents.retry import ModelRetryAdvice, ModelRetryAdviceRequest, ModelRetryNormalizedError
 from openai.types.responses import Response, ResponseCompletedEvent, ResponseUsage
 from pydantic import TypeAdapter
+
+from perdure.system.late_imports import optional
 
 if TYPE_CHECKING:
     from perdure import AsyncRun
@@ -69,15 +71,16 @@ class RecordedModel(Model):
         )
 
     def _note_advice(self, error: Exception, asked: Mapping[str, Any]) -> None:
-        """Notes on an error what the model says of another try, which is recorded with it: the SDK
-        asks for that outside of the step, where the response that the error came of is gone."""
+        """Notes on an error what the model says of another try, and what the SDK would find in it,
+        which is recorded with it: the SDK looks outside of the step, where the response that the
+        error came of is gone."""
         names = ("previous_response_id", "conversation_id")
         request = ModelRetryAdviceRequest(
             error, attempt=1, stream=False, **{name: asked.get(name) for name in names}
         )
-        if (advice := self._model.get_retry_advice(request)) is not None:
-            with suppress(AttributeError, TypeError):  # an error that takes no attribute
-                setattr(error, ADVICE, _plain(advice))
+        advice = self._model.get_retry_advice(request)
+        with suppress(AttributeError, TypeError):  # an error that takes no attribute
+            setattr(error, ADVICE, _plain(advice or ModelRetryAdvice(), _facts(error, advice)))
 
     def get_retry_advice(self, request: ModelRetryAdviceRequest) -> ModelRetryAdvice | None:
         """Returns what the model said of another try when it failed."""
@@ -97,12 +100,21 @@ class RecordedModel(Model):
         await self._model.close()
 
 
-def _plain(advice: ModelRetryAdvice) -> dict[str, Any]:
-    """Returns advice as plain data: of the normalised error, what the model itself said."""
+def _facts(error: Exception, advice: ModelRetryAdvice | None) -> ModelRetryNormalizedError | None:
+    """Returns what the SDK itself finds in an error, such as after how long a header of its
+    response says to ask again, with what the model says; where this SDK does not tell, the latter
+    alone."""
+    with suppress(Exception):  # of an odd error; that is what has to be told
+        retrying = optional("agents.run_internal.model_retry")
+        return cast("ModelRetryNormalizedError", retrying._normalize_retry_error(error, advice))
+    return None if advice is None else advice.normalized
+
+
+def _plain(advice: ModelRetryAdvice, facts: ModelRetryNormalizedError | None) -> dict[str, Any]:
+    """Returns advice as plain data, with what is known of the error beside its message."""
     said = {one.name: getattr(advice, one.name) for one in fields(advice)}
-    facts = advice.normalized
     if facts is not None:
-        names = sorted(getattr(facts, "_explicit_fields", ()))
+        names = sorted(getattr(facts, "_explicit_fields", frozenset()) - {"message"})
         said["normalized"] = {name: getattr(facts, name) for name in names}
     return said
 

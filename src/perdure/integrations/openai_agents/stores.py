@@ -135,6 +135,8 @@ def _shareable(url: str) -> str:
     """Returns the URL under which this process shares the store: a session branch is in it."""
     if url == "memory://":  # one of its own
         return f"memory://session-{uuid4().hex}"
-    if "://" in url:
+    scheme = "sqlite:///" if url.startswith("sqlite:///") else ""
+    path = url.removeprefix(scheme)
+    if not path or (not scheme and "://" in url):
         return url
-    return os.path.abspath(url)  # the folder may be another one when it is opened
+    return scheme + os.path.abspath(path)  # the folder may be another one when it is opened
