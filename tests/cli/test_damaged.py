@@ -108,3 +108,18 @@ def test_one_damaged_agent_does_not_keep_the_others_from_being_trimmed(tmp_path:
             store.agent("b").save({"n": 10 + n})
     (done,) = operator.json("trim", "b", "--before", "main")["trimmed"]
     assert done["removed"] and operator.json("state", "b")["state"] == {"n": 14}
+
+
+@pytest.mark.parametrize("command", ["verify", "repair"])
+def test_a_command_that_proves_the_store_is_not_told_to_prove_it(
+    tmp_path: Path, command: str
+) -> None:
+    """Story: of a store whose file was cut short `perdure verify` said: run `perdure verify`. Of
+    one with a damaged schema it led to `repair`, and that back to `verify`."""
+    operator = Operator(tmp_path / "agents.db")
+    with perdure.open(operator.path) as store:
+        store.agent("a").save({"text": "x" * 5000})
+    os.truncate(operator.path, operator.path.stat().st_size - 1000)
+    code, said = operator.refused(command)
+    assert code == 5 and "from a copy" in said and "perdure verify" not in said
+    assert " verify`" in operator.refused("ls")[1]

@@ -3,7 +3,6 @@ which restores checksums."""
 
 from __future__ import annotations
 
-import re
 from typing import Annotated, Any
 
 import typer
@@ -44,6 +43,7 @@ def verify(
     """
     if anchor is not None and agent is None:
         raise UsageError("--anchor is the root of one agent: name it")
+    ctx.ensure_object(Settings).proving = True
     with opened(ctx) as session:
         if agent is not None:
             infos = [session.find(agent, deleted_too=True)]
@@ -61,7 +61,7 @@ def verify(
             first = damaged or faults[0]
             if not session.json:  # the faults were printed already
                 raise typer.Exit(code_of(first))
-            raise typer.Exit(report(first, as_json=True, say=lambda words: _say(session, words)))
+            raise typer.Exit(report(first, as_json=True, say=session.say))
 
 
 def repair(
@@ -81,11 +81,12 @@ def repair(
     --take-incomplete says to go on. Damaged snapshots are removed: the log has their content. No
     other process may have the store open.
     """
+    settings = ctx.ensure_object(Settings)
+    settings.proving = True
     with bar() as progress:
         progress.begin("proving every log, then writing every page")
         found, copy = repair_store(store_url(ctx), take_incomplete=take_incomplete)
     damaged = [one for one in found if one.damages]
-    settings = ctx.ensure_object(Settings)
     if settings.json:
         agents = [_repaired(one) for one in found]
         plain.put({"ok": True, "complete": not damaged, "agents": agents, "copy": copy})
@@ -142,21 +143,13 @@ def _verify(
 
 
 MORE = "these do not hold either"
-VERIFY_ADVICE = re.compile(
-    r"(; )?run `perdure verify`(, which [^;]*| to see how far the damage goes)?(, and |; |$)"
-)
-
-
-def _say(session: Session, words: str) -> str:
-    """Returns the words without the advice to run `verify`, for somebody who does."""
-    return session.say(VERIFY_ADVICE.sub("", words))
 
 
 def _parts(session: Session, error: PerdureError) -> tuple[str, list[str]]:
     """Returns the problem, and what to do about it."""
     problem, *hints = str(error).split("\n  → ")
     hints = [hint for hint in hints if not hint.startswith(MORE)]  # they are listed
-    return problem, [said for hint in hints if (said := _say(session, hint))]
+    return problem, [said for hint in hints if (said := session.say(hint))]
 
 
 def _damages(error: PerdureError) -> list[str]:

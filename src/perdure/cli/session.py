@@ -4,6 +4,7 @@ in it."""
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
@@ -35,15 +36,24 @@ NAMES_COMPARED_MAX = 20_000
 NAMES_SHOWN = 10
 
 
+VERIFY_ADVICE = re.compile(
+    r"(; )?run `perdure verify`(, which [^;]*| to see how far the damage goes)?(, and |; |$)"
+)
+
+
 class Settings(Struct):
     """The options that may stand before or after the command's name."""
 
     store: str | None = None
     shown: bool = False
     json: bool = False
+    proving: bool = False
+    """True for the commands that prove logs: they do not advise to run `verify`."""
 
     def say(self, words: str) -> str:
         """Returns words of the library, with commands that can be pasted for this store."""
+        if self.proving:
+            words = VERIFY_ADVICE.sub("", words)
         return in_the_shell(words, self.store, shown=self.shown)
 
 
