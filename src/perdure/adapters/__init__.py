@@ -21,7 +21,6 @@ from perdure.storage.retention import MOVES as MOVES
 from perdure.storage.retention import OURS as OURS
 from perdure.store import Store
 from perdure.system.locks import Lock as Lock
-from perdure.system.locks import ReentrantLock as ReentrantLock
 
 
 def foreign_logs(store: Store, schema_id: str, version: tuple[int, int]) -> ForeignLogs:

@@ -11,6 +11,8 @@ from langgraph.checkpoint.base import Checkpoint, CheckpointTuple
 from langgraph.checkpoint.base.id import uuid6
 
 from perdure.integrations.langgraph import PerdureSaver
+from perdure.integrations.langgraph.threads.thread import Thread
+from perdure.system.locks import ReentrantLock
 
 
 def config(thread: Any = "t", checkpoint_id: str | None = None, ns: str = "") -> RunnableConfig:
@@ -51,6 +53,12 @@ def line(saver: PerdureSaver, count: int, at: RunnableConfig | None = None) -> l
         at = put(saver, {"n": number, "log": list(range(number))}, at, number + 1)
         made.append(at)
     return made
+
+
+def lock_of(thread: Thread) -> ReentrantLock:
+    """A thread's lock, which lets who holds it call the saver, too: others' calls queue up."""
+    thread.lock = lock = ReentrantLock()
+    return lock
 
 
 def id_of(at: RunnableConfig) -> str:

@@ -17,7 +17,7 @@ from langgraph.checkpoint.sqlite import SqliteSaver
 from msgspec import Struct, field
 
 from perdure.integrations.langgraph import PerdureSaver
-from tests.integrations.langgraph.checkpoints import checkpoint, config, id_of
+from tests.integrations.langgraph.checkpoints import checkpoint, config, id_of, lock_of
 from tests.integrations.langgraph.conftest import Place
 
 SPACES = ("", "sub:1")
@@ -128,7 +128,7 @@ class Copies:
         """In one commit, where that can be."""
         task, writes = f"along {self._number}", [("ch", self._number), ("else", 0)]
         thread = mine._thread(at["configurable"]["thread_id"])
-        with thread.lock:
+        with lock_of(thread):
             writer = threading.Thread(target=mine.put_writes, args=(at, writes, task))
             writer.start()
             while not thread.queue.holds(at["configurable"]["checkpoint_ns"], id_of(at)):

@@ -26,7 +26,7 @@ from perdure.integrations.langgraph.threads import channel_history, queued_write
 from perdure.integrations.langgraph.threads.queued_writes import Queue
 from perdure.storage.log.reader import LogReader
 from perdure.storage.sqlite.backend import SqliteBackend
-from tests.integrations.langgraph.checkpoints import checkpoint, config, id_of, put
+from tests.integrations.langgraph.checkpoints import checkpoint, config, id_of, lock_of, put
 from tests.integrations.langgraph.conftest import Place
 
 SEEDS = range(12)
@@ -87,7 +87,7 @@ class Pair:
         at, task = config("t", parent), f"along {self._number}"
         writes = [("ch", self._number), ("else", 0)]
         thread = mine._thread("t")
-        with thread.lock:
+        with lock_of(thread):
             writer = threading.Thread(target=mine.put_writes, args=(at, writes, task))
             writer.start()
             while not thread.queue.holds("", parent):

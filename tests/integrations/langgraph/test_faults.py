@@ -12,10 +12,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from langchain_core.runnables import RunnableConfig
 
 import perdure
 from perdure.errors import SchemaError, StoreUnavailable
 from perdure.integrations.langgraph import PerdureSaver
+from perdure.system.locks import WithinItselfError
+from tests.faults.injecting import Handled, Injector
 from tests.integrations.langgraph.checkpoints import (
     checkpoint,
     config,
@@ -139,6 +142,33 @@ def test_a_store_of_the_callers_stays_open(place: Place) -> None:
         with PerdureSaver(store) as saver:
             put(saver, {"n": 1})
         assert values_of(PerdureSaver(store)) == {"n": 1}
+
+
+def test_a_handler_puts_nothing_into_a_thread_in_the_middle_of_a_put() -> None:
+    """A signal's handler put a checkpoint into the thread that a put was just committed to. From
+    then on the saver gave the handler's values out as those of the other checkpoint."""
+    store, refused = perdure.open("memory://"), 0
+    saver = PerdureSaver(store)
+
+    def scene(name: str) -> RunnableConfig:
+        return put(saver, {"n": 2}, put(saver, {"n": 1}, config(name)), 2)
+
+    def handler() -> None:
+        nonlocal refused
+        try:
+            put(saver, {"n": 9}, root, 9)
+        except (WithinItselfError, perdure.Conflict):
+            refused += 1
+
+    root = scene("counted")
+    with Injector() as points:
+        put(saver, {"n": 3}, root, 3)
+    for at in range(1, points.count, points.count // 60):
+        root = scene(f"handled {at}")
+        with Handled(at, handler, points.calls):
+            made = put(saver, {"n": 3}, root, 3)
+        assert values_of(saver, made) == values_of(PerdureSaver(store), made) == {"n": 3}
+    assert refused
 
 
 def test_the_event_loop_is_not_blocked(saver: PerdureSaver) -> None:

@@ -27,6 +27,7 @@ from tests.integrations.langgraph.checkpoints import (
     config,
     get,
     id_of,
+    lock_of,
     put,
     values_of,
 )
@@ -42,7 +43,7 @@ def put_with_writes(
 ) -> RunnableConfig:
     """As LangGraph does it: the writes are under way as their step's checkpoint comes."""
     thread = saver._thread("t")
-    with thread.lock:
+    with lock_of(thread):
         writer = threading.Thread(target=saver.put_writes, args=(at, [("out", version)], "task"))
         writer.start()
         while not thread.queue.holds("", id_of(at)):

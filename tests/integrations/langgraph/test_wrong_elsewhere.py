@@ -22,6 +22,7 @@ from tests.integrations.langgraph.checkpoints import (
     get,
     id_of,
     line,
+    lock_of,
     put,
     values_of,
 )
@@ -201,7 +202,7 @@ def test_writes_are_durable_before_the_checkpoint_that_depends_on_them(saver: Pe
     """A kill between a task's write and the next checkpoint ran the task again."""
     root = put(saver, {"n": 0})
     thread = saver._thread("t")
-    with thread.lock:  # the writes are on their way, and cannot get in yet
+    with lock_of(thread):  # the writes are on their way, and cannot get in yet
         writer = threading.Thread(target=saver.put_writes, args=(root, [("out", 1)], "task"))
         writer.start()
         while not thread.queue.holds("", id_of(root)):

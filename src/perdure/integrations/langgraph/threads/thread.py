@@ -33,7 +33,7 @@ from perdure.integrations.langgraph.values import thread_names
 from perdure.integrations.langgraph.values.rich_values import Coder
 from perdure.model import Cause
 from perdure.system.backoff import chances
-from perdure.system.locks import ReentrantLock
+from perdure.system.locks import Lock
 
 LINES_KEPT = 4
 """Lines of one thread whose state is in memory."""
@@ -48,7 +48,7 @@ class Thread:
         self, logs: ForeignLogs, name: str, asked: Requested, begins: Callable[[], None]
     ) -> None:
         self.name = name
-        self.lock = ReentrantLock()
+        self.lock = Lock()
         self._logs = logs
         self._views: list[View] = []
         self._end = 0
