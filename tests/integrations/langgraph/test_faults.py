@@ -151,23 +151,23 @@ def test_a_handler_puts_nothing_into_a_thread_in_the_middle_of_a_put() -> None:
     saver = PerdureSaver(store)
 
     def scene(name: str) -> RunnableConfig:
-        return put(saver, {"n": 2}, put(saver, {"n": 1}, config(name)), 2)
+        return put(saver, {"n": [0, 1]}, put(saver, {"n": [0]}, config(name)), 2)
 
     def handler() -> None:
         nonlocal refused
         try:
-            put(saver, {"n": 9}, root, 9)
+            put(saver, {"n": list(range(9))}, root, 9)
         except (WithinItselfError, perdure.Conflict):
             refused += 1
 
     root = scene("counted")
     with Injector() as points:
-        put(saver, {"n": 3}, root, 3)
+        put(saver, {"n": [0, 1, 2]}, root, 3)
     for at in range(1, points.count, points.count // 60):
         root = scene(f"handled {at}")
         with Handled(at, handler, points.calls):
-            made = put(saver, {"n": 3}, root, 3)
-        assert values_of(saver, made) == values_of(PerdureSaver(store), made) == {"n": 3}
+            made = put(saver, {"n": [0, 1, 2]}, root, 3)
+        assert values_of(saver, made) == values_of(PerdureSaver(store), made) == {"n": [0, 1, 2]}
     assert refused
 
 
