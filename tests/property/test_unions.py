@@ -22,6 +22,7 @@ from typing_extensions import TypedDict
 
 import perdure
 from tests.shapes.alike import difference
+from tests.work import work_of
 
 SHARE = 40
 """One of so many pairs is tried with a holder; another one with each."""
@@ -514,3 +515,80 @@ def _changes(watched: Watched, value: Any, rng: random.Random) -> int:
             expected,
         )
     return taken
+
+
+class NoteBefore(pydantic.BaseModel):
+    text: str = ""
+    replies: list[NoteBefore | TaskBefore] = []
+
+
+class TaskBefore(pydantic.BaseModel):
+    title: str = ""
+    replies: list[NoteBefore | TaskBefore] = []
+
+
+class BoardBefore(pydantic.BaseModel):
+    top: list[NoteBefore | TaskBefore] = []
+    n: int = 0
+
+
+class NoteAfter(pydantic.BaseModel):
+    text: str = ""
+    replies: list[NoteAfter | TaskAfter] = []
+    likes: int = 0
+
+
+class TaskAfter(pydantic.BaseModel):
+    title: str = ""
+    replies: list[NoteAfter | TaskAfter] = []
+    likes: int = 0
+
+
+class BoardAfter(pydantic.BaseModel):
+    top: list[NoteAfter | TaskAfter] = []
+    n: int = 0
+
+
+def test_an_older_program_reads_nested_unions_in_proportion() -> None:
+    """Story: a thread of comments, each a note or a task, to which a newer program added a field.
+    At each level the older one asked all below anew, whether it fits: one of 25 took days."""
+
+    def edit(depth: int) -> Callable[[], object]:
+        value: Any = NoteAfter(text="x")
+        for at in range(depth):
+            value = NoteAfter(replies=[value]) if at % 2 else TaskAfter(title="x", replies=[value])
+        newer = perdure.Schema(BoardAfter, id="b", version=(1, 1))
+        store.agent(str(depth), newer, initial=BoardAfter(top=[value])).checkpoint("made")
+        older = store.agent(str(depth), perdure.Schema(BoardBefore, id="b", version=(1, 0)))
+        return lambda: older.update(lambda draft: setattr(draft, "n", 1))
+
+    with perdure.open("memory://") as store:
+        work_of(edit(3))  # makes the nodes
+        little, much = work_of(edit(5)), work_of(edit(10))
+    assert much < 12 * little  # doubled at each level: 32
+
+
+@dataclasses.dataclass
+class Number:
+    below: Number | Name | None = None
+    value: int = 0
+
+
+@dataclasses.dataclass
+class Name:
+    below: Number | Name | None = None
+    value: str = ""
+
+
+def test_nested_unions_of_classes_that_differ_by_a_type() -> None:
+    """Story: for each of the two classes all below was built, at each level, before the field that
+    tells them apart: a tree of sixteen took minutes."""
+    value = Name()
+    for _ in range(40):
+        value = Name(value, "x")
+    with perdure.open("memory://") as store:
+        type_: Any = dict[str, Number | Name]
+        agent = store.agent("a", type_, initial={"root": value})
+        agent.checkpoint("made")
+        assert store.agent("a", type_).state == {"root": value}
+        agent.update(lambda draft: draft.update(more=Number()))

@@ -494,6 +494,7 @@ WIDE = b"caf\xe9".decode("utf-8", "surrogateescape")
         lambda value, refused: (refused, value),
         lambda value, refused: {1: value, refused: 2},
         lambda value, refused: frozenset([value, refused]),
+        lambda value, refused: frozenset([(refused, value)]),
         lambda value, refused: [refused, {"a": (value, {2: refused})}],
     ],
 )

@@ -206,10 +206,17 @@ class ObjectNode(Node):
         face = self.face
         if type(plain) is not dict:
             raise self.unfit(plain, face.name, at, root)
+        known = {key: node for key in plain if (node := self.child(key)) is not None}
+        # What has no parts comes first: of a union's classes, most differ there already, and what
+        # is below would be built for each of them, at each level.
+        first = {
+            key: node.build(plain[key], (*at, key), root)
+            for key, node in known.items()
+            if isinstance(node, LeafNode)
+        }
         made = {
-            key: node.build(item, (*at, key), root)
-            for key, item in plain.items()
-            if (node := self.child(key)) is not None
+            key: first[key] if key in first else node.build(plain[key], (*at, key), root)
+            for key, node in known.items()
         }
         if face.tag is not None and plain.get(face.tag[0], face.tag[1]) != face.tag[1]:
             raise SchemaError(f"not a {face.name}", target=format_path((*at, face.tag[0]), root))

@@ -6,7 +6,9 @@ and edited as a list whose items are of either kind, and the union judges it as 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import threading
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, Union
 
 from perdure.core.types.annotations import has_validators, unwrap
@@ -250,9 +252,10 @@ class UnionNode(Node):
         found = self.guess(plain)
         if not isinstance(found, ObjectNode) or all(name in found.fields for name in plain):
             return found
-        if self.told(plain) is not None or _builds(found, plain):
+        if self.told(plain) is not None:
             return found
-        return next((one for one in self.possible(plain) if _builds(one, plain)), found)
+        with _asking() as asked:
+            return next((one for one in self.possible(plain) if asked.builds(one, plain)), found)
 
     def prepare(self, plain: Plain) -> Any:
         option = self._likely(plain)
@@ -353,6 +356,35 @@ def _wants_object(node: Node) -> bool:
 def _chooses(mark: Any) -> bool:
     """True if a mark on a union chooses by a function of the user."""
     return callable(getattr(mark, "discriminator", None))
+
+
+class _Asked(threading.local):
+    """Answers about the parts of one value, while it is asked of the whole: each level would
+    ask all below it once more than the level above."""
+
+    known: dict[tuple[int, int], tuple[Plain, bool]] | None = None
+
+    def builds(self, node: Node, plain: Plain) -> bool:
+        assert self.known is not None
+        mark = id(node), id(plain)
+        if mark not in self.known:
+            self.known[mark] = plain, _builds(node, plain)  # with it, so that its id stays its own
+        return self.known[mark][1]
+
+
+_asked = _Asked()
+
+
+@contextmanager
+def _asking() -> Iterator[_Asked]:
+    if _asked.known is not None:
+        yield _asked
+        return
+    _asked.known = {}
+    try:
+        yield _asked
+    finally:
+        _asked.known = None
 
 
 def _builds(node: Node, plain: Plain) -> bool:

@@ -55,6 +55,14 @@ class _Again:
         self.sorts = encoder is _sorting_encoder
         self.known: dict[int, Ext] = {}
         """The extensions, by the identity of their containers, which the value holds."""
+        self._sorting: _Again | None = self if self.sorts else None
+
+    @property
+    def sorting(self) -> _Again:
+        """The one for members of sets, and for what keys are sorted by."""
+        if self._sorting is None:
+            self._sorting = _Again(_sorting_encoder)
+        return self._sorting
 
 
 _Encoder = msgspec.msgpack.Encoder | _Again
@@ -196,7 +204,7 @@ def _once(value: Any, encoder: _Encoder, write: Callable[[Any, Any], Ext]) -> Ex
 def _write_pairs(value: dict[Any, Any], encoder: _Encoder) -> Ext:
     pairs = [[key, item] for key, item in value.items()]
     if encoder.sorts if isinstance(encoder, _Again) else encoder is _sorting_encoder:
-        pairs.sort(key=lambda pair: canonical(pair[0]))
+        pairs.sort(key=lambda pair: _sorted_bytes(pair[0], encoder))
     try:
         data = encoder.encode(_wire_each(pairs, encoder, _FLAT))
     except _REFUSED:
@@ -276,9 +284,13 @@ def _read_time(data: bytes) -> dt.time:
     return value
 
 
+def _sorted_bytes(item: Any, encoder: _Encoder) -> bytes:
+    return encode(item, encoder.sorting) if isinstance(encoder, _Again) else canonical(item)
+
+
 def _write_set(value: Set[Any], encoder: _Encoder) -> Ext:
     # Sets have no order of their own: sorted by their bytes, equal sets are stored alike.
-    data = encoder.encode(sorted(map(canonical, value)))
+    data = encoder.encode(sorted(_sorted_bytes(item, encoder) for item in value))
     return Ext(SET if type(value) is set else FROZENSET, data)
 
 
