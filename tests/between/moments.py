@@ -17,6 +17,7 @@ import psycopg
 
 from perdure.missing import MISSING
 from perdure.retention import purging, trimming
+from perdure.storage.log import chunk_size
 from perdure.storage.memory.backend import MemoryBackend
 from perdure.storage.postgres.backend import PostgresBackend
 from perdure.storage.postgres.connection import Connection
@@ -28,15 +29,13 @@ from perdure.transfer import (
     living_agents,
     restoring,
     shipping,
-    whole_log,
 )
 
 BUSY_MS = 200
 """One waits so long for what the other has locked, which does not go on meanwhile."""
 
 PARTS = (
-    (whole_log, "CHUNK_MAX", 3),
-    (shipping, "CHUNK_MAX", 3),
+    (chunk_size, "CHUNK_MAX", 3),
     (shipping, "SHIPMENT_BYTES", 2000),
     (follower, "PART", 4),
     (trimming, "PART", 2),

@@ -16,8 +16,9 @@ from perdure.core.values.plain_values import copy
 from perdure.errors import Corrupt
 from perdure.missing import MISSING
 from perdure.model import AgentInfo, Commit
+from perdure.storage.log import chunk_size
 from perdure.storage.retention import RETENTION, Trim
-from perdure.transfer import incoming_states, whole_log
+from perdure.transfer import incoming_states
 from perdure.transfer.whole_log import LogEntry
 from tests.fuzz.targets.logs import mended, parts_of
 
@@ -111,7 +112,7 @@ def test_a_log_that_is_trimmed_while_it_is_exported_is_taken_in(
 ) -> None:
     """The export had what was left, and not the word behind it that says what was removed: it was
     refused as damaged."""
-    monkeypatch.setattr(whole_log, "CHUNK_MAX", 3)
+    monkeypatch.setattr(chunk_size, "CHUNK_MAX", 3)
     with perdure.open("memory://") as store, perdure.open("memory://") as other:
         info = grown(store)
         log = store.export_log(info)
@@ -131,7 +132,7 @@ def test_a_log_that_is_trimmed_while_it_is_exported_is_taken_in(
 def test_a_log_that_is_purged_while_it_is_exported_is_gone_and_not_damaged(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(whole_log, "CHUNK_MAX", 3)
+    monkeypatch.setattr(chunk_size, "CHUNK_MAX", 3)
     with perdure.open("memory://") as store:
         grown(store)
         store.delete("a", purge=True)

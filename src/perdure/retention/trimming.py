@@ -39,6 +39,7 @@ from perdure.state.stateless_commits import without_delta
 from perdure.state.threads import of_a_thread
 from perdure.storage.appending import Riders
 from perdure.storage.capabilities import Backend, RunQuery
+from perdure.storage.log.chunk_size import ChunkSize
 from perdure.storage.log.commits import check_follows
 from perdure.storage.log.proposals import Proposal
 from perdure.storage.log.reader import SEQ_END, LogReader
@@ -330,9 +331,15 @@ def carry_out(backend: Backend, reader: LogReader) -> int | None:
         if not backend.trim(reader.no, word, {}, snapshots[start : start + PART]):
             return None
     found = 0
-    for start in range(1, said.before, PART):
+    start, chunk = 1, ChunkSize()
+    while start < said.before:
         part: dict[int, bytes] = {}
-        for row in backend.read(reader.no, start, min(start + PART, said.before) - 1):
+        rows = backend.read(reader.no, start, said.before - 1, limit=min(chunk.now, PART))
+        if not rows:
+            break
+        chunk.read(rows)
+        start = rows[-1].seq + 1
+        for row in rows:
             left = _left_of(row, said, reader.target(row.seq))
             if left != row.payload:
                 part[row.seq] = left

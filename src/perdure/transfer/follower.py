@@ -20,6 +20,7 @@ from perdure.missing import MISSING
 from perdure.model import AgentInfo, Message
 from perdure.storage.answers import Standing
 from perdure.storage.capabilities import Backend, Sent
+from perdure.storage.log.chunk_size import ChunkSize
 from perdure.storage.port import Fed
 from perdure.storage.standing import Aside, ClosedError, Kind, OvertakenError, Why, read_why
 from perdure.system import shell
@@ -93,6 +94,7 @@ class Follower:
         self.shipper = Shipper(source, target, until)
         self.why = Why(kind, source.url, until=until)
         self._retry_at = 0.0
+        self._page = ChunkSize()
 
     @property
     def aside(self) -> tuple[Aside, ...]:
@@ -328,9 +330,11 @@ class Follower:
         before = self.aside
         retried = self._retry()
         shipped, entries, cursor, more = 0, list[Fed](), self.why.feed, False
+        page = min(limit, self._page.now)
         try:
-            feed = self.source.feed(cursor, limit=limit)
-            entries, cursor, more = [*feed.entries], feed.cursor, len(feed.entries) >= limit
+            feed = self.source.feed(cursor, limit=page)
+            entries, cursor, more = [*feed.entries], feed.cursor, len(feed.entries) >= page
+            self._page.read([fed.commit for fed in entries])
             self.shipper.aside.pop(FEED, None)
         except Corrupt as error:
             shipped += self._logs_apart(error)
@@ -446,6 +450,7 @@ class Follower:
         """Ships everything that is there, also what the source's feed holds back because a foreign
         transaction has not ended; returns the numbers of commits and messages."""
         self._retry_at = 0.0
+        self._page = ChunkSize()
         commits, messages = self.drain()
         for info in [*living(self.source), *living(self.target)]:
             if info.name not in self.shipper.aside:

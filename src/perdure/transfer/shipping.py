@@ -17,7 +17,7 @@ from perdure.storage.answers import Standing
 from perdure.storage.appending import Append, StoredSnapshot
 from perdure.storage.capabilities import Backend, RunQuery, Shipment
 from perdure.storage.keys import find_key
-from perdure.storage.log.reader import CHUNK_MAX
+from perdure.storage.log.chunk_size import CHUNK_FIRST, ChunkSize
 from perdure.storage.port import Fed, StoredCommit
 from perdure.storage.retention import RETENTION
 from perdure.storage.standing import Aside, Why, is_of_the_store
@@ -200,7 +200,9 @@ class Shipper:
             return
         named = max((ref.seq for ref in self.source.refs(info.no)), default=0)
         first = self._line(agent, incarnation).seq + 1
-        while rows := self.source.read(info.no, first, info.seq, limit=CHUNK_MAX):
+        chunk = ChunkSize()
+        while rows := self.source.read(info.no, first, info.seq, limit=chunk.now):
+            chunk.read(rows)
             for row in rows:
                 yield Fed(info.no, agent, incarnation, row)
             first = rows[-1].seq + 1
@@ -233,7 +235,7 @@ class Shipper:
         """Adds the word of retention to the removed commits: a follower that lost its source before
         the word came would have a log with holes."""
         while (word := self.source.ref(fed.no, RETENTION)) is not None and word.seq > line.seq:
-            rows = self.source.read(fed.no, line.seq + 1, word.seq, limit=CHUNK_MAX)
+            rows = self.source.read(fed.no, line.seq + 1, word.seq, limit=CHUNK_FIRST)
             if not rows or rows[0].seq != line.seq + 1:
                 return  # it is being purged: its deletion comes
             for row in rows:

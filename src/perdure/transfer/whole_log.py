@@ -31,8 +31,9 @@ from perdure.storage.appending import Append
 from perdure.storage.capabilities import Backend, RunQuery, Shipment
 from perdure.storage.keys import find_key
 from perdure.storage.log import snapshots
+from perdure.storage.log.chunk_size import ChunkSize
 from perdure.storage.log.proposals import Proposal
-from perdure.storage.log.reader import CHUNK_MAX, LogReader
+from perdure.storage.log.reader import LogReader
 from perdure.storage.log.snapshots import Leaves
 from perdure.storage.retention import RETENTION
 from perdure.transfer import incoming_states
@@ -93,9 +94,10 @@ def export_log(backend: Backend, reader: LogReader, until: int | None = None) ->
     if last and not backend.read(reader.no, 1, 1):
         reader.refuse_purged(1)
     before: Commit | None = None
-    first = 1
+    first, chunk = 1, ChunkSize()
     while first <= last:
-        rows = backend.read(reader.no, first, last, limit=CHUNK_MAX)
+        rows = backend.read(reader.no, first, last, limit=chunk.now)
+        chunk.read(rows)
         gone = False
         for row in rows:
             if row.seq != (before.seq + 1 if before is not None else 1):

@@ -17,12 +17,11 @@ from perdure.core.format.salvage import salvage
 from perdure.errors import Corrupt, NotFound, PerdureError, UnsupportedFormat
 from perdure.model import MAIN, MICROS_MAX, AgentInfo, Commit
 from perdure.storage.capabilities import RunQuery
+from perdure.storage.log.chunk_size import CHUNK_FIRST, ChunkSize
 from perdure.storage.log.way_back import with_way_back
 from perdure.storage.looks import Reads
 from perdure.storage.port import StoredCommit
 
-CHUNK_FIRST = 32
-CHUNK_MAX = 2048
 SEQ_END = 1 << 36
 
 UNREADABLE = (Corrupt, UnsupportedFormat)
@@ -233,10 +232,12 @@ class CommitReader:
     def _commits(
         self, first: int, last: int, newest_first: bool, salvaged: Salvaged
     ) -> Iterator[Commit]:
-        chunk = CHUNK_FIRST
+        chunk = ChunkSize()
         before: Commit | None = None
         while first <= last:
-            rows = self._backend.read(self.no, first, last, newest_first=newest_first, limit=chunk)
+            asked = chunk.now
+            rows = self._backend.read(self.no, first, last, newest_first=newest_first, limit=asked)
+            chunk.read(rows)
             for row in rows:
                 commit = self._salvaged(row, salvaged)
                 if before is None and not newest_first and commit.seq > first:
@@ -245,7 +246,7 @@ class CommitReader:
                     self._check_neighbour(before, commit, newest_first=newest_first)
                 yield commit
                 before = commit
-            if len(rows) < chunk:
+            if len(rows) < asked:
                 if newest_first:
                     self._check_reached(before, first, last, bool(salvaged))
                 elif (end := before.seq if before is not None else first - 1) < last:
@@ -255,7 +256,6 @@ class CommitReader:
                 last = rows[-1].seq - 1
             else:
                 first = rows[-1].seq + 1
-            chunk = min(chunk * 4, CHUNK_MAX)
 
     def _check_reached(self, before: Commit | None, first: int, last: int, salvaged: bool) -> None:
         """Checks that a walk back ended where the log begins: a missing commit may be damage."""
@@ -372,14 +372,15 @@ class CommitReader:
         self, seq: int, damaged: Damaged, chunk: int | None = None
     ) -> Iterator[tuple[Commit, StoredCommit]]:
         """Follows first parents, reading neighbours in growing chunks."""
-        chunk = min(chunk or self.chunk_first, CHUNK_MAX)
+        size = ChunkSize(chunk or self.chunk_first, grows=2)
         rows: dict[int, StoredCommit] = {}
         child: Commit | None = None
         while seq > 0:
             row = rows.get(seq)
             if row is None:
-                rows = {row.seq: row for row in self._chunk(seq, chunk)}
-                chunk = min(chunk * 2, CHUNK_MAX)
+                near = self._chunk(seq, size.now)
+                size.read(near)
+                rows = {row.seq: row for row in near}
                 if seq not in rows:
                     self.refuse_purged(seq)
                     raise Corrupt(

@@ -14,7 +14,7 @@ from perdure.core.values.plain_values import Plain
 from perdure.errors import Corrupt
 from perdure.model import AgentInfo, Commit
 from perdure.storage.log import snapshots
-from perdure.storage.log.commits import CHUNK_FIRST
+from perdure.storage.log.chunk_size import CHUNK_FIRST
 from perdure.storage.log.reader import LogReader
 from perdure.storage.log.snapshots import ABSENT
 from perdure.storage.shortcuts import SNAPSHOT_PARTS

@@ -19,7 +19,7 @@ from perdure.errors import Corrupt, NotFound, PerdureError
 from perdure.model import Commit, to_micros
 from perdure.storage.appending import Ref
 from perdure.storage.log import snapshots
-from perdure.storage.log.commits import CHUNK_MAX as CHUNK_MAX
+from perdure.storage.log.chunk_size import ChunkSize
 from perdure.storage.log.commits import SEQ_END as SEQ_END
 from perdure.storage.log.commits import UNREADABLE, CommitReader
 from perdure.storage.log.snapshots import Leaves
@@ -421,8 +421,9 @@ class LogReader(CommitReader):
         """Returns, for each commit up to one and by its header alone, the commit that its state
         builds on; 0 where the state is stored whole, is gone, builds on none, or cannot be read."""
         found: dict[int, int] = {}
-        first = 1
-        while rows := self._backend.read(self.no, first, last, limit=CHUNK_MAX):
+        first, chunk = 1, ChunkSize()
+        while rows := self._backend.read(self.no, first, last, limit=chunk.now):
+            chunk.read(rows)
             for row in rows:
                 found[row.seq] = self._origin(row)
             first = rows[-1].seq + 1
@@ -472,8 +473,9 @@ class LogReader(CommitReader):
     def snapshot_seqs(self) -> list[int]:
         """Returns the seqs at which snapshots are stored."""
         seqs: list[int] = []
-        first = 1
-        while rows := self._backend.read(self.no, first, SEQ_END, limit=CHUNK_MAX):
+        first, chunk = 1, ChunkSize()
+        while rows := self._backend.read(self.no, first, SEQ_END, limit=chunk.now):
+            chunk.read(rows)
             seqs += [row.seq for row in rows if row.snapshotted]
             first = rows[-1].seq + 1
         return seqs
