@@ -38,8 +38,8 @@ from perdure.system.urls import shown as without_password
 from perdure.transfer.divergence import DivergedError as DivergedError
 from perdure.transfer.divergence import Divergence as Divergence
 from perdure.transfer.follower import Follower as Follower
-from perdure.transfer.follower import Lag as Lag
-from perdure.transfer.follower import Step as Step
+from perdure.transfer.follower_reports import Lag as Lag
+from perdure.transfer.follower_reports import Step as Step
 from perdure.transfer.incomplete import DoneBeforeError as DoneBeforeError
 from perdure.transfer.incomplete import IncompleteError as IncompleteError
 from perdure.transfer.migration import Migration as Migration

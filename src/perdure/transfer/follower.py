@@ -11,7 +11,6 @@ import time
 from contextlib import suppress
 from typing import Any
 
-from msgspec import Struct
 from msgspec.structs import replace
 
 from perdure.core.format import chain
@@ -34,6 +33,7 @@ from perdure.transfer.divergence import (
     other_message,
     own_message,
 )
+from perdure.transfer.follower_reports import Lag, Step
 from perdure.transfer.incomplete import incomplete
 from perdure.transfer.living_agents import PAGE, living
 from perdure.transfer.preconditions import check_able, misfits
@@ -48,32 +48,6 @@ TRIES = 20
 
 RETRY_S = 10.0
 """The time for which a set-aside agent is left alone, while others are followed."""
-
-
-class Lag(Struct, frozen=True):
-    """The lag of a follower.
-
-    Attributes:
-        commits: the number of commits of living agents that it does not have yet.
-        seconds: the age of the first commit that it lacked at the last look; 0.0 if it had all.
-    """
-
-    commits: int
-    seconds: float
-
-
-class Step(Struct, frozen=True):
-    """The result of one look at the source.
-
-    Attributes:
-        more: True if it brought as much as is taken at a time, so that there is likely more.
-        aside: the agents that are set aside after it.
-    """
-
-    commits: int
-    messages: int
-    more: bool
-    aside: tuple[Aside, ...] = ()
 
 
 class Follower:
