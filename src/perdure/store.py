@@ -34,7 +34,7 @@ from perdure.model import (
     RunStatus,
     Verified,
 )
-from perdure.retention.purging import Purged, purge_name, sweep
+from perdure.retention.purging import Purged, incarnations, origins, purge_name, sweep
 from perdure.state.context import Context
 from perdure.state.snapshot_policy import SnapshotPolicy
 from perdure.state.working_copy import WorkingCopy
@@ -193,6 +193,19 @@ class Store:
     def find(self, name: str) -> AgentInfo | None:
         """Returns an agent's latest incarnation, deleted or not; None if there is none."""
         return self._context.backend.agent(check_name(name, "an agent"))
+
+    def incarnations(self, name: str) -> list[AgentInfo]:
+        """Returns all agents of a name, deleted ones too, oldest first."""
+        return [*incarnations(self._context.backend, check_name(name, "an agent"))]
+
+    def origins(self, info: AgentInfo) -> list[AgentInfo]:
+        """Returns the agents whose logs one reads, because it is a copy of them, the nearest first.
+        They may be deleted.
+
+        Raises:
+            NotFound: it is not from this store.
+        """
+        return [*origins(self._context.backend, self._ours(info))]
 
     def delete(self, name: str, *, purge: bool = False) -> None:
         """Deletes an agent. Its name may be used again, for a new incarnation; a write that was

@@ -12,9 +12,11 @@ from typing import Any
 import pytest
 
 import perdure
+from perdure.integrations.langgraph import PerdureSaver
 from tests.cli.operator import Operator
 from tests.damaging import KINDS, Vandal
 from tests.engine.waits import go
+from tests.integrations.langgraph.checkpoints import config, line
 
 NAME = "an agent's"
 
@@ -123,3 +125,25 @@ def test_a_command_that_proves_the_store_is_not_told_to_prove_it(
     code, said = operator.refused(command)
     assert code == 5 and "from a copy" in said and "perdure verify" not in said
     assert " verify`" in operator.refused("ls")[1]
+
+
+@pytest.mark.parametrize("named", [[], ["copy"], ["origin"]])
+def test_verify_sees_the_log_that_a_copy_reads(tmp_path: Path, named: list[str]) -> None:
+    """Story: a thread was renamed, by a copy whose origin was deleted. Bits of the origin's log
+    flipped: verify said that all was whole, and the thread could not be read."""
+    operator = Operator(tmp_path / "agents.db")
+    with perdure.open(operator.path) as store:
+        saver = PerdureSaver(store)
+        line(saver, 5, config("origin"))
+        saver.copy_thread("origin", "copy")
+        assert store.find("origin").seq > 3  # type: ignore[union-attr]
+        store.delete("origin")
+        store.agent("origin").save({"n": 1})  # the name lives again
+        assert operator.json("verify", *named)["ok"]
+        backend = store._context.backend
+        (row,) = backend.read(1, 3, 3)
+        backend.trim(1, 0, {3: row.payload[:-1] + bytes([row.payload[-1] ^ 1])})
+    found = operator.type("verify", *named, "--json")
+    assert found.exit_code == 5 and '"commit": 3' in found.stdout
+    said = operator.type("verify", *named).output
+    assert "restore the store from a copy" in said and "rollback" not in said

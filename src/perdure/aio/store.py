@@ -144,6 +144,14 @@ class AsyncStore:
         """See `Store.find`."""
         return await self._home.call(self._store.find, name)
 
+    async def incarnations(self, name: str) -> list[AgentInfo]:
+        """See `Store.incarnations`."""
+        return await self._home.call(self._store.incarnations, name)
+
+    async def origins(self, info: AgentInfo) -> list[AgentInfo]:
+        """See `Store.origins`."""
+        return await self._home.call(self._store.origins, info)
+
     async def delete(self, name: str, *, purge: bool = False) -> None:
         """See `Store.delete`."""
         await self._home.call(self._store.delete, name, purge=purge)

@@ -3,11 +3,12 @@ which restores checksums."""
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Annotated, Any
 
 import typer
 
-from perdure import Corrupt, PerdureError, UnsupportedFormat
+from perdure import Corrupt, NotFound, PerdureError, UnsupportedFormat
 from perdure.cli import plain
 from perdure.cli.failures import UsageError, code_of, report
 from perdure.cli.progress import Bar, bar
@@ -45,10 +46,7 @@ def verify(
         raise UsageError("--anchor is the root of one agent: name it")
     ctx.ensure_object(Settings).proving = True
     with opened(ctx) as session:
-        if agent is not None:
-            infos = [session.find(agent, deleted_too=True)]
-        else:
-            infos = list(session.all_agents())
+        infos = _to_verify(session, agent, latest_only=anchor is not None)
         with bar() as progress:
             damaged = _check_pages(session, progress) if pages else None
             outcomes = [(info, _verify(session, info, anchor, progress, heal)) for info in infos]
@@ -62,6 +60,22 @@ def verify(
             if not session.json:  # the faults were printed already
                 raise typer.Exit(code_of(first))
             raise typer.Exit(report(first, as_json=True, say=session.say))
+
+
+def _to_verify(session: Session, name: str | None, *, latest_only: bool) -> list[AgentInfo]:
+    """Returns the agents to verify, also deleted ones that these read as copies of them."""
+    if name is None:
+        infos = [*session.all_agents()]
+    else:
+        infos = [session.find(name, deleted_too=True)]
+        if latest_only:
+            return infos
+        infos = session.store.incarnations(name)
+    found = {info.no: info for info in infos}
+    for info in infos:
+        with suppress(Corrupt, UnsupportedFormat, NotFound):  # its own outcome says so
+            found |= {one.no: one for one in session.store.origins(info)}
+    return [*found.values()]
 
 
 def repair(
@@ -142,12 +156,20 @@ def _verify(
         return error
 
 
+GO_BACK = "go back to commit"
+GONE = (
+    "it is deleted: restore the store from a copy; or make what copies it anew, from what is whole"
+)
 MORE = "these do not hold either"
 
 
-def _parts(session: Session, error: PerdureError) -> tuple[str, list[str]]:
+def _parts(
+    session: Session, error: PerdureError, info: AgentInfo | None = None
+) -> tuple[str, list[str]]:
     """Returns the problem, and what to do about it."""
     problem, *hints = str(error).split("\n  → ")
+    if info is not None and info.deleted:  # nothing goes back in it
+        hints = [GONE if hint.startswith(GO_BACK) else hint for hint in hints]
     hints = [hint for hint in hints if not hint.startswith(MORE)]  # they are listed
     return problem, [said for hint in hints if (said := session.say(hint))]
 
@@ -172,13 +194,15 @@ def _print(
                 what += f"; {outcome.trimmed:,} emptied by retention, still in the chain"
             if outcome.healed:
                 what += f"; {count(outcome.healed, 'damaged snapshot')} removed (a cache)"
+            if info.deleted and not outcome.purged:
+                what += "; deleted, its log is kept"
             if outcome.purged:
                 what += ", purged: only the last commit, the deletion, is left"
             console.print(text(("✓ ", "bold green"), (info.name, "bold"), f"  {what}"))
             console.print(text("  root ", outcome.root))
         elif isinstance(outcome, Corrupt):
             console.print(text(("✗ ", "bold red"), (info.name, "bold")))
-            problem, hints = _parts(session, outcome)
+            problem, hints = _parts(session, outcome, info)
             for one in _damages(outcome) or [problem]:
                 console.print(text(("  " + one, "red")))
             advice.update(dict.fromkeys(hints))
@@ -226,7 +250,7 @@ def _json(
                 }
             )
         else:
-            problem, hints = _parts(session, outcome)
+            problem, hints = _parts(session, outcome, info)
             agents.append(
                 {
                     "agent": info.name,

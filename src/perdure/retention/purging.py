@@ -117,17 +117,31 @@ def _is_to_go(backend: Backend, info: AgentInfo) -> bool:
     return any(deletes(record) and record.purge for record in last.typed)
 
 
+def incarnations(backend: Backend, name: str) -> Iterator[AgentInfo]:
+    """Yields the agents of a name, deleted ones too, oldest first."""
+    latest = backend.agent(name)
+    for number in range(1, latest.incarnation + 1 if latest is not None else 1):
+        if (info := backend.agent(name, number)) is not None:
+            yield info
+
+
+def origins(backend: Backend, info: AgentInfo) -> Iterator[AgentInfo]:
+    """Yields the agents whose logs one reads as a copy of them, the nearest first."""
+    one: AgentInfo | None = info
+    while one is not None and not one.purged:
+        copied = _copied_from(LogReader(backend, one).peek(1))
+        one = backend.agent(*copied) if copied is not None else None
+        if one is not None:
+            yield one
+
+
 def purge_name(backend: Backend, name: str) -> Purged:
     """Purges every deleted incarnation of a name, also those that were not deleted to be purged.
 
     Raises:
         NotFound: there is none.
     """
-    latest = backend.agent(name)
-    found = (
-        [backend.agent(name, number + 1) for number in range(latest.incarnation)] if latest else []
-    )
-    deleted = [info for info in found if info is not None and info.deleted]
+    deleted = [info for info in incarnations(backend, name) if info.deleted]
     if not deleted:
         raise NotFound(
             "there is no deleted agent of that name",
@@ -190,11 +204,7 @@ def _read_by(backend: Backend, info: AgentInfo) -> tuple[str | None, list[AgentI
 
 
 def _copies_called(backend: Backend, name: str, origin: AgentInfo) -> Iterator[AgentInfo]:
-    latest = backend.agent(name)
-    for number in range(1, latest.incarnation + 1 if latest else 1):
-        info = backend.agent(name, number)
-        if info is None:
-            continue
+    for info in incarnations(backend, name):
         # A purged log is known to have no reader, so nobody reads through it either.
         copied = None if info.purged else _copied_from(LogReader(backend, info).commit(1))
         if info.purged or copied == (origin.name, origin.incarnation):

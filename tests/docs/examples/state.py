@@ -59,6 +59,11 @@ found = store.find("ticket-43")
 assert found is not None and found.deleted
 assert store.find("nobody") is None
 
+# %% Store.incarnations Store.origins
+assert [one.deleted for one in store.incarnations("ticket-43")] == [True]
+(ticket,) = store.incarnations("ticket-42")
+assert store.origins(ticket) == []  # it is no copy of a LangGraph thread
+
 # %% Store.agent_of
 info = store.find("ticket-42")
 assert info is not None
