@@ -56,6 +56,8 @@ EXCUSED = {
     "Store.runner": "of the library's own faces",
     "Store.close": "what it flushes is no history",
     "Store.url": "a text",
+    "Store.incarnations": "a look-up for each agent of the name",
+    "Store.origins": "a look-up and one commit for each origin",
     "Options.order": "of the library's own faces",
     "Options.runner": "of the library's own faces",
     "replication.follow": "steps, as `Follower.step`, until it is told to stop",
