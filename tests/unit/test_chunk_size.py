@@ -48,3 +48,11 @@ def test_no_more_is_read_at_once_than_fits(monkeypatch: pytest.MonkeyPatch, tmp_
         assert other._context.backend.agent("a").seq == 301  # type: ignore[union-attr]
         assert agent.trim(290).removed > 200
     assert most <= chunk_size.CHUNK_FIRST
+
+
+def test_nothing_read_says_nothing_of_what_comes() -> None:
+    """Story: a look that found nothing made the next part one commit: a copy that had caught up
+    took no more."""
+    chunk = chunk_size.ChunkSize()
+    chunk.read([])
+    assert chunk.now == chunk_size.CHUNK_FIRST

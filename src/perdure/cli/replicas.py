@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
@@ -166,7 +165,7 @@ def _whoever_reads() -> Iterator[None]:
         try:
             complain(words)
         except OSError:
-            say_no_more(sys.stderr)  # if stdout is the same, its next line shows that
+            say_no_more(stderr=True)  # if stdout is the same, its next line shows that
         else:
             say_no_more()
 

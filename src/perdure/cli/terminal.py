@@ -157,10 +157,10 @@ def elsewhere() -> Iterator[Callable[[str], None]]:
         yield say
 
 
-def say_no_more(stream: TextIO | None = None) -> None:
-    """Drops the remaining output of a stream, by default of stdout: it would fail again when the
-    process ends."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), (stream or stdout()).fileno())
+def say_no_more(*, stderr: bool = False) -> None:
+    """Drops the remaining output, which would fail again when the process ends."""
+    stream = sys.stderr if stderr else stdout()
+    os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 # -- what Python prints by itself ------------------------------------------------------------------

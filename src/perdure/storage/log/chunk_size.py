@@ -26,6 +26,8 @@ class ChunkSize:
 
     def read(self, rows: Sequence[StoredCommit]) -> None:
         """Takes note of what was read."""
+        if not rows:
+            return
         size = sum(len(row.payload) for row in rows) or 1
         fitting = max(CHUNK_BYTES * len(rows) // size, 1)
         self.now = min(self.now * self._grows, CHUNK_MAX, fitting)
