@@ -244,6 +244,13 @@ def test_nothing_is_copied_into_the_memory_of_a_command(source: str, words: Any)
     write(source, "on")
 
 
+def wait_until_copied(process: subprocess.Popen[Any], source: str, target: str) -> None:
+    """Waits until a copy has all commits of an agent, as long as the process that copies lives."""
+    last = Operator(Path(source)).json("log", "ticket-42", "--all")[-1]["seq"]
+    while Operator(Path(target)).json("log", "ticket-42", "--all")[-1]["seq"] != last:
+        assert process.poll() is None
+
+
 def test_a_copy_goes_on_where_nobody_reads_either_stream(source: str, target: str) -> None:
     """Story: `… --follow 2>&1 | logger`, and the logger was killed: what was to be said about that
     on stderr failed as well, and ended the standby."""
@@ -259,9 +266,7 @@ def test_a_copy_goes_on_where_nobody_reads_either_stream(source: str, target: st
         os.close(both_ends[0])
         for _ in range(3):
             write(source, "unread")
-            last = Operator(Path(source)).json("log", "ticket-42", "--all")[-1]["seq"]
-            while Operator(Path(target)).json("log", "ticket-42", "--all")[-1]["seq"] != last:
-                assert process.poll() is None
+            wait_until_copied(process, source, target)
     finally:
         process.terminate()
         assert process.wait() == 0
@@ -282,9 +287,7 @@ def test_a_copy_goes_on_where_nobody_reads_what_it_says(source: str, target: str
         write(source, "unread")
         assert "copying goes on without it" in process.stderr.readline()
         write(source, "on")
-        last = Operator(Path(source)).json("log", "ticket-42", "--all")[-1]["seq"]
-        while Operator(Path(target)).json("log", "ticket-42", "--all")[-1]["seq"] != last:
-            assert process.poll() is None
+        wait_until_copied(process, source, target)
     finally:
         process.terminate()
         assert process.wait() == 0
