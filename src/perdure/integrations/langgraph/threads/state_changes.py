@@ -14,12 +14,12 @@ from functools import cache
 from itertools import chain, compress, islice, repeat
 from itertools import count as count_up
 from operator import attrgetter, is_, is_not, ne
-from types import MemberDescriptorType
 from typing import Any
 
 from langchain_core.messages import BaseMessage
 from pydantic import BaseModel
 
+from perdure.core.types.slots import slots_of
 from perdure.core.values.diff import diff
 from perdure.core.values.ops import Append, Delete, Op, Set, Splice
 from perdure.core.values.plain_values import SCALARS, Path, Plain
@@ -260,9 +260,8 @@ _CONTAINERS = (list, tuple, set, frozenset, deque)
 
 
 @cache
-def _slots(cls: type) -> list[str]:
-    members = (item for base in cls.__mro__ for item in vars(base).items())
-    return [name for name, member in members if isinstance(member, MemberDescriptorType)]
+def _slots(cls: type) -> tuple[str, ...]:
+    return tuple(slots_of(cls))
 
 
 def _differ(now: Any, then: Any) -> bool:
