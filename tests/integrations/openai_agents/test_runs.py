@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
-from agents import Agent, ModelSettings, Runner, function_tool
+from agents import Agent, ModelResponse, ModelSettings, Runner, Usage, function_tool
 from agents.retry import (
     ModelRetryAdvice,
     ModelRetryAdviceRequest,
@@ -15,9 +15,10 @@ from agents.retry import (
     ModelRetrySettings,
     retry_policies,
 )
-from httpx import Request, Response
+from httpx import Request
+from httpx import Response as HttpResponse
 from openai import RateLimitError
-from openai.types.responses import EasyInputMessageParam
+from openai.types.responses import EasyInputMessageParam, Response, ResponseFunctionToolCall
 
 import perdure
 from perdure.integrations.openai_agents import (
@@ -27,7 +28,7 @@ from perdure.integrations.openai_agents import (
     RecordedModel,
     RunSession,
 )
-from perdure.integrations.openai_agents.model import RESPONSE
+from perdure.integrations.openai_agents.model import _heard, _recorded
 from tests.integrations.openai_agents.speaking import QUIET, Scripted, calls, says, thinks
 
 
@@ -237,16 +238,77 @@ def test_popping_and_clearing_in_a_run():
     asyncio.run(main())
 
 
-def test_what_is_recorded_of_an_answer_is_all_of_it():
-    async def main() -> None:
-        model = Scripted([thinks("hm"), calls("pay", order=7), says("done")])
-        said = await model.get_response(None, "hi")
-        plain = RESPONSE.dump_python(said, mode="json", exclude_unset=True, warnings=False)
-        again = RESPONSE.validate_python(plain)
-        assert again == said
-        assert again.to_input_items() == said.to_input_items()
+def heard(*said: Any, streamed: bool = False) -> tuple[list[Any], Any]:
+    """Returns the items that a run heard from a model that said these, and what came of the run."""
+    model = Scripted(list(said))
+    items: list[Any] = []
 
-    asyncio.run(main())
+    @perdure.agent(Conversation)
+    async def answer(run: perdure.AsyncRun[Conversation]) -> str:
+        assistant = Agent("a", model=RecordedModel(run, model))
+        if streamed:
+            result: Any = Runner.run_streamed(assistant, "hi", run_config=QUIET)
+            async for _ in result.stream_events():
+                pass
+        else:
+            result = await Runner.run(assistant, "hi", run_config=QUIET)
+        items[:] = result.raw_responses[-1].output
+        return str(result.final_output)
+
+    async def main() -> Any:
+        async with perdure.open_async("memory://") as store:
+            return await store.run(answer, "a")
+
+    return items, asyncio.run(main())
+
+
+def test_what_is_recorded_of_an_answer_is_all_of_it():
+    said = [thinks("hm"), says("done")]
+    assert heard(*said) == (said, "done")
+
+
+def test_a_field_that_the_api_names_otherwise_is_heard():
+    """Fields were recorded under the names of their attributes, and read under those of the API: a
+    call that the model made `async` came back as one that says nothing of it."""
+    said = ResponseFunctionToolCall.model_validate({**calls("pay").to_dict(), "async": True})
+    response = ModelResponse(output=[said], usage=Usage(), response_id="r")
+    (again,) = _heard(_recorded(response)).output
+    assert again == said
+
+
+MESSAGE: Any = says("hello").to_dict()
+TEXT = MESSAGE["content"][0]
+SCROLLED = {
+    "id": "w",
+    "type": "web_search_call",
+    "status": "completed",
+    "action": {"type": "scroll"},
+}
+LENIENT = {
+    "a message without a status": [{k: v for k, v in MESSAGE.items() if k != "status"}],
+    "a text without annotations": [
+        {**MESSAGE, "content": [{k: v for k, v in TEXT.items() if k != "annotations"}]}
+    ],
+    "a status of tomorrow": [{**MESSAGE, "status": "paused"}],
+    "an annotation of tomorrow": [
+        {**MESSAGE, "content": [{**TEXT, "annotations": [{"type": "shiny", "x": 1}]}]}
+    ],
+    "an item of tomorrow": [{"id": "n", "type": "brand_new_call", "foo": {"bar": 1}}, MESSAGE],
+    "an action of tomorrow": [SCROLLED, MESSAGE],
+}
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+@pytest.mark.parametrize("wire", LENIENT.values(), ids=LENIENT)
+def test_an_answer_that_the_client_takes_leniently_is_heard(wire: list[Any], streamed: bool):
+    """openai's client takes an answer that lacks a field, or that has a kind of item which it does
+    not know, and the SDK goes on with it. Here it was recorded, and then refused by a stricter
+    look: paid for, and the run failed, each time that it was tried again."""
+    said = Response.construct(output=wire).output
+    items, outcome = heard(*said, streamed=streamed)
+    assert outcome == "hello"
+    assert items == said
+    assert [item.to_dict(warnings=False) for item in items] == wire
 
 
 class Busy(Scripted):
@@ -259,7 +321,7 @@ class Busy(Scripted):
     async def get_response(self, *args: Any, **kwargs: Any) -> Any:
         self.tried += 1
         if self.tried == 1:
-            response: Any = Response(429, request=REQUEST, headers={"retry-after": "0.001"})
+            response: Any = HttpResponse(429, request=REQUEST, headers={"retry-after": "0.001"})
             raise RateLimitError("slow down", response=response, body=None)
         return await super().get_response(*args, **kwargs)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping
 from contextlib import suppress
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any, cast
 
 from agents import Model, ModelResponse, MultiProvider
@@ -52,9 +52,9 @@ class RecordedModel(Model):
             except Exception as error:
                 self._note_advice(error, kwargs)
                 raise
-            return RESPONSE.dump_python(response, mode="json", exclude_unset=True, warnings=False)
+            return _recorded(response)
 
-        return RESPONSE.validate_python(await self._run.call(model, system_instructions, input))
+        return _heard(await self._run.call(model, system_instructions, input))
 
     async def stream_response(
         self,
@@ -100,6 +100,28 @@ class RecordedModel(Model):
         await self._model.close()
 
 
+def _recorded(response: ModelResponse) -> dict[str, Any]:
+    """Returns an answer as plain data, its items as the API itself names their fields."""
+    rest = RESPONSE.dump_python(
+        replace(response, output=[]), mode="json", exclude_unset=True, warnings=False
+    )
+    return {
+        **rest,
+        "output": [item.to_dict(mode="json", warnings=False) for item in response.output],
+    }
+
+
+def _heard(recorded: Mapping[str, Any]) -> ModelResponse:
+    """Returns the answer that was recorded.
+
+    Its items are built as openai's client builds them of what a server sends: one that lacks a
+    field, or is of a kind that this client does not know, is taken as it is. A stricter look would
+    refuse an answer that is paid for, and that the SDK understands.
+    """
+    response = RESPONSE.validate_python({**recorded, "output": []})
+    return replace(response, output=Response.construct(output=recorded["output"]).output)
+
+
 def _facts(error: Exception, advice: ModelRetryAdvice | None) -> ModelRetryNormalizedError | None:
     """Returns what the SDK itself finds in an error, such as after how long a header of its
     response says to ask again, with what the model says; where this SDK does not tell, the latter
@@ -136,7 +158,7 @@ def _as_response(whole: ModelResponse) -> Response:
         output_tokens_details=used.output_tokens_details,
         total_tokens=used.total_tokens,
     )
-    return Response(
+    return Response.construct(
         id=whole.response_id or "recorded",
         created_at=0,
         model="recorded",
