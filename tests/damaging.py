@@ -14,6 +14,7 @@ from perdure.model import Cause
 from perdure.storage.appending import Append, Appended, Riders, StoredSnapshot
 from perdure.storage.capabilities import Backend
 from perdure.storage.memory.backend import MemoryBackend
+from perdure.storage.sqlite.rows import place
 from perdure.store import Store
 
 Bytes = tuple[bytes, bytes]
@@ -163,6 +164,15 @@ class Vandal:
         """Commits behind it that are whole, as a handle writes that is out of step."""
         for n in range(count):
             self.write(*good(self, n))
+
+
+def break_first(store: Store, agent: str, column: str) -> None:
+    """Damages header or payload of an agent's first commit, in an SQLite store."""
+    backend: Any = store._context.backend
+    info = backend.agent(agent)
+    with backend._transaction() as db:
+        sql = f"UPDATE commits SET {column} = CAST(x'00' || {column} AS BLOB) WHERE id = ?"
+        db.execute(sql, (place(info.no, 1),))
 
 
 def break_snapshots(store: Store, how: str) -> None:

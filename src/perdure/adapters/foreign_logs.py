@@ -97,11 +97,19 @@ class ForeignLogs:
         return None if info is None else ForeignLog(self, info)
 
     def all(self) -> Iterator[AgentInfo]:
-        """Yields the agents that are not deleted, by name, of whatever schema."""
+        """Yields the agents of this schema that are not deleted, by name.
+
+        Damage in another agent concerns nobody here: an agent's schema is read from the header of
+        its first commit. One whose header cannot be read may be of this schema, and is yielded.
+        """
         after = ""
         while found := self.context.backend.agents("", after, 1000):
-            yield from found
+            yield from filter(self._may_be_one, found)
             after = found[-1].name
+
+    def _may_be_one(self, info: AgentInfo) -> bool:
+        first = next(self.log(info).commits(1, 1, damaged_too=True), None)
+        return first is None or first.schema_id in ("", self.schema[0])
 
     def purge(self, seconds: float, of: AgentInfo | None = None) -> Purged:
         """Removes what was deleted to be purged, for about this long; `of`: see `sweep`."""

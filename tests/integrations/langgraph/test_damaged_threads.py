@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import operator
-from datetime import timedelta
+from contextlib import nullcontext
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Annotated, Any, TypedDict
 
@@ -15,7 +16,7 @@ from perdure import Corrupt, UnsupportedFormat
 from perdure.integrations.langgraph import PerdureSaver, PerdureStore
 from tests import damaging, newer
 from tests.cli.operator import Operator
-from tests.damaging import Vandal
+from tests.damaging import Vandal, break_first
 
 DAMAGED = ["a byte of the payload", "no header"]
 NEWER = ["a feature of the envelope", "a version of the header"]
@@ -141,3 +142,54 @@ def test_a_space_of_the_store_goes_on_behind_a_rollback(tmp_path: Path, kind: st
         assert item is not None and item.value == {"n": 1}
         kept.put(("space",), "key", {"n": 3})
         assert {one.value["n"] for one in kept.search(())} == {2, 3}
+
+
+def note(store: perdure.Store, name: str) -> None:
+    with store.agent(name).edit("write down") as draft:
+        draft["text"] = "of somebody else"
+
+
+@pytest.mark.parametrize("column", ["payload", "header"])
+def test_an_agent_that_is_no_thread_stops_no_thread(tmp_path: Path, column: str) -> None:
+    """Which agents are threads was read from the whole of their first commits: one that could not
+    be read, of an agent that had nothing to do with LangGraph, and nothing was listed, trimmed or
+    removed of any thread."""
+    with perdure.open(tmp_path / "store.db", durability="os") as store:
+        saver = PerdureSaver(store)
+        graph = graph_of(saver)
+        for thread in ("t", "u"):
+            graph.invoke({"words": ["begin"]}, {**config(thread), "metadata": {"run_id": "run"}})
+        note(store, "note")
+        break_first(store, "note", column)
+        # Without a header nobody knows that it is no thread: the error comes when all is done.
+        said = pytest.raises(Corrupt) if column == "header" else nullcontext()
+        with said:
+            assert len(list(saver.list(None))) == 6
+        with said:
+            saver.trim(timedelta(0))
+        assert not saver.trim(timedelta(0), ["t"])[0].removed, "it was done"
+        with said:
+            saver.delete_for_runs(["run"])
+        assert [*saver.list(config("t"))] == [*saver.list(config("u"))] == []
+
+
+@pytest.mark.parametrize("column", ["payload", "header"])
+def test_one_space_does_not_end_the_expiry_of_the_others(tmp_path: Path, column: str) -> None:
+    """A sweep looked at all spaces before it removed anything: one that could not be read, or an
+    agent of somebody else whose name begins like theirs, and nothing expired any more."""
+    path, now = tmp_path / "store.db", [datetime.now(UTC)]
+    with perdure.open(path, durability="os") as store:
+        kept = PerdureStore(store, ttl={"default_ttl": 1}, clock=lambda: now[0])
+        for space in ("a", "b", "c"):
+            kept.put((space,), "key", {"n": 1})
+        note(store, "store:a-note")
+        assert len(kept.search(())) == len(kept.list_namespaces()) == 3
+        break_first(store, "store:b", column)
+        now[0] += timedelta(days=1)
+    with perdure.open(path, durability="os") as store:
+        kept = PerdureStore(store, ttl={"default_ttl": 1}, clock=lambda: now[0])
+        with pytest.raises(Corrupt):
+            kept.sweep_ttl()
+        for space in ("a", "c"):
+            schema = perdure.Schema(dict[str, Any], id="langgraph-store")
+            assert store.agent(f"store:{space}", schema).state == {}

@@ -119,15 +119,15 @@ def test_a_sweep_spares_what_was_put_or_read_since_it_looked(base, clock, monkey
     for key in ("a", "b", "c"):
         store.put(SPACE, key, {"n": 1}, ttl=1)
     clock.advance(2)
-    write = store._write
+    (shard,) = store._looked(None)
+    write = shard.write
 
     def late(changes):
-        changes = list(changes)
         other.put(SPACE, "a", {"n": 2})
         other.put(SPACE, "b", {"n": 2}, ttl=1)
         return write(changes)
 
-    monkeypatch.setattr(store, "_write", late)
+    monkeypatch.setattr(shard, "write", late)
     assert store.sweep_ttl() == 1
     monkeypatch.undo()
     assert sorted(item.key for item in store.search(SPACE)) == ["a", "b"]

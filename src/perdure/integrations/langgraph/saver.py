@@ -25,6 +25,7 @@ from langgraph.checkpoint.serde.base import SerializerProtocol, maybe_add_typed_
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 
 from perdure.adapters import Trimmed, Where, foreign_logs
+from perdure.adapters.on_each import on_each
 from perdure.core.arguments.checks import flag
 from perdure.core.arguments.names import words_of
 from perdure.integrations.langgraph.gc_pause import Calm
@@ -40,7 +41,7 @@ from perdure.integrations.langgraph.threads.reading import (
     pending_of,
     tuple_of,
 )
-from perdure.integrations.langgraph.threads.removal import keep_latest, remove_runs
+from perdure.integrations.langgraph.threads.removal import and_later, keep_latest, remove_runs
 from perdure.integrations.langgraph.threads.requested_checkpoints import Requested
 from perdure.integrations.langgraph.threads.requests import Put
 from perdure.integrations.langgraph.threads.state_changes import sources_of
@@ -286,9 +287,7 @@ class PerdureSaver(Lifetime, BaseCheckpointSaver[Any]):
         return pages(self._coder, found, limit)
 
     def _all(self) -> Iterator[Thread]:
-        for info in self._logs.all():
-            if self._logs.log(info).commit(1).schema_id == thread_names.SCHEMA_ID:
-                yield self._thread(info.name)
+        return (self._thread(info.name) for info in self._logs.all())
 
     def get_delta_channel_history(
         self, *, config: RunnableConfig, channels: Sequence[str]
@@ -324,17 +323,16 @@ class PerdureSaver(Lifetime, BaseCheckpointSaver[Any]):
 
     def delete_for_runs(self, run_ids: Sequence[str]) -> None:
         """Removes the checkpoints, and their writes, whose metadata names one of these runs: one
-        commit for each thread. Reads the logs of all threads."""
+        commit for each thread. Reads the logs of all threads.
+
+        Raises:
+            Corrupt, UnsupportedFormat: one cannot be read. All others are done before.
+        """
         wanted = frozenset(
             thread_names.said(one, "a run_id") for one in thread_names.several(run_ids, "run_ids")
         )
         if wanted:
-            first = {thread.name: thread for thread in self._all()}
-            for thread in first.values():
-                remove_runs(self._coder, thread, wanted)
-            for thread in builtins.list(self._all()):
-                if thread.name not in first:  # it may be a copy of one, from just before
-                    remove_runs(self._coder, thread, wanted)
+            on_each(and_later(self._all), lambda thread: remove_runs(self._coder, thread, wanted))
 
     def copy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
         """Makes a thread with all that another holds now: one commit, which refers to the other.

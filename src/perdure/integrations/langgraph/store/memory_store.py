@@ -17,14 +17,16 @@ from typing import Any, cast
 from langgraph.store.base import BaseStore, IndexConfig, Op, Result, TTLConfig
 
 import perdure
+from perdure.adapters.on_each import on_each
 from perdure.aio.unbuilt import in_own_thread
 from perdure.core.arguments.checks import flag, mapping, number
 from perdure.core.arguments.checks import function as callable_
 from perdure.core.arguments.not_entered import ToEnter
+from perdure.errors import SchemaError
 from perdure.integrations.langgraph.lifetime import Ready
 from perdure.integrations.langgraph.store.batch import Batch, Reading, Rules, minutes
-from perdure.integrations.langgraph.store.items import Namespace, agent_name, utc_now
-from perdure.integrations.langgraph.store.shard import Change, Remove, Shard
+from perdure.integrations.langgraph.store.items import agent_name, utc_now
+from perdure.integrations.langgraph.store.shard import Change, Shard
 from perdure.integrations.langgraph.store.sweeper import Sweeper
 from perdure.integrations.langgraph.store.vectors import NOTHING, Embedded, Embedding
 from perdure.model import AgentInfo, Durability
@@ -198,17 +200,23 @@ class PerdureStore(BaseStore):
     def _looked(self, label: str | None) -> Sequence[Shard]:
         """The shards that may hold a label (None: any), as the store is now."""
         if label is None:
-            found = [(info.name, info) for info in self._agents()]
-        else:
-            name = agent_name(self._prefix, label)
-            info = self._store.find(name)
-            found = [] if info is None else [(name, info)]
-        shards = []
-        for name, info in found:
-            shard = self._shard(name)
+            return [shard for info in self._agents() if (shard := self._look(info)) is not None]
+        info = self._store.find(agent_name(self._prefix, label))
+        if info is None:
+            return []
+        shard = self._shard(info.name)
+        shard.look(info)
+        return [shard]
+
+    def _look(self, info: AgentInfo) -> Shard | None:
+        """Returns the shard of an agent, as it is now; None if it is not one of this store: a
+        thread may have a name that begins like those of shards."""
+        shard = self._shard(info.name)
+        try:
             shard.look(info)
-            shards.append(shard)
-        return shards
+        except SchemaError:
+            return None
+        return shard
 
     def _agents(self) -> Iterator[AgentInfo]:
         after = ""
@@ -235,15 +243,18 @@ class PerdureStore(BaseStore):
 
         Returns:
             The number of removed items.
+
+        Raises:
+            Corrupt, UnsupportedFormat, Conflict: an agent cannot be read, or other processes were
+                faster in every attempt. All others are swept before.
         """
         now = self._clock()
-        places: list[tuple[Namespace, str]] = [
-            (entry.namespace, entry.key)
-            for shard in self._looked(None)
-            for entry in shard.entries(())
-            if entry.expired(now)
-        ]
-        return self._write(Remove(namespace, key, now) for namespace, key in places)
+
+        def sweep(info: AgentInfo) -> int:
+            shard = self._look(info)
+            return 0 if shard is None else shard.sweep(now)
+
+        return sum(on_each(self._agents(), sweep))
 
     async def asweep_ttl(self) -> int:
         """Removes expired items; see `sweep_ttl`."""

@@ -223,6 +223,13 @@ class Shard:
             raise write.error
         return write.made
 
+    def sweep(self, now: datetime) -> int:
+        """Removes the items that have expired by then; returns their number. Raises as `write`."""
+        expired = [entry for entry in self.entries(()) if entry.expired(now)]
+        if not expired:
+            return 0
+        return self.write([Remove(entry.namespace, entry.key, now) for entry in expired])
+
     def _commit_waiting(self) -> None:
         # They stay in the queue until they are done: who waits is not to suffer where this call is
         # interrupted. Putting twice is putting once.

@@ -8,7 +8,7 @@ seen: it counts as if it came directly behind that one, whatever came between.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Any
 
 from perdure.core.values.diff import diff
@@ -47,6 +47,14 @@ def _all_but(view: View, seen: int, latest: dict[str, Found | None]) -> dict[str
         }
         for space, found in latest.items()
     }
+
+
+def and_later(threads: Callable[[], Iterator[Thread]]) -> Iterator[Thread]:
+    """Yields all threads, then those that came meanwhile: each may be a copy, from just before, of
+    one that was changed."""
+    first = {thread.name: thread for thread in threads()}
+    yield from first.values()
+    yield from [thread for thread in threads() if thread.name not in first]
 
 
 def remove_runs(coder: Coder, thread: Thread, run_ids: Collection[str]) -> None:

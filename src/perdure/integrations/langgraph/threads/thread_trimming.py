@@ -7,7 +7,7 @@ from datetime import timedelta
 from functools import partial
 
 from perdure.adapters import Trimmed, Where
-from perdure.errors import Conflict, Corrupt, PerdureError, UnsupportedFormat
+from perdure.adapters.on_each import on_each
 from perdure.integrations.langgraph.threads.kept_checkpoints import stays
 from perdure.integrations.langgraph.threads.thread import Thread
 
@@ -21,18 +21,8 @@ def trim_threads(
         Corrupt, UnsupportedFormat, Conflict: of the first that cannot be read or trimmed, after all
             others are done.
     """
-    done: list[Trimmed] = []
-    kept: list[PerdureError] = []
-    for thread in threads:
-        try:
-            found = trim_thread(thread, before, passing)
-        except (Corrupt, UnsupportedFormat, Conflict) as error:
-            kept.append(error)
-        else:
-            done += [found] if found is not None else []
-    if kept:
-        raise min(kept, key=lambda error: isinstance(error, Conflict))
-    return done
+    found = on_each(threads, lambda thread: trim_thread(thread, before, passing))
+    return [one for one in found if one is not None]
 
 
 def trim_thread(
