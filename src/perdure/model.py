@@ -305,3 +305,17 @@ class Verified(Struct, frozen=True):
     def root(self) -> str:
         """Id of the last commit: keep it elsewhere, and pass it as `anchor` another time."""
         return id_text(self.head)
+
+
+class Rebuilt(Struct, frozen=True):
+    """The files after a repair.
+
+    Attributes:
+        copy: the path of the copy of the old file; empty if none was made.
+        wal: the damage of the WAL that was found, and what became of it; empty if there was none.
+        is_cut: True if commits of the WAL are lost.
+    """
+
+    copy: str
+    wal: str = ""
+    is_cut: bool = False

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from perdure.core.arguments.checks import flag
-from perdure.model import Verified
+from perdure.model import Rebuilt, Verified
 from perdure.storage.locate import rebuild_checksums
 from perdure.verification.repair_checks import Proof
 
@@ -22,8 +22,10 @@ def repair(url: str | os.PathLike[str], *, take_incomplete: bool = False) -> lis
             named in `Verified.damages` of its agent, which works up to `Verified.before`; all
             others are whole. Unproved content is named, too: messages in the inbox, the last header
             of a log, the requests of keys. The old file is kept beside it, as ``-damaged``. Lost
-            rows of agents, branches and checkpoints are restored from the agent's log. Other
-            differences from a log are still refused.
+            rows of agents, branches and checkpoints are restored from the agent's log. Of a damaged
+            ``-wal`` everything is taken that is proved; it is kept, too, and a warning is logged.
+            If commits are lost with it, their agents say so. Other differences from a log are
+            still refused.
 
     Returns:
         The results, agent by agent.
@@ -39,8 +41,7 @@ def repair(url: str | os.PathLike[str], *, take_incomplete: bool = False) -> lis
 
 def repair_store(
     url: str | os.PathLike[str], *, take_incomplete: bool
-) -> tuple[list[Verified], str]:
-    """Does the work of `repair`; also returns the path of the kept copy, empty if there is none."""
+) -> tuple[list[Verified], Rebuilt]:
+    """Does the work of `repair`; also returns what was done to the files."""
     proof = Proof(take_incomplete=flag(take_incomplete, "take_incomplete="))
-    copy = rebuild_checksums(url, proof, take_incomplete=take_incomplete)
-    return proof.agents, copy
+    return proof.agents, rebuild_checksums(url, proof, take_incomplete=take_incomplete)

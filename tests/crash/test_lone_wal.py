@@ -94,7 +94,7 @@ def test_what_another_process_makes_between_two_looks_is_not_lone(
     others[0].close()
 
 
-@pytest.mark.parametrize("moment", ["_is_bare", "refuse_lost_schema", "_create"])
+@pytest.mark.parametrize("moment", ["_is_bare", "_create"])
 def test_a_store_that_another_process_makes_at_this_moment_is_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moment: str
 ) -> None:

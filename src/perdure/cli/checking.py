@@ -15,7 +15,7 @@ from perdure.cli.progress import Bar, bar
 from perdure.cli.session import Session, Settings, opened, store_url
 from perdure.cli.terminal import stdout_console, text
 from perdure.cli.words import count
-from perdure.model import Verified
+from perdure.model import Rebuilt, Verified
 from perdure.repairing import repair_store
 from perdure.system import shell
 from perdure.types import AgentInfo
@@ -99,13 +99,14 @@ def repair(
     settings.proving = True
     with bar() as progress:
         progress.begin("proving every log, then writing every page")
-        found, copy = repair_store(store_url(ctx), take_incomplete=take_incomplete)
+        found, rebuilt = repair_store(store_url(ctx), take_incomplete=take_incomplete)
     damaged = [one for one in found if one.damages]
     if settings.json:
-        agents = [_repaired(one) for one in found]
-        plain.put({"ok": True, "complete": not damaged, "agents": agents, "copy": copy})
+        agents, whole = [_repaired(one) for one in found], not (damaged or rebuilt.is_cut)
+        said = {"ok": True, "complete": whole, "agents": agents, "copy": rebuilt.copy}
+        plain.put({**said, "wal": rebuilt.wal} if rebuilt.wal else said)
     else:
-        _print_repaired(found, damaged, copy, settings)
+        _print_repaired(found, damaged, rebuilt, settings)
 
 
 def _repaired(one: Verified) -> dict[str, Any]:
@@ -116,7 +117,7 @@ def _repaired(one: Verified) -> dict[str, Any]:
 
 
 def _print_repaired(
-    found: list[Verified], damaged: list[Verified], copy: str, settings: Settings
+    found: list[Verified], damaged: list[Verified], rebuilt: Rebuilt, settings: Settings
 ) -> None:
     console = stdout_console()
     logs = count(sum(bool(one.head) for one in found), "log")
@@ -124,16 +125,21 @@ def _print_repaired(
     logs += f" proved, {count(healed, 'damaged snapshot')} removed" if healed else " proved"
     words = f"{logs}, every page written again with its checksum"
     console.print(text(("✓ ", "bold green"), words))
+    if rebuilt.wal:
+        sign = ("✗ ", "bold red") if rebuilt.is_cut else ("✓ ", "bold green")
+        console.print(text(sign, rebuilt.wal))
     for one in damaged:
         sign = ("? ", "bold yellow") if one.head else ("✗ ", "bold red")
         console.print(text(sign, (one.agent, "bold")))
         for told in one.damages:
             console.print(text(("  " + told, sign[1].removeprefix("bold "))))
-        if not one.head:  # its log is damaged, not only what waits for it
+        if one.commits and not one.head:  # its log is damaged, not only what waits for it
             command = settings.say(f"`{shell.perdure('verify', one.agent)}`")
             console.print(text(("→ ", "cyan"), f"{command} says how to go back from that"))
-    if copy:
-        console.print(text(("→ ", "cyan"), f"the old file is kept as {shell.quote(copy)}"))
+    if rebuilt.copy:
+        beside = ", its -wal beside it" if rebuilt.wal else ""
+        kept = f"the old file is kept as {shell.quote(rebuilt.copy)}{beside}"
+        console.print(text(("→ ", "cyan"), kept))
 
 
 def _check_pages(session: Session, progress: Bar) -> Corrupt | None:

@@ -10,7 +10,7 @@ from perdure.core.arguments.checks import one_of
 from perdure.core.arguments.exact_types import is_a
 from perdure.core.arguments.names import shown
 from perdure.errors import NotAStore, NotFound
-from perdure.model import Durability
+from perdure.model import Durability, Rebuilt
 from perdure.storage.capabilities import Backend
 from perdure.storage.clocks import Clock, wall_clock
 from perdure.system.late_imports import loading
@@ -94,7 +94,7 @@ def url_text(url: str | os.PathLike[str]) -> str:
     return text
 
 
-def rebuild_checksums(url: str | os.PathLike[str], asks: Asks, *, take_incomplete: bool) -> str:
+def rebuild_checksums(url: str | os.PathLike[str], asks: Asks, *, take_incomplete: bool) -> Rebuilt:
     """See `perdure.storage.sqlite.repair`; other backends keep no page checksums of their own."""
     with loading:
         from perdure.storage.sqlite.repair import rebuild_checksums as rebuild

@@ -17,10 +17,7 @@ from perdure.storage.appending import Ref
 from perdure.storage.capabilities import Backend
 from perdure.storage.log.commits import SEQ_END, check_follows
 from perdure.storage.log.reader import LogReader
-
-EPOCHS = 1000
-"""By how much the epoch of a branch grows whose row was lost: leases that nothing was written under
-are in no log, and no fencing token may be given twice."""
+from perdure.storage.log.way_back import EPOCHS
 
 
 def unlisted(backend: Backend, no: int) -> AgentInfo | None:

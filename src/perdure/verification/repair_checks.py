@@ -7,7 +7,7 @@ call twice. The content of a damaged commit is lost, and reported.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Protocol
 
 from msgspec.structs import replace
@@ -39,6 +39,8 @@ TAKE = (
     "after a crash, or there is no copy: `perdure repair --take-incomplete` keeps the file as it "
     "is beside it, and takes them as they are. Look at each before it is used"
 )
+
+BEHIND = "are lost: they were behind the damage of the write-ahead log"
 
 LEFT = f"the checksums stay as they are; {chain.HINT}"
 
@@ -72,6 +74,12 @@ class Proof:
         self._mail: dict[str, list[str]] = {}
         self._broken: list[tuple[LogReader, list[int]]] = []
         self._told: dict[int, list[str]] = {}
+        self._last: dict[int, tuple[str, int]] = {}
+
+    def lost(self, last: Mapping[int, tuple[str, int]]) -> None:
+        """Notes agents whose last commits may be lost, by number: the name, if it is known, and the
+        last seq."""
+        self._last = dict(last)
 
     def doubt(self, backend: Backend, doubtful: Doubtful) -> None:
         """Notes the content of pages that fail their checksums."""
@@ -105,6 +113,11 @@ class Proof:
             Corrupt, UnsupportedFormat: the file is to stay as it is.
         """
         reader, damaged = LogReader(backend, info), list[int]()
+        _, last = self._last.pop(info.no, ("", 0))
+        if last > info.seq:
+            told = f"agent {info.name!r}: its commits from {info.seq + 1} to {last}, or more, "
+            told += f"{BEHIND}. What its runs did in them may be done again"
+            self._told.setdefault(info.no, []).append(told)
         try:
             found = verify_log(backend, reader, damaged=damaged)
         except Corrupt as error:
@@ -145,6 +158,10 @@ class Proof:
         """
         for name, damages in self._mail.items():  # of agents that have not begun
             self.agents.append(Verified(name, 0, 0, b"", damages=tuple(damages)))
+        for no, (name, last) in self._last.items():
+            name = name or f"(number {no})"
+            told = f"agent {name!r}: all of its commits, {last} or more, {BEHIND}"
+            self.agents.append(Verified(name, 0, 0, b"", damages=(told,)))
         if not self._take_incomplete:
             _refuse_unproved([told for one in self.agents for told in one.damages])
         for reader, damaged in self._broken:

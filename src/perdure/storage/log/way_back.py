@@ -21,6 +21,10 @@ PUT_BACK = (
 )
 """The way back of rows beside a log that were lost."""
 
+EPOCHS = 1000
+"""By how much the epoch of a branch grows whose row, or last commits, were lost: leases that were
+taken since are in no log, and no fencing token may be given twice."""
+
 
 class Readable(Protocol):
     """The part of `LogReader` that is needed here."""

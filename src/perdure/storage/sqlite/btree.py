@@ -98,6 +98,27 @@ class Page:
             raise NoPageError from error
         return "".join(map(_letter, kinds))
 
+    def blob(self, number: int) -> bytes:
+        """Returns the first column of a table's row that is not its id, if that is bytes and all on
+        this page; else nothing.
+
+        Raises:
+            NoPageError: it is not a row.
+        """
+        data = self._data
+        try:
+            size, at = _varint(data, self._at[number])
+            _, at = _varint(data, at)
+            (_, kind), _ = self._kinds(at, 2)
+            head, _ = _varint(data, at)
+            at += head
+            end = at + _width(kind)
+            room = len(data) - CHECKSUM_SIZE
+            whole = end - (at - head) <= _local(size, room, of_table=True)
+            return data[at:end] if kind >= 12 and not kind & 1 and whole else b""
+        except (IndexError, struct.error, ValueError) as error:
+            raise NoPageError from error
+
     def _kinds(self, at: int, most: int) -> tuple[list[int], int]:
         size, kind_at = _varint(self._data, at)
         end = at + size
@@ -134,9 +155,10 @@ def is_whole(page: bytes) -> bool:
     return (first, second) == words[-2:]
 
 
-def _local(size: int, room: int) -> int:
-    """Returns the number of bytes of an index row that are on its page."""
+def _local(size: int, room: int, *, of_table: bool = False) -> int:
+    """Returns the number of bytes of a row that are on its page."""
     most, least = (room - 12) * 64 // 255 - 23, (room - 12) * 32 // 255 - 23
+    most = room - 35 if of_table else most
     if size <= most:
         return size
     found = least + (size - least) % (room - 4)

@@ -23,10 +23,10 @@ from perdure.storage.sqlite import wal_base
 from perdure.storage.sqlite.btree import CHECKSUM_SIZE, PAGE_SIZE
 from perdure.storage.sqlite.faults import FAILED, RESTORE, translate, unmasked
 from perdure.storage.sqlite.file_complete import (
+    check_wal,
     part_is_in_wal,
     refuse_cut_page,
     refuse_headless_wal,
-    refuse_lost_schema,
 )
 from perdure.storage.sqlite.files import NOT_THERE, exists, writable
 from perdure.storage.sqlite.guards import Connection
@@ -151,6 +151,7 @@ def _connect(
         if has_wal:
             refuse_headless_wal(path)
             wal_base.refuse_other_wal(connection, path)
+            check_wal(connection, path)
         try:
             _adopt(connection, path, create=create, checked=checked)
             if checked:
@@ -246,10 +247,8 @@ def _adopt(connection: apsw.Connection, path: str, *, create: bool, checked: boo
     """Makes sure that the file is a store of a known format; creates the schema in an empty one."""
     application, version = _marks(connection)
     if (application, version) == (0, 0):
-        if _is_bare(connection):
-            refuse_lost_schema(connection, path)
-            if create:
-                _create(connection, path)
+        if create and _is_bare(connection):
+            _create(connection, path)
         application, version = _marks(connection)  # it may have been made meanwhile
     if application != APPLICATION_ID:
         hint = "check the path; nothing was changed"

@@ -28,6 +28,12 @@ RESTORE_OR_REPAIR = (
     "and makes everything usable that is whole"
 )
 
+RESTORE_OR_CUT = (
+    "do not write to it. Restore the store from a copy; or, if there is none, `perdure repair "
+    "--take-incomplete` keeps the file and its -wal as they are beside it, and makes everything "
+    "usable that is whole"
+)
+
 
 class ReplacedError(Exception):
     """The files behind the open store are no longer at their paths."""

@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import os
 import time
+from contextlib import suppress
 
 import apsw
 
 from perdure.errors import Corrupt, StoreUnavailable
 from perdure.storage.sqlite.btree import PAGE_SIZE
-from perdure.storage.sqlite.faults import RESTORE
+from perdure.storage.sqlite.faults import RESTORE, RESTORE_OR_CUT
 from perdure.storage.sqlite.files import NOT_THERE, look
 from perdure.storage.sqlite.frames import Frames, WalFrame
 from perdure.system import logs
 
 WAIT_S, PAUSE_S, _TRIED = 10.0, 0.005, 4
 _log = logs.logger("perdure.sqlite")
+
+
+class DamagedWalError(Corrupt):
+    """The WAL is damaged, and there are commits behind the damage."""
 
 
 def refuse_cut_page(connection: apsw.Connection, path: str) -> None:
@@ -149,7 +154,7 @@ def check_wal(connection: apsw.Connection, path: str) -> None:
     that is followed by more was acknowledged, so its loss is damage, not a crash. (A damaged last
     transaction cannot be told from a torn one; `verify(anchor=…)` can.) In a store that was ever
     written to without syncing each commit, a power cut leaves such gaps, too, so there it counts as
-    an end.
+    an end; but the transaction that made the tables was synced, whatever the durability is.
 
     Raises:
         Corrupt: with the frame's number. The WAL is left as it is.
@@ -159,24 +164,11 @@ def check_wal(connection: apsw.Connection, path: str) -> None:
     damaged = _damage_behind(connection, path)
     if damaged is None:
         return
-    if connection.execute(UNSYNCED_MARK, (UNSYNCED,)).get:
-        _log.warning("%s: a power cut lost commits that were not synced yet", path)
-        return
+    with suppress(apsw.Error):  # there are no tables, or what is read is a mixture of two moments
+        if connection.execute(UNSYNCED_MARK, (UNSYNCED,)).get:
+            _log.warning("%s: a power cut lost commits that were not synced yet", path)
+            return
     raise _damage(path, damaged)
-
-
-def refuse_lost_schema(connection: apsw.Connection, path: str) -> None:
-    """Checks the WAL like `check_wal`, for a file that SQLite takes for empty: if the transaction
-    that made its tables is damaged, they are nowhere else, and the next one would overwrite
-    everything. That transaction was synced, whatever the store's durability is: no power cut leaves
-    a gap there.
-
-    Raises:
-        Corrupt: there are commits behind it. The WAL is left as it is.
-    """
-    damaged = _damage_behind(connection, path) if may_have_wal(path) else None
-    if damaged is not None:
-        raise _damage(path, damaged)
 
 
 def _damage_behind(connection: apsw.Connection, path: str) -> str | None:
@@ -191,11 +183,11 @@ def _damage_behind(connection: apsw.Connection, path: str) -> str | None:
             return damaged  # else another process appended meanwhile
 
 
-def _damage(path: str, what: str | None) -> Corrupt:
-    return Corrupt(
+def _damage(path: str, what: str | None) -> DamagedWalError:
+    return DamagedWalError(
         f"{what} of its write-ahead log is damaged, with commits behind it",
         target=f"store {path}",
-        hint="copy the file and its -wal to a safe place before anything else; then restore",
+        hint=RESTORE_OR_CUT,
     )
 
 
@@ -220,29 +212,34 @@ def open_wal(path: str) -> apsw.VFSFile:
 
 
 def _damaged(path: str, valid: int, page_size: int, *, of_header: bool = False) -> str | None:
-    """Returns what is damaged: the first frame that is not valid, or the header, if behind it there
-    is a frame of the current WAL generation that was written behind a later commit.
-
-    The frame must continue from that commit: writers that were killed before they published theirs
-    leave frames that the next writer overwrites from the same place on, as far as its own reach.
-    And the commit mark must be the frame's own: while a transaction is being written, a part of a
-    header may be an older one's.
-    """
+    """Returns what is damaged: the first frame that is not valid, or the header; see `has_lost`."""
     try:
         wal = open_wal(path)
     except apsw.Error:
         return None
     try:
         frames = Frames(wal, page_size)
-        if of_header and not frames.is_headless:
+        if (of_header and not frames.is_headless) or not has_lost(frames, valid):
             return None
-        commit: WalFrame | None = None
-        for number, frame in frames.of_generation(valid):
-            if commit is not None and frames.follows(frame, commit):
-                return "the header" if frames.is_headless else f"frame {valid + 1}"
-            commit = frame if frame.pages else None
-            if commit is not None and frames.may_be_patched(number):
-                commit = frame if frames.follows(frame, frames.read(number - 1)) else None
-        return None
+        return "the header" if frames.is_headless else f"frame {valid + 1}"
     finally:
         wal.xClose()
+
+
+def has_lost(frames: Frames, valid: int) -> bool:
+    """True if a recovery that ends behind that many frames would lose what was acknowledged: behind
+    them there is a frame of the current WAL generation that was written behind a later commit.
+
+    The frame must continue from that commit: writers that were killed before they published theirs
+    leave frames that the next writer overwrites from the same place on, as far as its own reach.
+    And the commit mark must be the frame's own: while a transaction is being written, a part of a
+    header may be an older one's.
+    """
+    commit: WalFrame | None = None
+    for number, frame in frames.of_generation(valid):
+        if commit is not None and frames.follows(frame, commit):
+            return True
+        commit = frame if frame.pages else None
+        if commit is not None and frames.may_be_patched(number):
+            commit = frame if frames.follows(frame, frames.read(number - 1)) else None
+    return False

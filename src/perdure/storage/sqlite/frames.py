@@ -33,25 +33,35 @@ class WalFrame(Struct, frozen=True):
 
 
 class Frames:
-    """The frames of one write-ahead log, in an open file. `is_headless`: its header is damaged; the
-    frames are then those of the first one's generation."""
+    """The frames of one write-ahead log, in an open file.
 
-    def __init__(self, wal: apsw.VFSFile, page_size: int) -> None:
+    Attributes:
+        salts: of its generation.
+        sums: the checksum from which the first frame's continues.
+        orders: the byte orders in which its writer may have computed checksums.
+        is_headless: True if its header is damaged; the frames are then those of the first one's
+            generation.
+    """
+
+    def __init__(self, wal: apsw.VFSFile, page_size: int, header: bytes | None = None) -> None:
+        """Reads the log's header, or takes the one that it should have."""
         self._wal = wal
         self._size = FRAME_HEADER_SIZE + page_size
         bytes_in_all = wal.xFileSize()
         self.count = max(bytes_in_all - WAL_HEADER_SIZE, 0) // self._size
-        self.salts, self._orders, self.is_headless = b"", "<", False
-        self._sums = 0, 0
+        self.salts, self.orders, self.is_headless = b"", "<", False
+        self.sums = 0, 0
         if bytes_in_all >= WAL_HEADER_SIZE:
-            header = wal.xRead(WAL_HEADER_SIZE, 0)
+            header = header or wal.xRead(WAL_HEADER_SIZE, 0)
             self.salts = header[16:24]
-            self._orders = ">" if header[3] & 1 else "<"
-            self._sums = struct.unpack(">II", header[24:])
-            # A disk writes all of it, or nothing.
-            self.is_headless = any(header) and _sum(header[:24], (0, 0), self._orders) != self._sums
-            if self.is_headless and self.count:
-                self.salts, self._orders = self.read(0).salts, "<>"
+            self.orders = ">" if header[3] & 1 else "<"
+            self.sums = struct.unpack(">II", header[24:])
+            # It is synced before any frame is written. Zeros are a lost sector's, and add up.
+            is_right = checksum(header[:24], (0, 0), self.orders) == self.sums
+            self.is_headless = not (any(header) and is_right)
+            if self.is_headless:
+                salts = (self.read(number).salts for number in range(min(self.count, 2)))
+                self.salts, self.orders = next(filter(any, salts), self.salts), "<>"
 
     def read(self, number: int) -> WalFrame:
         """Returns a frame, numbered from 0."""
@@ -79,27 +89,29 @@ class Frames:
 
     def follows(self, frame: WalFrame, before: WalFrame) -> bool:
         """True if a frame was written after that one: its checksum continues from there."""
-        return self._goes_on(frame, before.checksum)
+        return self.goes_on(frame, before.checksum)
 
     def has_commit_behind(self, count: int) -> bool:
         """True if a recovery, which goes from frame to frame while their checksums continue, would
         reach a commit after that many valid frames."""
-        sums = self.read(count - 1).checksum if count else self._sums
+        sums = self.read(count - 1).checksum if count else self.sums
         for number in range(count, self.count):
             frame = self.read(number)
-            if frame.salts != self.salts or not self._goes_on(frame, sums):
+            if frame.salts != self.salts or not self.goes_on(frame, sums):
                 return False
             if frame.pages:
                 return True
             sums = frame.checksum
         return False
 
-    def _goes_on(self, frame: WalFrame, sums: tuple[int, int]) -> bool:
-        return any(_sum(frame.summed, sums, order) == frame.checksum for order in self._orders)
+    def goes_on(self, frame: WalFrame, sums: tuple[int, int]) -> bool:
+        """True if a frame is what its checksum was made of, behind another checksum."""
+        return any(checksum(frame.summed, sums, order) == frame.checksum for order in self.orders)
 
 
-def _sum(summed: bytes, behind: tuple[int, int], order: str) -> tuple[int, int]:
-    """Returns a checksum that continues another one; in the byte order of its writer."""
+def checksum(summed: bytes, behind: tuple[int, int], order: str) -> tuple[int, int]:
+    """Returns a checksum that continues another one; in the byte order of its writer. The checksums
+    of pages in the main file are the same, from zeros, https://sqlite.org/cksumvfs.html."""
     first, second = behind
     words = struct.unpack(f"{order}{len(summed) // 4}I", summed)
     for place in range(0, len(words), 2):

@@ -14,29 +14,36 @@ from perdure.storage.sqlite.connection import sync_folder
 COPIED_AT_ONCE = 1 << 20
 
 
-def copy_beside(path: str, end: str) -> str:
-    """Copies a file to its path with `end` appended, and a number if that is taken; durably.
+def copy_beside(path: str, end: str, *, with_wal: bool = False) -> str:
+    """Copies a file to its path with `end` appended, and a number if that is taken; durably. If
+    asked its WAL, too, to be the copy's.
 
-    It gets its name once it is complete. The caller keeps others from writing to the file.
+    They get their names once they are complete, the WAL first: a copy without it would be another
+    state. The caller keeps others from writing to the files.
 
     Raises:
         OSError, apsw.Error: there is no copy.
     """
-    part = path + end + PART
-    with suppress(FileNotFoundError):
-        os.unlink(part)  # of one that was killed
+    parts = [path + one + end + PART for one in ("", *(["-wal"] if with_wal else []))]
+    for part in parts:
+        with suppress(FileNotFoundError):
+            os.unlink(part)  # of one that was killed
     try:
-        _copy(path, part)
-        name = _take_name(part, path + end)
+        for part, kind in zip(
+            parts, (apsw.SQLITE_OPEN_MAIN_DB, apsw.SQLITE_OPEN_WAL), strict=False
+        ):
+            _copy(part.removesuffix(end + PART), part, kind)
+        name = _take_names(parts, path + end)
     finally:
-        with suppress(FileNotFoundError):  # `drop_parts`
-            os.unlink(part)
+        for part in parts:
+            with suppress(FileNotFoundError):  # `drop_parts`
+                os.unlink(part)
     sync_folder(path)
     return name
 
 
-def _copy(path: str, target: str) -> None:
-    flags = [apsw.SQLITE_OPEN_MAIN_DB | apsw.SQLITE_OPEN_READONLY, 0]
+def _copy(path: str, target: str, kind: int) -> None:
+    flags = [kind | apsw.SQLITE_OPEN_READONLY, 0]
     # Through SQLite's own file layer: closing a plain descriptor would drop our locks.
     source = apsw.VFSFile("unix", path, flags)
     try:
@@ -50,11 +57,15 @@ def _copy(path: str, target: str) -> None:
         source.xClose()
 
 
-def _take_name(part: str, wanted: str) -> str:
+def _take_names(parts: list[str], wanted: str) -> str:
     for number in count(1):
         name = wanted if number == 1 else f"{wanted}-{number}"
+        pairs = [*zip(parts, (name, name + "-wal"), strict=False)]
+        if any(os.path.lexists(one) for one in (name, name + "-wal")):
+            continue  # also where only one is: they would not belong together
         try:
-            os.link(part, name)
+            for part, one in reversed(pairs):
+                os.link(part, one)
         except FileExistsError:
             continue
         return name

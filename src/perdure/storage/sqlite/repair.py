@@ -11,17 +11,21 @@ rows has changed; but none of them can be read.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Protocol
 
 import apsw
 
-from perdure.errors import Corrupt, UnsupportedFormat
-from perdure.model import AgentInfo
+from perdure.errors import Corrupt, PerdureError, UnsupportedFormat
+from perdure.model import AgentInfo, Rebuilt
 from perdure.storage.appending import Ref
 from perdure.storage.capabilities import Backend
+from perdure.storage.log.way_back import EPOCHS
 from perdure.storage.sqlite.backend import SqliteBackend
 from perdure.storage.sqlite.faults import RESTORE, RESTORE_OR_REPAIR
+from perdure.storage.sqlite.file_complete import DamagedWalError
 from perdure.storage.sqlite.listing import list_agent, put_names
 from perdure.storage.sqlite.proofs import (
     DoubtfulPages,
@@ -30,10 +34,15 @@ from perdure.storage.sqlite.proofs import (
     find_doubtful,
     unlisted,
 )
+from perdure.storage.sqlite.wal_salvage import Salvaged, salvage
 
 
 class Asks(Protocol):
     """Questions to the readers of logs; each raises if the file is to stay as it is."""
+
+    def lost(self, last: Mapping[int, tuple[str, int]]) -> None:
+        """Receives agents whose last commits may be lost, by number: the name, if it is known, and
+        the last seq."""
 
     def unlisted(self, backend: Backend, no: int) -> AgentInfo | None:
         """Returns the agent that has a log under a number that is not listed, if the log names
@@ -52,23 +61,60 @@ class Asks(Protocol):
         """Called once all are proved; may write."""
 
 
-def rebuild_checksums(path: str, asks: Asks, *, take_incomplete: bool) -> str:
+def rebuild_checksums(path: str, asks: Asks, *, take_incomplete: bool) -> Rebuilt:
     """Reads the file without its checksums, proves that it is whole, then writes them again.
 
     Args:
         take_incomplete: True if the data may be damaged, too. Then indexes that differ from their
-            tables are rebuilt, lost rows of agents and names are restored from the logs, and a copy
-            is kept.
-
-    Returns:
-        The path of the copy; empty if none was made.
+            tables are rebuilt, lost rows of agents and names are restored from the logs, a damaged
+            WAL is emptied once all that it proves is in the file, and a copy is kept.
 
     Raises:
         Corrupt: the data itself is damaged. Restore the store from a copy.
         StoreUnavailable: another process has the file open.
     """
-    backend = SqliteBackend(path, create=False, checked=False)
-    kept: list[str] = []
+    backend, salvaged = _opened(path, salvages=take_incomplete)
+    if salvaged is None:
+        return Rebuilt(_rebuild(backend, asks, "", take_incomplete=take_incomplete))
+    with _telling(salvaged):
+        try:
+            if salvaged.is_cut:
+                backend.change(lambda db: db.execute(_FENCE, (EPOCHS,)))
+                asks.lost(salvaged.lost)
+        except BaseException:
+            backend.close()
+            raise
+        copy = _rebuild(backend, asks, salvaged.copy, take_incomplete=take_incomplete)
+    return Rebuilt(copy, salvaged.told, salvaged.is_cut)
+
+
+_FENCE = "UPDATE refs SET epoch = epoch + ? WHERE kind = 'branch'"
+
+
+def _opened(path: str, *, salvages: bool) -> tuple[SqliteBackend, Salvaged | None]:
+    try:
+        return SqliteBackend(path, create=False, checked=False), None
+    except DamagedWalError:
+        if not salvages:
+            raise
+    salvaged = salvage(os.path.realpath(path))
+    with _telling(salvaged):
+        return SqliteBackend(path, create=False, checked=False), salvaged
+
+
+@contextmanager
+def _telling(salvaged: Salvaged) -> Iterator[None]:
+    """Says in the errors of its block what became of the WAL: another call would not know it."""
+    try:
+        yield
+    except PerdureError as error:
+        done = f"{salvaged.told}; the old files are kept as {salvaged.copy} and its -wal"
+        error.hint = f"{error.hint}\n  → {done}" if error.hint else done
+        raise
+
+
+def _rebuild(backend: SqliteBackend, asks: Asks, copy: str, *, take_incomplete: bool) -> str:
+    kept = [copy] if copy else []
 
     def keep() -> None:
         if not kept:

@@ -26,7 +26,7 @@ from contextlib import suppress
 import apsw
 
 from perdure.errors import Corrupt
-from perdure.storage.sqlite.btree import LEAF_TABLE, is_whole
+from perdure.storage.sqlite.btree import LEAF_TABLE, PAGE_SIZE, is_whole
 from perdure.storage.sqlite.faults import translate
 from perdure.storage.sqlite.frames import FRAME_HEADER_SIZE, WAL_HEADER_SIZE
 from perdure.storage.sqlite.statements import statements
@@ -146,9 +146,23 @@ def refuse_other_wal(connection: apsw.Connection, path: str) -> None:
             time.sleep(_PAUSE_S)
         if _belongs(path, words[FRAMES]):
             return
+    raise _foreign(path)
+
+
+def refuse_foreign(path: str, wal: apsw.VFSFile, frames: int) -> None:
+    """Refuses a foreign WAL, of which so many frames are to be moved into the main file.
+
+    Raises:
+        Corrupt: as `refuse_other_wal`.
+    """
+    if not _goes_on(path, _Wal(wal, frames)):
+        raise _foreign(path)
+
+
+def _foreign(path: str) -> Corrupt:
     name = os.path.basename(path)
     wal, shm = path + "-wal", path + "-shm"
-    raise Corrupt(
+    return Corrupt(
         f"{name}-wal, which lies beside it, goes on from another state than {name} has, or from "
         "another file: read together, they would be a mixture of two moments",
         target=f"store {path}",
@@ -198,7 +212,7 @@ class _Wal:
     def __init__(self, file: apsw.VFSFile, frames: int) -> None:
         self._file = file
         self.frames = frames
-        self.page_size = int.from_bytes(file.xRead(4, 8), "big")
+        self.page_size = PAGE_SIZE
 
     def page(self, number: int) -> int:
         """Returns the page number of a frame; pages of the main file count from 1, frames from

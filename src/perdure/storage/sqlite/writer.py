@@ -25,7 +25,7 @@ from perdure.storage.sqlite.append import append, landed
 from perdure.storage.sqlite.connection import connect
 from perdure.storage.sqlite.failed_sync import doubt, is_in_doubt, trust
 from perdure.storage.sqlite.faults import FAILED, MisplacedError, ReplacedError, translate, unmasked
-from perdure.storage.sqlite.file_complete import UNSYNCED, check_wal, may_have_wal
+from perdure.storage.sqlite.file_complete import UNSYNCED, may_have_wal
 from perdure.storage.sqlite.files import Files
 from perdure.storage.sqlite.housekeeper import Housekeeper
 from perdure.storage.sqlite.readers import Readers
@@ -84,8 +84,6 @@ class Writer:
         has_wal = may_have_wal(path)
         self._connection: apsw.Connection | None = self.connect(create=create, has_wal=has_wal)
         try:
-            if has_wal:
-                check_wal(self._connection, path)
             if checked and not self._connection.readonly("main"):
                 upgrade(self._connection)
             self._adopt(self._connection)
