@@ -218,6 +218,65 @@ def test_no_two_values_have_the_same_digest() -> None:
         by_digest[found] = value
 
 
+@dataclass
+class Batch(list[int]):
+    customer: str = "c-7"
+
+
+@dataclass
+class Mail(dict[str, str]):
+    template: str = "bill"
+
+
+@dataclass
+class OddError(Exception):
+    code: int = 7
+
+
+class Amount(float):
+    __slots__ = ("currency",)
+
+    currency: str
+
+
+def batch(*cents: int) -> Batch:
+    made = Batch()
+    made.extend(cents)
+    return made
+
+
+def mail(to: str) -> Mail:
+    made = Mail()
+    made["to"] = to
+    return made
+
+
+def odd(text: str) -> OddError:
+    made = OddError()
+    made.args = (text,)
+    return made
+
+
+def amount(currency: str) -> Amount:
+    made = Amount(5)
+    made.currency = currency
+    return made
+
+
+@pytest.mark.parametrize(
+    ("make", "one", "other"),
+    [(batch, 500, 99900), (mail, "ann", "bob"), (odd, "a", "b"), (amount, "EUR", "BTC")],
+)
+def test_what_no_field_names_is_a_part_of_the_value(
+    make: Callable[[Any], Any], one: Any, other: Any
+) -> None:
+    """A list that was a dataclass as well was known by its fields alone, and a float by its value
+    without its slots: a payment of 999 was answered by that of 5."""
+    assert is_known(digest(make(one)))
+    assert digest(make(one)) == digest(make(one))
+    assert digest(make(one)) != digest(make(other))
+
+
 @pytest.mark.parametrize("seed", ["0", "1", "4242"])
 def test_digests_are_the_same_in_every_process(seed: str) -> None:
     code = "from tests.property.test_identity import digests_of_all as f; print(*f(), sep='\\n')"

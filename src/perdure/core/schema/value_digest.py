@@ -31,6 +31,7 @@ import msgspec
 from perdure.core.schema.schema import Schema
 from perdure.core.types.annotations import EphemeralMark
 from perdure.core.types.hints import hints_of
+from perdure.core.types.slots import content_of, slots_of
 from perdure.core.types.validation import text_types
 from perdure.core.values import codec
 from perdure.core.values.base_values import BASE_VALUES
@@ -211,6 +212,9 @@ class _DigestWalk:
                 pairs.append([name, said])
             del self.unknown[before:]
         more = [[name, self.say(item, depth)] for name, item in _extra(parts, value)]
+        if parts.has_content:  # a list, say, that is a dataclass as well
+            content = self._content(value, depth)
+            more.append(["", self._unknown(value) if content is None else content])
         return ["object", class_label(type(value)), pairs, more]
 
     def _callable(self, value: Any, depth: int) -> Plain:
@@ -223,15 +227,13 @@ class _DigestWalk:
         return None if path is None else ["function", path]
 
     def _rest(self, value: Any, kind: type, depth: int) -> Plain:
-        for base, say in _BASES:
-            if isinstance(value, base):
-                more = self._more(value, depth)
-                return ["sub", class_label(kind), self.say(say(value), depth), more]
+        if isinstance(value, _PLAIN):
+            return ["sub", class_label(kind), self._content(value, depth), self._more(value, depth)]
         if isinstance(value, text_types()) or hasattr(kind, "unicode_string"):
             return ["text", class_label(kind), str(value)]
-        for base, take_apart in _APART:
-            if isinstance(value, base):
-                return ["apart", class_label(kind), self.say(take_apart(value), depth)]
+        apart = self._content(value, depth)
+        if apart is not None:
+            return ["apart", class_label(kind), apart]
         if any(value is one for one in _SINGLE):
             return ["single", class_label(kind)]
         content = self._buffer(value, depth)
@@ -247,6 +249,14 @@ class _DigestWalk:
                 return self._unknown(value)
             return ["leaf", class_label(kind), self.say(plain, depth)]
         return self._unknown(value)
+
+    def _content(self, value: Any, depth: int) -> Plain:
+        """Returns what a value holds as one of a kind of the standard library; None if it is of
+        none that is known."""
+        for base, take_apart in (*_BASES, *_APART):
+            if isinstance(value, base):
+                return self.say(take_apart(value), depth)
+        return None
 
     def _buffer(self, value: Any, depth: int) -> list[Plain] | None:
         """Returns the format and shape of an array, and the hash of its bytes: there may be many.
@@ -265,10 +275,10 @@ class _DigestWalk:
 
     def _more(self, value: Any, depth: int) -> Plain:
         """Returns the attributes of an instance of a subclass of a plain kind."""
-        found = _attribute(value, "__dict__")
-        if found is MISSING:
-            return []
-        return [[name, self.say(found[name], depth)] for name in sorted(found)]
+        kept = _attribute(value, "__dict__")
+        names = {*slots_of(type(value)), *(() if kept is MISSING else kept)}
+        found = [(name, _attribute(value, name)) for name in sorted(names)]
+        return [[name, self.say(item, depth)] for name, item in found if item is not MISSING]
 
     def _unknown(self, value: Any) -> Plain:
         self.unknown.append(value)
@@ -306,6 +316,7 @@ class _Parts(msgspec.Struct):
     optional: frozenset[str] = frozenset()
     keeps_extra: bool = False
     silent: frozenset[str] = frozenset()
+    has_content: bool = False
 
 
 def _extra(parts: _Parts, value: Any) -> list[tuple[str, Any]]:
@@ -322,7 +333,8 @@ def _parts_of(cls: type) -> _Parts | None:
         live = {name for name, info in fields.items() if info.exclude or _marked(info.metadata)}
         silent = frozenset(name for name, info in fields.items() if not info.repr)
         kept = tuple(name for name in fields if name not in live)
-        return _Parts(kept, keeps_extra=True, silent=silent)
+        has_content = content_of(cls) is not None
+        return _Parts(kept, keeps_extra=True, silent=silent, has_content=has_content)
     if dataclasses.is_dataclass(cls):
         own = dataclasses.fields(cls)
         names = [one.name for one in own]
@@ -337,7 +349,9 @@ def _parts_of(cls: type) -> _Parts | None:
         return None
     hints = hints_of(cls)
     left = {name for name in names if _marked(getattr(hints.get(name), "__metadata__", ()))}
-    return _Parts(tuple(name for name in names if name not in left), optional, silent=silent)
+    kept = tuple(name for name in names if name not in left)
+    has_content = not issubclass(cls, msgspec.Struct) and content_of(cls) is not None
+    return _Parts(kept, optional, silent=silent, has_content=has_content)
 
 
 def _marked(metadata: Iterable[Any]) -> bool:
@@ -456,6 +470,7 @@ _BASES: tuple[tuple[type, Callable[[Any], Any]], ...] = (
     *BASE_VALUES,
 )
 """Plain kinds, with what gives a subclass's value without its own code. The first that fits."""
+_PLAIN = tuple(kind for kind, _ in _BASES)
 
 _APART: tuple[tuple[type, Callable[[Any], Any]], ...] = (
     (bytearray, bytes),
