@@ -23,6 +23,7 @@ class Shadow:
         value: the live container.
         path, at: its place when op number `at` was planned.
         declared: the type of its place; of a union of classes, `node` is the one that it is of.
+        holder: the type of the container that it is in; None of the root.
         kids: shadows of containers in it, by the identity of the live container.
     """
 
@@ -32,6 +33,7 @@ class Shadow:
         self.path: Path = ()
         self.at = -1
         self.declared = node
+        self.holder: Node | None = None
         self.kids: dict[int, Shadow] = {}
 
     @property

@@ -19,8 +19,8 @@ from perdure.core.live.shadow import (
     Shadow,
     shadow_of,
 )
-from perdure.core.types import late_fields
 from perdure.core.types.classes import PydanticFace
+from perdure.core.types.derived_fields import derived, without
 from perdure.core.types.nodes import DictNode, LeafNode, Node, Walker, isolate
 from perdure.core.types.normal_form import restless
 from perdure.core.types.objects import ObjectNode
@@ -157,7 +157,7 @@ class Planner(Ground):
             shadow = self.shadows[id(value)] = made
             shadow.declared = node
             if parent is not None:
-                parent.kids[id(value)] = shadow
+                parent.kids[id(value)], shadow.holder = shadow, parent.node
         shadow.path, shadow.at = path, index - 1
         return shadow
 
@@ -337,28 +337,29 @@ class Planner(Ground):
     def _finish(self) -> None:
         deepest_first = sorted(self.shadows.values(), key=lambda one: -len(one.path))
         for shadow in deepest_first:
-            size = shadow.size()
-            problem = None if size is None else shadow.node.limits.problem(size)
-            if problem is not None and shadow.changed_itself:
-                raise SchemaError(problem, target=self.text(shadow.path))
-            if shadow.node.limits.judged and shadow.dirty:
-                self._check_judged(shadow)
+            self._check_place(shadow, shadow.node)
+            if shadow.declared is not shadow.node and not _is_asked_by_holder(shadow):
+                self._check_place(shadow, shadow.declared)
             if isinstance(shadow, ListShadow):
                 self._check_list(shadow)
             elif isinstance(shadow, ObjectShadow):
                 self._check_object(shadow)
 
-    def _check_judged(self, shadow: Shadow) -> None:
-        """Refuses a container that a validator of it, or of an item, would not accept from the
-        log."""
-        if not self._reads_back(shadow):
+    def _check_place(self, shadow: Shadow, node: Node) -> None:
+        """Refuses a container that its place's conditions (limits, validators of it or of an item)
+        would not accept from the log."""
+        size = shadow.size()
+        problem = None if size is None else node.limits.problem(size)
+        if problem is not None and shadow.changed_itself:
+            raise SchemaError(problem, target=self.text(shadow.path))
+        if node.limits.judged and shadow.dirty and not self._reads_back(shadow, node):
             raise SchemaError(
                 "its validator changes it to another value",
                 target=self.text(shadow.path),
                 hint="assign a whole new value, which becomes what the validator makes of it",
             )
 
-    def _reads_back(self, shadow: Shadow) -> bool:
+    def _reads_back(self, shadow: Shadow, node: Node) -> bool:
         """Returns True if a reader of the log gets the same value.
 
         Raises:
@@ -368,7 +369,7 @@ class Planner(Ground):
         if final is None:
             return True
         plain = look_up(self.plain, final)
-        return self.value(shadow.node, plain, shadow.path)[1] is plain
+        return self.value(node, plain, shadow.path)[1] is plain
 
     def _check_list(self, shadow: ListShadow) -> None:
         """Checks a list's length, and the last item before all changes, against the log."""
@@ -382,22 +383,42 @@ class Planner(Ground):
         if last >= 0 and item is not None:
             self.same(item, shadow.value[last], plain[last], (*shadow.path, last))
 
-    def _as_read(self, shadow: ObjectShadow, clone: Any) -> Any:
-        """Returns the object that a reader of the log gets: its class's hooks run then, too. Raises
-        SchemaError where they refuse it, because nobody could read it."""
-        final = self.paths.final(shadow.path, shadow.at)
-        if final is None:
-            return clone
-        try:
-            return shadow.node.build(look_up(self.plain, final), shadow.path, self.name)
-        except SchemaError as error:
-            raise SchemaError(error.problem, target=error.target) from error.__cause__
-
     def _check_object(self, shadow: ObjectShadow) -> None:
         """Runs the class's own validation if something that it looks at has changed."""
-        face, node = shadow.node.face, shadow.node
-        if not shadow.changes and not face.looks_inside:
+        face = shadow.node.face
+        if face.checks_whole and shadow.dirty:
+            self._check_whole(shadow)
+        elif isinstance(face, PydanticFace) and (shadow.changes or face.looks_inside):
+            self._check_fields(shadow, face)
+
+    def _check_whole(self, shadow: ObjectShadow) -> None:
+        """Makes the object that a reader of the log gets, on which its class's hooks run: what they
+        refuse, nobody could read, and what they change is committed along.
+
+        Such code may change what it is given in place, so it never gets a part of the live object.
+        """
+        final = self.paths.final(shadow.path, shadow.at)
+        if final is None:
             return
+        face, node, plain = shadow.node.face, shadow.node, look_up(self.plain, final)
+        if face.late:
+            plain = without(derived(node, shadow.value).keys() - shadow.changes.keys(), plain)
+        try:
+            made = node.build(plain, shadow.path, self.name)
+        except SchemaError as error:
+            raise SchemaError(error.problem, target=error.target) from error.__cause__
+        shadow.made = made if face.has_private else None
+        shown = {
+            name: item
+            for name in {**node.fields, **plain, **face.extras(made)}
+            if (item := face.get(made, name)) is not MISSING or name not in node.fields
+        }
+        if self.normalise(shadow, shown) and not self._reads_back(shadow, node):
+            raise restless(shadow.path, self.name)
+
+    def _check_fields(self, shadow: ObjectShadow, face: PydanticFace) -> None:
+        """Runs the validators of the fields that changed, and of those that look inside."""
+        node = shadow.node
         changed = [name for name, value in shadow.changes.items() if value is not MISSING]
         inside = [
             name
@@ -406,40 +427,30 @@ class Planner(Ground):
             and (kid := shadow.kids.get(id(face.get(shadow.value, name))))
             and kid.dirty
         ]
-        if not isinstance(face, PydanticFace) or face.checks_whole:
-            checked = changed + inside if face.checks_whole else []
-        else:
-            checked = changed + [name for name in inside if node.fields[name].validated]
+        checked = changed + [name for name in inside if node.fields[name].validated]
         if not checked:
             return
         clone = face.clone(shadow.value)
         for name in {*changed, *inside}:
             face.put(clone, name, self.final(shadow.get(name)))
         before = {name: face.get(clone, name) for name in (*node.fields, *face.extras(clone))}
-        kept = late_fields.kept(face, shadow.value, clone, checked)
-        if face.is_made_anew:
-            clone = self._as_read(shadow, clone)
-        else:
-            try:
-                clone = face.check(clone, checked)
-            except of_code() as error:
-                raise node.engine.explain(error, shadow.path, self.name) from error
-        for name, item in kept.items():
-            face.put(clone, name, item)
+        try:
+            face.check(clone, checked)
+        except of_code() as error:
+            raise node.engine.explain(error, shadow.path, self.name) from error
         shadow.made = clone if face.has_private else None
         made = {name: face.get(clone, name) for name in before | face.extras(clone)}
         made = {key: one for key, one in made.items() if one is not before.get(key, MISSING)}
         fixed = self.normalise(shadow, made)
-        if fixed and face.is_made_anew:  # else what is there is what it was just made of
-            if not self._reads_back(shadow):
-                raise restless(shadow.path, self.name)
-        elif fixed:
-            self._check_rests(shadow, clone, fixed)
+        if fixed:
+            self._check_rests(shadow, face, clone, fixed)
 
-    def _check_rests(self, shadow: ObjectShadow, clone: Any, names: list[str]) -> None:
+    def _check_rests(
+        self, shadow: ObjectShadow, face: PydanticFace, clone: Any, names: list[str]
+    ) -> None:
         """Checks that the values that validation made of fields stay the same when a reader
         validates them again."""
-        face, node = shadow.node.face, shadow.node
+        node = shadow.node
 
         def taken() -> list[Plain]:
             return [
@@ -450,9 +461,17 @@ class Planner(Ground):
         first = taken()
         clone = face.clone(clone)
         try:
-            clone = face.check(clone, names)
+            face.check(clone, names)
         except of_code() as error:
             raise node.engine.explain(error, shadow.path, self.name) from error
         for name, one, other in zip(names, first, taken(), strict=True):
             if not same(one, other):
                 raise restless((*shadow.path, name), self.name)
+
+
+def _is_asked_by_holder(shadow: Shadow) -> bool:
+    """True if the conditions of an object's place are asked where its holder is checked: a pydantic
+    class runs the validators of a field, and they may change it."""
+    holder = shadow.holder
+    held = isinstance(holder, ObjectNode) and isinstance(holder.face, PydanticFace)
+    return held and isinstance(shadow, ObjectShadow)

@@ -5,7 +5,9 @@ from __future__ import annotations
 import operator
 import sys
 import types
-from collections.abc import Callable, Iterable, Mapping
+from collections import abc
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import is_dataclass
 from types import SimpleNamespace
 from typing import (
     Annotated,
@@ -21,6 +23,7 @@ from typing import (
     get_type_hints,
 )
 
+import msgspec
 from msgspec import Struct, field
 
 T = TypeVar("T")
@@ -147,8 +150,8 @@ def is_literal(annotation: Any) -> bool:
 
 
 class ItemLimits(Struct, frozen=True):
-    """The number of items that a container may have. `judged`: functions of the user check the
-    whole of it, or an item."""
+    """The number of items that a container may have. `judged`: something else judges the whole of
+    what stands there, or an item: functions of the user, or what only a library knows."""
 
     least: int = 0
     most: int | None = None
@@ -164,23 +167,85 @@ class ItemLimits(Struct, frozen=True):
 
 def limits(metadata: Iterable[Any]) -> ItemLimits:
     """Returns the limits that annotated_types, pydantic and msgspec write as min_length and
-    max_length."""
-    least, most = 0, None
+    max_length; judged if there are other marks than these."""
+    least, most, judged = 0, None, False
+    for mark in _marks(metadata):
+        low, high = getattr(mark, "min_length", None), getattr(mark, "max_length", None)
+        least = low if isinstance(low, int) else least
+        most = high if isinstance(high, int) else most
+        judged = judged or not (_says_nothing(mark) or _is_of_size(mark))
+    return ItemLimits(least, most, judged)
+
+
+def _marks(metadata: Iterable[Any]) -> Iterator[Any]:
     for mark in metadata:
+        yield mark
         nested = getattr(mark, "metadata", None)  # pydantic's FieldInfo keeps its marks there
-        marks = [mark, *nested] if isinstance(nested, list | tuple) else [mark]
-        for one in marks:
-            low, high = getattr(one, "min_length", None), getattr(one, "max_length", None)
-            least = low if isinstance(low, int) else least
-            most = high if isinstance(high, int) else most
-    return ItemLimits(least, most)
+        if isinstance(nested, list | tuple):
+            yield from nested
+
+
+def _says_nothing(mark: Any) -> bool:
+    """True if a mark is known to judge no value."""
+    if isinstance(mark, EphemeralMark | str | msgspec.Meta):
+        return True
+    name, module = type(mark).__name__, type(mark).__module__
+    return name in _SILENT.get(module.partition(".")[0], ())
+
+
+_SILENT = {
+    "pydantic": {"FieldInfo", "Discriminator", "Tag", "WithJsonSchema", "Examples"},
+    "typing_extensions": {"Doc", "DocInfo"},
+    "annotated_types": {"DocInfo"},
+}
+"""Marks by the names of their classes, by the library that they are of. What such a `FieldInfo`
+demands stands in its own metadata."""
+
+
+def _is_of_size(mark: Any) -> bool:
+    """True if a mark says nothing but how many items there may be."""
+    own = type(mark).__module__.partition(".")[0] == "annotated_types"
+    return own and type(mark).__name__ in ("MinLen", "MaxLen", "Len")
 
 
 def is_judged(annotation: Any) -> bool:
-    """True if functions of the user check a whole value of this annotation."""
+    """True if functions of the user check a whole value of this annotation; of one with parts, also
+    if anything else may."""
     bare = unwrap(annotation)
     members = get_args(bare.type) if is_union(bare.type) else ()
-    return has_validators(bare.metadata) or any(map(is_judged, members))
+    if has_validators(bare.metadata) or any(map(is_judged, members)):
+        return True
+    return has_parts(bare.type) and judges_whole(bare)
+
+
+def judges_whole(bare: Bare) -> bool:
+    """True if a mark may judge the whole of a value with parts, other than by the number of items
+    of a list, dict or set, which is looked at wherever it changes."""
+    said = limits(bare.metadata)
+    counted = (get_origin(bare.type) or bare.type) in COUNTED
+    return said.judged or (not counted and said != ItemLimits())
+
+
+LISTS = (list, abc.Sequence, abc.MutableSequence)
+DICTS = (dict, abc.Mapping, abc.MutableMapping)
+SETS = (set, abc.Set, abc.MutableSet)
+COUNTED = (*LISTS, *DICTS, *SETS, frozenset)
+
+
+def has_parts(kind: Any) -> bool:
+    """True if a value of this type may be changed inside."""
+    if is_union(kind):
+        return any(has_parts(unwrap(one).type) for one in get_args(kind))
+    origin = get_origin(kind) or kind
+    return origin in (Any, object, *COUNTED) or (
+        isinstance(origin, type)
+        and (
+            is_dataclass(origin)
+            or issubclass(origin, Struct)
+            or hasattr(origin, "__pydantic_fields__")
+            or hasattr(origin, "__required_keys__")
+        )
+    )
 
 
 def has_validators(metadata: Iterable[Any]) -> bool:

@@ -60,17 +60,16 @@ def _constant(value: Any) -> Callable[[], Any]:
 class Face:
     """The functions that read, write, clone and check instances of one class."""
 
+    config: Mapping[str, Any] | None = None  # pydantic's, if the class has one of its own
     forbids = False
     tag: tuple[str, Any] | None = None
     keeps_extra = False
     is_dict = False
     opaque_input = False  # a validator may see, and want, keys that the class does not have
-    checks_whole = False  # has validators over several fields
-    is_made_anew = False  # and only making an instance calls them: an edit has to make one
+    checks_whole = False  # has code that sees several fields: an edit makes an instance to ask it
     has_private = False  # attributes that are not stored, and that it does not say so of
     forgotten: frozenset[str] = frozenset()  # private attributes that live in memory only
     makes_instances = True  # by a constructor that the library wrote, and that refuses nothing
-    dropped: tuple[Any, ...] = ()  # what `__post_init__` gets where nobody says: InitVars' defaults
     frozen = False  # a default of that class may stand at several places: it is what it is
 
     def __init__(self, annotation: Any) -> None:
@@ -193,17 +192,6 @@ class Face:
                 object.__setattr__(fresh, name, item)
         return fresh
 
-    def check(self, clone: Any, changed: list[str]) -> Any:
-        """Runs the class's own validation on a clone; returns it, perhaps changed.
-
-        Raises:
-            Exception: whatever the validation raises.
-        """
-        hook = getattr(clone, "__post_init__", None)
-        if hook is not None and self.checks_whole:
-            hook(*self.dropped)
-        return clone
-
 
 class DataclassFace(Face):
     def read_fields(self) -> list[Field]:
@@ -212,10 +200,9 @@ class DataclassFace(Face):
         own = dataclasses.fields(self.cls)
         self.frozen = self.cls.__dataclass_params__.frozen
         self.makes_instances = self.cls.__dataclass_params__.init
-        hook = getattr(self.cls, "__post_init__", None)
-        given_only = init_only(self.cls)
-        self.checks_whole = hook is not None
-        for name, one in given_only.items():
+        self.config = getattr(self.cls, "__pydantic_config__", None)
+        self.checks_whole = hasattr(self.cls, "__post_init__")
+        for name, one in init_only(self.cls).items():
             if one.default is dataclasses.MISSING:
                 raise SchemaError(
                     f"{self.name}.{name} is an InitVar without a default: it is never stored, and "
@@ -223,7 +210,6 @@ class DataclassFace(Face):
                     target=self.name,
                     hint="give it a default, or make it a field",
                 )
-        self.dropped = tuple(one.default for one in given_only.values())
         made_by_class = set()
         for one in own:
             annotation = hints[one.name]
@@ -288,6 +274,7 @@ class TypedDictFace(Face):
 
     def read_fields(self) -> list[Field]:
         hints = self.hints()
+        self.config = getattr(self.cls, "__pydantic_config__", None)
         required = self.cls.__required_keys__
         # `from __future__ import annotations` hides these from the class: the hints show them.
         found = []
@@ -329,7 +316,7 @@ class PydanticFace(Face):
         if not getattr(cls, "__pydantic_complete__", True):
             self._complete()
         config = getattr(cls, "model_config", None) or getattr(cls, "__pydantic_config__", None)
-        self.config: Mapping[str, Any] = config or {}
+        self.config = config or {}
         self.forbids = self.config.get("extra") == "forbid"
         params = getattr(cls, "__dataclass_params__", None)
         self.frozen = bool(self.config.get("frozen")) or getattr(params, "frozen", False)
@@ -339,8 +326,7 @@ class PydanticFace(Face):
         models = [*decorators.model_validators.values(), *roots]
         self.opaque_input = any(one.info.mode != "after" for one in models)
         validators = [*decorators.field_validators.values(), *decorators.validators.values()]
-        self.is_made_anew = self.opaque_input or bool(roots) or looks_around(cls, validators)
-        self.checks_whole = bool(models) or self.is_made_anew
+        self.checks_whole = bool(models) or looks_around(cls, validators)
         validated = {name for one in validators for name in one.info.fields}
         self._thawed: Any = None
         self._read_private()
@@ -454,12 +440,16 @@ class PydanticFace(Face):
         self.forget_caches(fresh)
         return fresh
 
-    def check(self, clone: Any, changed: list[str]) -> Any:
+    def check(self, clone: Any, changed: list[str]) -> None:
+        """Runs the validators of fields of a clone, which may change it.
+
+        Raises:
+            Exception: whatever they raise.
+        """
         if self._thawed is None:
-            self._thawed = thawed(self.cls, self.config)
+            self._thawed = thawed(self.cls, self.config or {})
         for name in changed:
             self._thawed.validate_assignment(clone, name, self.get(clone, name))
-        return clone
 
 
 def is_pydantic(cls: Any) -> bool:

@@ -1,15 +1,18 @@
 """Fields that a class makes of others, in objects whose plain form changes.
 
-See `late_fields`: some of those hold what came later, and stay. An object as it was before a change
-shows which; the plain form after it does not.
+Of the fields that a constructor does not take, `__post_init__` computes some from the others; some
+hold what came later. An edit recomputes the first kind, and must not reset the second. An object as
+it was before a change shows which; the plain form after it does not.
+
+What a class makes of other fields is asked of a new instance, built of their plain form: its hook
+may change what it is given in place.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
-from perdure.core.types.late_fields import made_anew, made_of_others
 from perdure.core.types.nodes import Walker
 from perdure.core.types.objects import ObjectNode
 from perdure.core.values.plain_values import Path, Plain, same
@@ -19,13 +22,18 @@ from perdure.missing import MISSING
 
 def derived(node: ObjectNode, typed: Any) -> dict[str, Plain]:
     """Returns the fields that an object's class made of others, with what they hold."""
-    return _plain(
-        node, {name: node.face.get(typed, name) for name in made_of_others(node.face, typed)}
-    )
+    if not node.face.late or not node.face.checks_whole:
+        return {}
+    try:
+        plain = node.plain(typed, (), Walker())
+        made = _made(node, plain, node.face.late, (), "state")
+    except PerdureError:  # nobody knows what it would make of them
+        return {}
+    return {name: item for name, item in made.items() if same(plain.get(name, MISSING), item)}
 
 
 def derive_anew(
-    node: ObjectNode, plain: Plain, before: Mapping[str, Plain], path: Path, root: str
+    node: ObjectNode, plain: Mapping[str, Plain], before: Mapping[str, Plain], path: Path, root: str
 ) -> dict[str, Plain]:
     """Returns what the class makes of those fields now, where that differs from what is there.
 
@@ -37,16 +45,25 @@ def derive_anew(
     if not names:
         return {}
     try:
-        made = _plain(node, made_anew(node.face, node.build(plain, path, root), names))
+        made = _made(node, plain, names, path, root)
     except PerdureError:
         return {}  # it does not fit: whoever checks the whole says why
     return {name: item for name, item in made.items() if not same(plain[name], item)}
 
 
-def _plain(node: ObjectNode, values: Mapping[str, Any]) -> dict[str, Plain]:
+def without(names: Iterable[str], plain: Mapping[str, Plain]) -> dict[str, Plain]:
+    gone = set(names)
+    return {name: item for name, item in plain.items() if name not in gone}
+
+
+def _made(
+    node: ObjectNode, plain: Mapping[str, Plain], names: Iterable[str], path: Path, root: str
+) -> dict[str, Plain]:
+    """Returns what the class makes of the fields that its constructor takes, for some others."""
+    built = node.build(without(node.face.late, plain), path, root)
     found = {}
-    for name, value in values.items():
-        child = node.child(name)
+    for name in names:
+        child, value = node.child(name), node.face.get(built, name)
         if child is not None and value is not MISSING:
             found[name] = child.plain(value, (name,), Walker())
     return found

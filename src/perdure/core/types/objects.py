@@ -27,8 +27,15 @@ from perdure.system.user_errors import of_code
 class ObjectNode(Node):
     """A class with fields."""
 
-    def __init__(self, annotation: Any, engine: Engine, face: Face, registry: Any) -> None:
-        super().__init__(annotation, engine, None)
+    def __init__(
+        self,
+        annotation: Any,
+        engine: Engine,
+        face: Face,
+        registry: Any,
+        config: Mapping[str, Any] | None = None,
+    ) -> None:
+        super().__init__(annotation, engine, config)
         self.face = face
         self._registry = registry
         self._fields: dict[str, Node] = {}
@@ -97,7 +104,7 @@ class ObjectNode(Node):
     def _make_child(self, key: Any) -> Node | None:
         found = self.face.fields.get(key)
         if found is not None:
-            made: Node = self._registry.node(found.annotation, getattr(self.face, "config", None))
+            made: Node = self._registry.node(found.annotation, self.config)
             return made
         if self.face.keeps_extra and key not in self.face.live and isinstance(key, str):
             return self.unknown

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import collections.abc as abc
+import copy
 import typing
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import is_dataclass
@@ -13,12 +14,16 @@ from typing import Any, get_args, get_origin, get_type_hints
 import msgspec
 
 from perdure.core.types.annotations import (
+    DICTS,
+    LISTS,
+    SETS,
     Bare,
     has_validators,
     is_alias,
     is_judged,
     is_literal,
     is_union,
+    judges_whole,
     limits,
     unwrap,
 )
@@ -42,9 +47,6 @@ from perdure.core.values.plain_values import SCALARS
 from perdure.errors import SchemaError
 from perdure.system.cached import cached
 
-_LISTS = (list, abc.Sequence, abc.MutableSequence)
-_DICTS = (dict, abc.Mapping, abc.MutableMapping)
-_SETS = (set, abc.Set, abc.MutableSet)
 _EITHER = (abc.Sequence, abc.Set)
 _REFUSED = (
     collections.deque,
@@ -102,18 +104,33 @@ class Registry:
         """The faces of all classes, by the class of their instances."""
         return {face.cls: face for face in self._faces.values()}
 
+    @cached
+    def _in_pieces(self) -> Engine:
+        engine = copy.copy(self.engine)
+        engine.piecewise = True
+        return engine
+
     def node(self, annotation: Any, config: Mapping[str, Any] | None) -> Node:
         """Returns the node of an annotation, in a class with this pydantic config."""
         return _Making(self).node(annotation, config)
 
-    def object_node(self, kind: Any) -> ObjectNode | None:
-        """Returns the node of a class; None if its values are no objects with fields."""
-        found = self._objects.get(kind)
+    def object_node(self, kind: Any, config: Mapping[str, Any] | None = None) -> ObjectNode | None:
+        """Returns the node of a class; None if its values are no objects with fields.
+
+        Args:
+            config: that of the pydantic class around it, which counts for a class that has none.
+        """
+        face = self._faces.get(kind) or face_of(kind)
+        if face is None:
+            return None
+        own = face.config if face.config is not None else config
+        key = kind, id(own) if own else None  # it is a class's own, and so it lives
+        found = self._objects.get(key)
         if found is None:
-            face = self._faces.get(kind) or face_of(kind)
-            if face is None:
-                return None
-            found = self._objects.setdefault(kind, ObjectNode(kind, self.engine, face, self))
+            # Pydantic takes no config for a class but that of the class around it.
+            engine = self.engine if face.config is not None or not own else self._in_pieces
+            made = ObjectNode(kind, engine, face, self, own or None)
+            found = self._objects.setdefault(key, made)
         return found
 
 
@@ -146,10 +163,15 @@ class _Making:
     def _node(self, annotation: Any, config: Mapping[str, Any] | None) -> Node:
         bare = unwrap(annotation)
         made = self._made(annotation, bare, config)
-        if bare.metadata and made is not self.any and not isinstance(made, ObjectNode):
+        if isinstance(made, ObjectNode | AnyNode):
+            if not judges_whole(bare):
+                return made
+            # Its node is that of all places of the class; this one has conditions of its own.
+            made = UnionNode(annotation, self.engine, config, [made], self._registry)
+        if bare.metadata:
             made.limits = limits(bare.metadata)
-        if isinstance(made, ListNode | DictNode | SetNode) and (
-            has_validators(bare.metadata) or any(map(is_judged, get_args(bare.type)))
+        if isinstance(made, ListNode | DictNode | SetNode) and any(
+            map(is_judged, get_args(bare.type))
         ):
             made.limits = msgspec.structs.replace(made.limits, judged=True)
         return made
@@ -164,13 +186,13 @@ class _Making:
             return self._literal(annotation, args, config)
         if origin in (Any, object):
             return self.any
-        if origin in _LISTS:
+        if origin in LISTS:
             item = self.node(args[0], config) if args else self.any
             return ListNode(annotation, engine, config, item, origin is abc.Sequence)
-        if origin in _DICTS:
+        if origin in DICTS:
             key, item = (self.node(one, config) for one in args) if args else (self.any, self.any)
             return DictNode(annotation, engine, config, key, item)
-        if origin in _SETS or origin is frozenset:
+        if origin in SETS or origin is frozenset:
             item = self.node(args[0], config) if args else self.any
             made = frozenset if origin is frozenset else set
             return SetNode(annotation, engine, config, item, made, origin is abc.Set)
@@ -185,7 +207,7 @@ class _Making:
                 target=str(origin.__name__),
                 hint="declare Sequence, Mapping or Set, or list, dict or set",
             )
-        return self._registry.object_node(kind) or self._leaf(annotation, bare, config)
+        return self._registry.object_node(kind, config) or self._leaf(annotation, bare, config)
 
     def _leaf(self, annotation: Any, bare: Bare, config: Any) -> Node:
         kind = bare.type
@@ -312,7 +334,7 @@ def _is_stored(bare: Bare) -> bool:
     origin = get_origin(bare.type) or bare.type
     if is_union(bare.type) or is_literal(bare.type) or origin in (Any, object):
         return True
-    if origin in (*_LISTS, *_DICTS, *_SETS, *SCALARS):
+    if origin in (*LISTS, *DICTS, *SETS, *SCALARS):
         return True
     if not isinstance(origin, type):
         return False
