@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import msgspec
 import pytest
@@ -279,3 +279,78 @@ def test_a_hook_that_changes_its_object_in_place_is_asked_on_another(cls: Any) -
         with agent.edit("the first") as draft:
             assert draft.jobs.pop(0) == 1
         assert store.agent("a", schema).state == agent.state == cls(jobs=[3, 5])
+
+
+@dataclass
+class Cash:
+    till: int = 0
+
+
+@dataclass
+class Cheque:
+    number: str = ""
+
+
+@dataclass
+class Payment:
+    refund: Annotated[int, msgspec.Meta(ge=0)] | None = None
+    code: Annotated[str, msgspec.Meta(max_length=3)] | int | None = None
+    status: Literal["open", "paid"] | None = None
+    pair: Annotated[tuple[int, ...], msgspec.Meta(max_length=2)] = ()
+    rate: float | int | None = None
+
+
+@dataclass
+class PaidBy(Payment):
+    paid: Cash | Cheque | None = None
+
+
+@dataclass
+class Late:
+    length: int = field(init=False, default=0)
+
+
+@dataclass
+class Lists:
+    few: Few = None
+    order: Annotated[list[int], AfterValidator(sorted)] = field(default_factory=list)
+
+
+@dataclass
+class ListsAndLate(Lists):
+    late: Late = field(default_factory=Late)
+
+
+@pytest.mark.parametrize("cls", [Payment, PaidBy])
+@pytest.mark.parametrize(
+    ("name", "wrong"),
+    [("refund", -5), ("code", "ABCDE"), ("status", "rubbish"), ("pair", (1, 2, 3))],
+)
+def test_conditions_do_not_hang_on_what_else_is_in_a_state(cls: Any, name: str, wrong: Any) -> None:
+    """A field of two classes was added to a state, which msgspec cannot validate as a whole: the
+    limits of its optional numbers and texts, and its optional Literals, were not asked any more."""
+    with perdure.open("memory://") as store:
+        agent = store.agent("a", cls, initial=cls())
+        with pytest.raises(SchemaError), agent.edit("wrong") as draft:
+            setattr(draft, name, wrong)
+        with pytest.raises(SchemaError):
+            agent.save(cls(**{name: wrong}))
+        with agent.edit("right") as draft:
+            draft.refund, draft.code, draft.status, draft.pair = 5, "ABC", "paid", (1, 2)
+            draft.rate = 5
+        again = store.agent("a", cls).state
+        assert again == agent.state == cls(5, "ABC", "paid", (1, 2), 5)
+        assert type(again.rate) is type(agent.state.rate)
+
+
+@pytest.mark.parametrize("cls", [Lists, ListsAndLate])
+def test_validators_do_not_hang_on_what_else_is_in_a_state(cls: Any) -> None:
+    """Validators of lists were not run once a class whose constructor does not take each field was
+    anywhere in the state: then it is built of its parts."""
+    with perdure.open("memory://") as store:
+        agent = store.agent("a", cls, initial=cls())
+        with pytest.raises(SchemaError), agent.edit("too many") as draft:
+            draft.few = [1, 2, 3]
+        with agent.edit("sorted") as draft:
+            draft.few, draft.order = [2, 1], [2, 1]
+        assert agent.state == store.agent("a", cls).state == cls(few=[2, 1], order=[1, 2])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Mapping
 from typing import Any, Literal, get_args, get_origin
 
@@ -28,3 +29,11 @@ def exact_texts(annotation: Any, config: Mapping[str, Any] | None) -> frozenset[
 def _changes(config: Mapping[str, Any]) -> bool:
     """True if a class's config changes or refuses some values of bare types."""
     return any(config.get(name) for name in _CHANGES_VALUES)
+
+
+def fixed_zone(value: Any) -> Any:
+    """Replaces pydantic's own UTC-offset zone by datetime.timezone, which storage knows."""
+    zone = value.tzinfo
+    if zone is not None and type(zone).__module__.startswith("pydantic_core"):
+        return value.replace(tzinfo=dt.timezone(zone.utcoffset(None)))
+    return value

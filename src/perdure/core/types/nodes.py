@@ -13,9 +13,9 @@ from typing import Any, NamedTuple, get_origin
 
 from msgspec import field
 
-from perdure.core.types.annotations import ItemLimits, is_union, unwrap
-from perdure.core.types.exact_leaves import exact_kinds, exact_texts
-from perdure.core.types.validation import Engine
+from perdure.core.types.annotations import ItemLimits, unwrap
+from perdure.core.types.exact_leaves import exact_kinds, exact_texts, fixed_zone
+from perdure.core.types.validation import Engine, Marks
 from perdure.core.values.plain_values import (
     SCALARS,
     CopyWalk,
@@ -26,6 +26,7 @@ from perdure.core.values.plain_values import (
     format_path,
 )
 from perdure.errors import SchemaError, SharedValue, Unstorable
+from perdure.system.cached import cached
 from perdure.system.user_errors import check_own, of_code
 
 
@@ -99,6 +100,7 @@ class Node:
     as_is = False  # a plain scalar here is its own typed value
     exact: frozenset[type] = frozenset()  # kinds of which every plain value is `stable`
     limits = ItemLimits()
+    marks: Marks | None = None  # what a library asks of a value that is built of its parts
 
     def __init__(self, annotation: Any, engine: Engine, config: Mapping[str, Any] | None) -> None:
         self.annotation = annotation
@@ -121,14 +123,18 @@ class Node:
             SchemaError: it does not fit; names each path.
         """
         if self.engine.piecewise:
-            return self.assemble(plain, at, root)
+            return self._put_together(plain, at, root)
         return self.engine.validate(self, self.prepare(plain), at, root)
 
     def build_stable(self, plain: Plain, at: Path, root: str) -> Any:
         """Returns the typed value of a plain one that is `stable`: it needs no copy."""
         if self.engine.piecewise:
-            return self.assemble(plain, at, root)
+            return self._put_together(plain, at, root)
         return self.engine.validate(self, plain, at, root)
+
+    def _put_together(self, plain: Plain, at: Path, root: str) -> Any:
+        built = self.assemble(plain, at, root)
+        return built if self.marks is None else self.engine.validate(self.marks, built, at, root)
 
     def assemble(self, plain: Plain, at: Path, root: str) -> Any:
         """Builds the typed value from its parts, for types that no library validates whole."""
@@ -189,7 +195,9 @@ class AnyNode(Node):
 
 
 class LeafNode(Node):
-    """A value whose parts have no nodes."""
+    """A value whose parts have no nodes. `members`: those of a union of such values."""
+
+    members: Sequence[LeafNode] = ()
 
     def __init__(self, annotation: Any, engine: Engine, config: Any, kinds: Any) -> None:
         super().__init__(annotation, engine, config)
@@ -205,7 +213,7 @@ class LeafNode(Node):
         kind = type(value)
         if kind in SCALARS:
             if kind is dt.datetime or kind is dt.time:
-                value = _fixed_zone(value)
+                value = fixed_zone(value)
                 check_zone(value, at, walker.root)
             return value
         if kind is self.enum:
@@ -229,9 +237,23 @@ class LeafNode(Node):
         return self.exact.issuperset(map(type, items))
 
     def assemble(self, plain: Plain, at: Path, root: str) -> Any:
-        if self.as_is and is_union(unwrap(self.annotation).type) and self.takes(type(plain)):
-            return plain  # msgspec refuses unions of kinds that JSON cannot tell apart
-        return super().assemble(plain, at, root)
+        if not self._in_parts:
+            return super().assemble(plain, at, root)
+        kind = type(plain)
+        fitting = [one for one in self.members if one.takes(kind)]
+        problem = self.unfit(plain, "member of the union", at, root)
+        # An int stays one where a float may stand, too.
+        for one in sorted(fitting, key=lambda one: kind is int and float in (one.kinds or ())):
+            try:
+                return one.build(plain, at, root)
+            except SchemaError as error:
+                problem = error
+        raise problem
+
+    @cached
+    def _in_parts(self) -> bool:
+        """True of a union of kinds that JSON cannot tell apart, which msgspec refuses."""
+        return self.as_is and bool(self.members) and not self.engine.supports(self.annotation)
 
     def _dump(self, value: Any, at: Path, walker: Walker) -> Plain:
         """Returns the library's own dump, if the value built from it is equal (I12)."""
@@ -261,14 +283,6 @@ class LeafNode(Node):
 
 
 _LEAF_HINT = "store what it is made of, or mark the field perdure.Ephemeral"
-
-
-def _fixed_zone(value: Any) -> Any:
-    """Replaces pydantic's own UTC-offset zone by datetime.timezone, which storage knows."""
-    zone = value.tzinfo
-    if zone is not None and type(zone).__module__.startswith("pydantic_core"):
-        return value.replace(tzinfo=dt.timezone(zone.utcoffset(None)))
-    return value
 
 
 class ListNode(Node):
@@ -468,6 +482,7 @@ class TupleNode(Node):
         fits = type(plain) is tuple and (self.rest is not None or len(plain) == len(self.items))
         if not fits:
             raise self.unfit(plain, f"tuple of {len(self.items)}", at, root)
+        self.check_limits(plain, at, root)
         items = [
             node.build(one, (*at, index), root)
             for index, one in enumerate(plain)

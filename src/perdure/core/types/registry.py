@@ -9,7 +9,7 @@ import typing
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import is_dataclass
 from enum import Enum
-from typing import Any, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
 import msgspec
 
@@ -42,7 +42,7 @@ from perdure.core.types.nodes import (
 from perdure.core.types.objects import ObjectNode
 from perdure.core.types.revisiting import Revisiting
 from perdure.core.types.unions import UnionNode
-from perdure.core.types.validation import Engine, MsgspecEngine, PydanticEngine, text_types
+from perdure.core.types.validation import Engine, Marks, MsgspecEngine, PydanticEngine, text_types
 from perdure.core.values.plain_values import SCALARS
 from perdure.errors import SchemaError
 from perdure.system.cached import cached
@@ -170,6 +170,9 @@ class _Making:
             made = UnionNode(annotation, self.engine, config, [made], self._registry)
         if bare.metadata:
             made.limits = limits(bare.metadata)
+            in_parts = self.engine.piecewise and isinstance(self.engine, PydanticEngine)
+            if in_parts and judges_whole(bare) and not isinstance(made, LeafNode):
+                made.marks = Marks(Annotated[(Any, *bare.metadata)], config)
         if isinstance(made, ListNode | DictNode | SetNode) and any(
             map(is_judged, get_args(bare.type))
         ):
@@ -234,7 +237,9 @@ class _Making:
             kinds = frozenset[type]().union(
                 *(option.kinds or () for option in options if isinstance(option, LeafNode))
             )
-            return LeafNode(annotation, self.engine, config, kinds if plain else None)
+            leaf = LeafNode(annotation, self.engine, config, kinds if plain else None)
+            leaf.members = [option for option in options if isinstance(option, LeafNode)]
+            return leaf
         return UnionNode(annotation, self.engine, config, options, self._registry)
 
     def _tuple(self, annotation: Any, kind: Any, config: Any) -> Node:

@@ -233,6 +233,8 @@ class UnionNode(Node):
 
     def assemble(self, plain: Plain, at: Path, root: str) -> Any:
         kind = type(plain)
+        if kind in _CONTAINERS:
+            self.check_limits(plain, at, root)
         fitting = self.takers(kind)
         problem = self.unfit(plain, "member of the union", at, root)
         for place, one in enumerate(possible(fitting, plain) if kind is dict else fitting):

@@ -55,11 +55,23 @@ class ValidationSubject(Protocol):
     prepared: Any
 
 
+class Marks(msgspec.Struct):
+    """The marks of an annotation, without its type, as a library is asked for them."""
+
+    annotation: Any
+    config: Mapping[str, Any] | None
+    prepared: Any = None
+
+
 class Engine:
     """Validates plain values into typed ones, and takes types of its library apart."""
 
     by_name = False  # whether fields go by their names; else by what the class renames them to
     piecewise = False  # whether types are mixed that the library cannot validate as a whole
+
+    def supports(self, annotation: Any) -> bool:
+        """True if the library can validate it as a whole."""
+        return True
 
     def validate(self, place: ValidationSubject, value: Any, at: Path, root: str) -> Any:
         """Returns a typed value.
@@ -87,7 +99,7 @@ class Engine:
 
 class MsgspecEngine(Engine):
     def supports(self, annotation: Any) -> bool:
-        """True if msgspec can validate it as a whole. It cannot validate most unions of classes."""
+        # It cannot validate most unions of classes.
         try:
             with _taking_apart:
                 msgspec.msgpack.Decoder(annotation, dec_hook=_from_text)
