@@ -147,6 +147,48 @@ def test_sessions_of_one_url_share_a_store_until_the_last_is_closed(url, monkeyp
     asyncio.run(main())
 
 
+def test_a_store_that_does_not_answer_holds_up_no_other(monkeypatch, tmp_path):
+    """All stores of sessions were opened one by one: the server of one tenant did not answer, and
+    the sessions of all others waited for it."""
+    asked, answers = threading.Event(), threading.Event()
+    open_really = perdure.open
+
+    def open_slowly(url, **more):
+        if "away" in url:
+            asked.set()
+            assert answers.wait(60)
+            raise perdure.StoreUnavailable("it does not answer", target=url)
+        return open_really(url, **more)
+
+    monkeypatch.setattr(perdure, "open", open_slowly)
+
+    async def main():
+        away = PerdureSession("c", url=str(tmp_path / "away.db"))
+        waits = asyncio.create_task(away.add_items([user("hi")]))
+        await asyncio.to_thread(asked.wait, 60)
+        async with PerdureSession("c", url=str(tmp_path / "here.db")) as session:
+            await session.add_items([user("hi")])
+        assert not waits.done()
+        answers.set()
+        with pytest.raises(perdure.StoreUnavailable, match="does not answer"):
+            await waits
+        assert not [key for key in stores_module._shared if str(tmp_path) in key]
+
+    asyncio.run(main())
+
+
+def test_a_session_is_closed_behind_the_end_of_its_process(tmp_path):
+    """An application closed its session as the process ended, behind us: a bare KeyError."""
+
+    async def main():
+        session = PerdureSession("c", url=str(tmp_path / "s.db"))
+        await session.add_items([user("hi")])
+        stores_module._close_all()
+        await session.close()
+
+    asyncio.run(main())
+
+
 @pytest.mark.parametrize("given", ["agents.db", "sqlite:///agents.db"])
 def test_each_folder_has_its_own_file(given, monkeypatch, tmp_path):
     """Story: of two sessions of one relative URL, made in different folders, the second read and

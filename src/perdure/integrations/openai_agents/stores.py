@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import atexit
 import os
-from dataclasses import dataclass
 from uuid import uuid4
 
 import perdure
@@ -23,41 +22,56 @@ SNAPSHOTS = perdure.SnapshotPolicy(weight_min=4 * 1024)
 session is opened for one request, and reads the conversation first."""
 
 
-@dataclass
 class Shared:
-    """An open store, and how many use it."""
+    """The store of a URL, which its first user opens and its last one closes.
 
-    store: Store
-    users: int = 0
+    Only who wants the same store waits while it is opened: a server that does not answer holds up
+    nobody else.
+    """
+
+    def __init__(self) -> None:
+        self.store: Store | None = None
+        self.users = 0
+        self.lock = Lock()
 
 
 _shared: dict[str, Shared] = {}
 _lock = Lock()
+"""Of `_shared` and of the numbers of users. Nobody waits for a store under it."""
 
 
-def _acquire(url: str) -> Store:
+def _acquire(url: str) -> tuple[Shared, Store]:
     with _lock:
-        if url not in _shared:
-            _shared[url] = Shared(perdure.open(url, snapshots=SNAPSHOTS))
-        _shared[url].users += 1
-        return _shared[url].store
+        shared = _shared.setdefault(url, Shared())
+        shared.users += 1
+    try:
+        with shared.lock:
+            if shared.store is None:
+                shared.store = perdure.open(url, snapshots=SNAPSHOTS)
+            return shared, shared.store
+    except BaseException:
+        _release(url, shared)
+        raise
 
 
-def _release(url: str) -> None:
+def _release(url: str, shared: Shared) -> None:
     with _lock:
-        shared = _shared[url]
         shared.users -= 1
-        if shared.users == 0:
+        if shared.users:
+            return
+        if _shared.get(url) is shared:
             del _shared[url]
-            shared.store.close()
+    if shared.store is not None:
+        shared.store.close()
 
 
 @atexit.register
 def _close_all() -> None:
     """Sessions are often made for one request and never closed; their stores end with us."""
-    with _lock:
-        while _shared:
-            _shared.popitem()[1].store.close()
+    while _shared:
+        shared = _shared.popitem()[1]
+        if shared.store is not None:
+            shared.store.close()
 
 
 class StoreSource:
@@ -77,7 +91,7 @@ class StoreSource:
             raise TypeError(f"{owner}: store= is an open perdure store, not {shown(store)}")
         self.url, self.given = None if url is None else _shareable(os.fspath(url)), store
         self._owner = owner
-        self._opened: Store | None = None
+        self._opened: tuple[Shared, Store] | None = None
         self._closed = False
         self._lock = Lock()
 
@@ -90,7 +104,7 @@ class StoreSource:
         self.check_open()
         if isinstance(self.given, AsyncStore):
             return self.given
-        opened = self.given or self._opened
+        opened = self.given or (self._opened and self._opened[1])
         return AsyncStore(opened if opened is not None else await in_own_thread(self.open))
 
     @property
@@ -118,13 +132,13 @@ class StoreSource:
             if self._opened is None:
                 assert self.url is not None
                 self._opened = _acquire(self.url)
-            return self._opened
+            return self._opened[1]
 
     def _close(self) -> None:
         with self._lock:
             if not self._closed and self._opened is not None:
                 assert self.url is not None
-                _release(self.url)
+                _release(self.url, self._opened[0])
             self._closed = True
 
     def _is_closed(self) -> StoreUnavailable:
