@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -17,7 +18,7 @@ import pytest
 import perdure
 from perdure.core.schema import schema
 from perdure.core.schema.schema import Schema
-from perdure.system.locks import Lock, ReentrantLock
+from perdure.system.locks import PASSED_MAX, Lock, ReentrantLock, first_frame
 from tests.source_tree import SOURCE
 
 BOUND_S = 20
@@ -62,6 +63,33 @@ def test_a_child_does_not_wait_for_a_thread_that_it_does_not_have(kind: type[Loc
         done.set()
         thread.join()
     assert not lock.held
+
+
+@pytest.mark.parametrize("kind", [Lock, ReentrantLock])
+def test_a_child_keeps_no_lock_for_a_thread_that_it_does_not_have(kind: type[Lock]) -> None:
+    """A lock is kept for a waiter whom others passed by too often. In a child that was forked off
+    meanwhile nobody waits."""
+    lock = kind()
+
+    def wait() -> None:
+        with lock:
+            pass
+
+    def use() -> None:
+        lock.give_back(first_frame())
+        for _ in range(2 * PASSED_MAX):
+            with lock:
+                pass
+
+    waiter = threading.Thread(target=wait)
+    lock.take(first_frame())
+    waiter.start()
+    while not lock._waiting:
+        time.sleep(0.001)
+    assert _child(use) == 7
+    lock.give_back(first_frame())
+    waiter.join(BOUND_S)
+    assert not waiter.is_alive()
 
 
 def test_a_child_meets_new_types_whatever_its_parent_was_at(

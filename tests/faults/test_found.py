@@ -366,10 +366,8 @@ PLAIN = {
     "system/locks.py": "a waiter's own gate; and one that is not waited for longer than a second",
     "engine/execution/run_edits.py": "of one execution, which ends with the exception",
     "integrations/langgraph/threads/task_writes.py": "a waiter's own gate",
-    "storage/postgres/pool.py": "a waiter's own gate",
     "storage/log/proposals.py": "a waiter's own gate",
     "storage/sqlite/housekeeper.py": "of its own thread, and of hooks around a fork",
-    "storage/sqlite/readers.py": "a waiter's own gate",
 }
 
 

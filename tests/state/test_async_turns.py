@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import perdure
-from perdure.aio import AsyncAgent
+from perdure.aio import AsyncAgent, loops
 
 
 @dataclass
@@ -115,5 +115,84 @@ def test_i3_timeouts_around_edits_leave_handle_and_log_in_step(
             assert agent.state == fresh.state and fresh.state.count == len(fresh.state.texts)
             assert set(done) <= set(fresh.state.texts)
             await agent.verify()
+
+    asyncio.run(main())
+
+
+def test_tasks_get_their_turns_in_the_order_in_which_they_asked(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A task that waited looked each second whether the block before it was over, and was last in
+    the line again. Where others came all the time, its edit was a `Conflict` after a minute."""
+    monkeypatch.setattr(loops, "LOOK_S", 0.001)
+
+    async def main() -> None:
+        async with perdure.open_async("memory://") as store:
+            agent, begun = await store.agent("a", Notes), list[str]()
+            names = [str(number) for number in range(7)]
+            looks = list[None]()
+            drop = agent._turn._drop_those_over
+
+            def look() -> None:
+                looks.append(None)
+                drop()
+
+            monkeypatch.setattr(agent._turn, "_drop_those_over", look)
+            async with agent.edit("first") as draft:
+                draft.count += 1
+                tasks = [asyncio.create_task(note(agent, name, begun)) for name in names]
+                while len(looks) < 10 * len(names):
+                    await asyncio.sleep(0)
+            await asyncio.gather(*tasks)
+            assert begun == names
+
+    asyncio.run(main())
+
+
+def test_a_task_that_comes_as_the_turn_changes_does_not_wait_for_ever(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A task asked for its turn just when the one before had given it to another. It waited without
+    a limit; where the other's block waited for that very task, both did so for ever."""
+
+    async def main() -> None:
+        async with perdure.open_async("memory://") as store:
+            agent, over = await store.agent("a", Notes), asyncio.Event()
+
+            async def other() -> None:
+                async with agent.edit("two"):
+                    await over.wait()
+
+            async with agent.edit("one") as draft:
+                draft.count += 1
+                task = asyncio.create_task(other())
+                while not agent._turn._waiting:
+                    await asyncio.sleep(0)
+            monkeypatch.setattr(loops, "LOCK_MAX_S", 0.01)
+            with pytest.raises(perdure.Conflict, match="another task has an edit"):
+                await note(agent, "three")
+            over.set()
+            await task
+            await note(agent, "four")
+            assert agent.state == Notes(2, ["four"])
+
+    asyncio.run(main())
+
+
+def test_a_task_that_is_cancelled_as_it_gets_its_turn_passes_it_on() -> None:
+    async def main() -> None:
+        async with perdure.open_async("memory://") as store:
+            agent = await store.agent("a", Notes)
+            async with agent.edit("one") as draft:
+                draft.count += 1
+                tasks = [asyncio.create_task(note(agent, name)) for name in "ab"]
+                while len(agent._turn._waiting) < 2:
+                    await asyncio.sleep(0)
+            assert agent._turn._owner is tasks[0]
+            tasks[0].cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await tasks[0]
+            await tasks[1]
+            assert agent.state == Notes(2, ["b"])
 
     asyncio.run(main())

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import suppress
 from itertools import islice
 from typing import Any, TypeVar
+
+from msgspec import Struct
 
 from perdure.core.arguments.checks import function
 from perdure.errors import Conflict
@@ -87,8 +90,28 @@ class _StoppedError(Exception):
     """Its caller was cancelled."""
 
 
+class WaitingTask(Struct, eq=False):
+    """A task that waits for its turn.
+
+    Attributes:
+        span: the block that the turn is for.
+        bell: rings when the task has the turn.
+    """
+
+    task: asyncio.Task[Any] | None
+    span: Span | None
+    bell: asyncio.Future[None]
+
+    @property
+    def is_over(self) -> bool:
+        """True if it waits no longer, but could not say so."""
+        task, span = self.task, self.span
+        return (task is not None and task.done()) or (span is not None and span.is_over)
+
+
 class HandleTurn:
-    """Operations of one handle run one after the other, those of one task inside each other.
+    """Operations of one handle run one after the other, in the order in which they asked; those of
+    one task inside each other.
 
     Each block that has the turn is known by its span: the hold of a block that an exception ended
     early no longer counts (`system.locks`).
@@ -97,9 +120,10 @@ class HandleTurn:
     def __init__(self, home: Home, working: WorkingCopy[Any]) -> None:
         self._home = home
         self._working = working
-        self._lock = asyncio.Lock()
         self._owner: asyncio.Task[Any] | None = None
         self._holds: list[Span | None] = []
+        """Of the owner's blocks. Set before the owner: an owner without holds has no turn."""
+        self._waiting: deque[WaitingTask] = deque()
 
     def hold(self, *, inside_edit: bool = False) -> TurnHold:
         """Returns a hold for ``async with``. `inside_edit`: it may be in an open edit of the same
@@ -117,30 +141,36 @@ class HandleTurn:
         task = asyncio.current_task()
         if self._owner is not None:
             self._drop_those_over()
-        if self._owner is not None and self._owner is task:
+        if self._owner is None:
+            self._holds = [span]
+            self._owner = task
+        elif self._owner is task:
             if not inside_edit:
                 self._working.refuse_inside_edit()
+            self._holds.append(span)
         else:
-            if self._lock.locked():
-                await self._wait()
-            else:
-                await self._lock.acquire()
-            self._owner = task
-        self._holds.append(span)
+            await self._wait(WaitingTask(task, span, asyncio.Future()))
 
-    async def _wait(self) -> None:
+    async def _wait(self, waiting: WaitingTask) -> None:
         until = time.monotonic() + LOCK_MAX_S
-        while (left_s := until - time.monotonic()) > 0:
-            with suppress(TimeoutError):
-                async with asyncio.timeout(min(left_s, LOOK_S)):
-                    await self._lock.acquire()
-                return
-            self._drop_those_over()
-        raise Conflict(
-            "another task has an edit of this handle open",
-            target=f"agent {self._working.name!r}",
-            hint="open a handle per task: await store.agent(…)",
-        )
+        try:
+            self._waiting.append(waiting)
+            while self._owner is not waiting.task:
+                if (left_s := until - time.monotonic()) <= 0:
+                    raise Conflict(
+                        "another task has an edit of this handle open",
+                        target=f"agent {self._working.name!r}",
+                        hint="open a handle per task: await store.agent(…)",
+                    )
+                await asyncio.wait([waiting.bell], timeout=min(left_s, LOOK_S))
+                self._drop_those_over()
+        except BaseException:
+            if self._owner is waiting.task:  # it has the turn by now
+                self.give_back(waiting.span)
+            raise
+        finally:
+            with suppress(ValueError):
+                self._waiting.remove(waiting)
 
     def give_back(self, span: Span | None) -> None:
         """Ends the block's hold."""
@@ -149,10 +179,20 @@ class HandleTurn:
         self._drop_those_over()
 
     def _drop_those_over(self) -> None:
+        """Gives the turn to the next task, once no block has it any more."""
         self._holds = [span for span in self._holds if span is None or not span.is_over]
-        if self._owner is not None and not self._holds:
-            self._owner = None
-            self._lock.release()
+        if self._owner is not None and self._holds:
+            return
+        self._owner = None
+        while self._waiting:
+            waiting = self._waiting[0]
+            if not waiting.is_over:
+                self._holds = [waiting.span]
+                self._owner = waiting.task
+                if not waiting.bell.done():
+                    waiting.bell.set_result(None)
+                return
+            self._waiting.popleft()
 
 
 class TurnHold:

@@ -147,17 +147,71 @@ class ends_block:  # noqa: N801 - a decorator, as `property` is
         return end
 
 
-Holder = FrameType | Span
+PASSED_MAX = 8
+"""The number of times that others may take a lock before the first one who waits for it. Whoever
+gives it back and takes it again in a loop is faster than any waiter; to change hands each time is
+dear."""
+
+
+class Turn(Struct, eq=False):
+    """A wait for a lock. As a holder it keeps the lock for the waiter, whose turn it is.
+
+    Attributes:
+        taker: who is to hold the lock.
+        call: the call that waits.
+        gate: locked until the waiter is woken.
+        passed: how often others gave the lock back while this one was the first to wait.
+    """
+
+    taker: Holder
+    call: FrameType
+    gate: threading.Lock
+    passed: int = 0
+
+    @property
+    def is_due(self) -> bool:
+        """True if it was passed by too often: it is given the lock."""
+        return self.passed > PASSED_MAX
+
+    def wait(self, seconds: float) -> None:
+        """Waits to be woken, at most this long."""
+        self.gate.acquire(timeout=seconds)
+
+    def wake(self) -> None:
+        with suppress(RuntimeError):  # it is awake
+            self.gate.release()
+
+
+def turn_of(taker: Holder, call: FrameType) -> Turn:
+    """Returns a new wait. No variable of the waiting call may hold it: see above."""
+    gate = threading.Lock()
+    gate.acquire()
+    return Turn(taker, call, gate)
+
+
+def next_turn(waiting: deque[Turn]) -> Turn | None:
+    """Returns the first one who waits, when something was given back, and counts that."""
+    with suppress(IndexError):
+        while is_over(turn := waiting[0]):
+            with suppress(ValueError):
+                waiting.remove(turn)
+        turn.passed += 1
+        return turn
+    return None
+
+
+Holder = FrameType | Span | Turn
 
 
 def is_over(holder: Holder) -> bool:
-    """Returns True if a call, or a block, has provably ended: it cannot do anything any more.
+    """Returns True if a call, a block, or a wait has provably ended: it cannot do anything any
+    more.
 
     Always False for a generator's or coroutine's call: asking would close it.
     """
     if isinstance(holder, Span):
         return holder.is_over
-    frame = holder
+    frame = holder.call if isinstance(holder, Turn) else holder
     if frame in _before_fork:
         return True
     if frame.f_code.co_flags & _SUSPENDABLE:
@@ -220,6 +274,8 @@ def name_of(holder: Holder) -> str:
 
 
 def _frame_of(holder: Holder) -> FrameType:
+    if isinstance(holder, Turn):
+        return _frame_of(holder.taker)
     return holder.frame if isinstance(holder, Span) else holder
 
 
@@ -241,6 +297,8 @@ class Lock:
 
     Code that has it may not take it again, as with `threading.Lock`; but if it tries, as a signal's
     handler may that uses the same store, it gets an error instead of waiting for ever.
+
+    Waiters get it in their order; after `PASSED_MAX` others at the latest it is kept for the first.
     """
 
     __slots__ = ("_holder", "_waiting")
@@ -248,7 +306,7 @@ class Lock:
     def __init__(self) -> None:
         self._holder: dict[None, Holder] = {}
         """Empty, or the holder: `setdefault` takes the lock and names the holder in one."""
-        self._waiting: deque[threading.Lock] = deque()
+        self._waiting: deque[Turn] = deque()
 
     def __enter__(self) -> None:
         frame = _getframe(1)
@@ -317,21 +375,42 @@ class Lock:
 
     def _contend(self, frame: Holder, timeout_s: float | None) -> bool:
         until = None if timeout_s is None else time.monotonic() + timeout_s
-        pause_s = LOOK_FIRST_S
-        while (holder := self._holder.setdefault(None, frame)) is not frame:
-            if is_over(holder):  # first: a block may be over whose function goes on
-                self._reclaim(holder)
-                continue
-            if is_on_this_thread(holder):
-                self._meet_own(holder)
-                return True
-            left_s = pause_s if until is None else min(pause_s, until - time.monotonic())
-            if left_s <= 0:
-                return False
-            if self._wait(frame, left_s):
-                return True
-            pause_s = min(2 * pause_s, LOOK_MAX_S)
-        return True
+        return self._wait(turn_of(frame, _getframe()), until)
+
+    def _wait(self, turn: Turn, until: float | None) -> bool:
+        frame, pause_s = turn.taker, LOOK_FIRST_S
+        queued = False
+        try:
+            while (holder := self._holder.setdefault(None, frame)) is not frame:
+                if holder is turn:  # it is kept for this one, and nobody else changes that
+                    self._holder[None] = frame
+                elif is_over(holder):  # first: a block may be over whose function goes on
+                    self._reclaim(holder)
+                elif is_on_this_thread(holder):
+                    self._meet_own(holder)
+                    return True
+                elif not queued:  # a release from now on wakes this one: one more look
+                    queued = True
+                    self._waiting.append(turn)
+                else:
+                    left_s = pause_s if until is None else min(pause_s, until - time.monotonic())
+                    if left_s <= 0:
+                        return False
+                    turn.wait(left_s)
+                    pause_s = min(2 * pause_s, LOOK_MAX_S)
+            return True
+        finally:
+            if queued:
+                self._give_up(turn)
+
+    def _give_up(self, turn: Turn) -> None:
+        """Ends a wait. If it ends without the lock, the next one gets what this one was given."""
+        with suppress(ValueError):
+            self._waiting.remove(turn)
+        if self._holder.get(None) is turn:
+            self._reclaim(turn)
+        elif not self._holder and self._waiting:
+            self._wake()
 
     def _meet_own(self, holder: Holder) -> None:
         raise WithinItselfError(
@@ -340,25 +419,13 @@ class Lock:
             "or raise",
         )
 
-    def _wait(self, frame: Holder, seconds: float) -> bool:
-        """Waits to be woken; returns True if it has the lock then."""
-        gate = threading.Lock()
-        gate.acquire()
-        self._waiting.append(gate)
-        try:
-            # After becoming visible as a waiter: a release from now on wakes this one.
-            if self._holder.setdefault(None, frame) is frame:
-                return True
-            if gate.acquire(timeout=seconds):
-                return self._holder.setdefault(None, frame) is frame
-            return False
-        finally:
-            with suppress(ValueError):
-                self._waiting.remove(gate)
-
     def _wake(self) -> None:
-        with suppress(IndexError):
-            self._waiting.popleft().release()
+        """Wakes the first who waits; it is given the lock if it was passed by too often."""
+        turn = next_turn(self._waiting)
+        if turn is not None:
+            if turn.is_due:
+                self._holder.setdefault(None, turn)
+            turn.wake()
 
     def _reclaim(self, holder: Holder) -> None:
         """Takes it from a frame that has ended; once, however many threads notice."""

@@ -11,7 +11,6 @@ left, an open transaction or an unread answer, and takes the place.
 from __future__ import annotations
 
 import random
-import threading
 import time
 from collections import deque
 from collections.abc import Callable
@@ -25,7 +24,16 @@ from perdure.errors import PerdureError, StoreUnavailable
 from perdure.storage.postgres.address import Address
 from perdure.storage.postgres.connection import Connection
 from perdure.storage.postgres.faults import AwayError, DeadlineError, InDoubtError
-from perdure.system.locks import LOOK_FIRST_S, LOOK_MAX_S, Lock, holder_of_block
+from perdure.system.locks import (
+    LOOK_FIRST_S,
+    LOOK_MAX_S,
+    Holder,
+    Lock,
+    Turn,
+    holder_of_block,
+    next_turn,
+    turn_of,
+)
 
 BACKOFF_S = 0.05
 BACKOFF_MAX_S = 1.0
@@ -72,7 +80,7 @@ class ConnectionPool:
 
     def _begin(self) -> None:
         self._places = [ConnectionSlot() for _ in range(self._address.pool_size)]
-        self._waiting: deque[threading.Lock] = deque()
+        self._waiting: deque[Turn] = deque()
         self._age = object()
 
     def renew(self) -> None:
@@ -121,13 +129,17 @@ class ConnectionPool:
                 raise
         return place, connection
 
-    def _find(self, frame: FrameType) -> ConnectionSlot | None:
-        """Returns a free place, held by the frame then: one with a connection, if there is one."""
+    def _find(self, frame: FrameType, turn: Turn | None = None) -> ConnectionSlot | None:
+        """Returns a free place, or one that is kept for a waiter, held by the frame then: one with
+        a connection, if there is one."""
         empty: ConnectionSlot | None = None
         found: ConnectionSlot | None = None
         for place in self._places:
             if place.lock.held:
-                if place.lock.is_left and place.lock.take_if_left(frame):
+                if found is None and turn is not None and place.lock.is_held_by(turn):
+                    place.lock.pass_on(turn, frame)
+                    found = place
+                elif place.lock.is_left and place.lock.take_if_left(frame):
                     self._tidy(place, frame)
             elif found is None:
                 if place.connection is None:
@@ -147,25 +159,29 @@ class ConnectionPool:
         place.lock.give_back(frame)
 
     def _await(self, frame: FrameType, began: float) -> ConnectionSlot:
-        """Waits until a place is given back, or left."""
-        until, pause_s = began + self._address.pool_timeout_s, LOOK_FIRST_S
-        while True:
-            gate = threading.Lock()
-            gate.acquire()
-            self._waiting.append(gate)
-            try:
-                # After becoming visible as a waiter: a release from now on wakes this one.
-                if (place := self._find(frame)) is not None:
-                    return place
+        """Waits until a place is given back, or left, or kept for this call."""
+        until = began + self._address.pool_timeout_s
+        return self._wait(turn_of(frame, _getframe()), frame, until)
+
+    def _wait(self, turn: Turn, frame: FrameType, until: float) -> ConnectionSlot:
+        pause_s = LOOK_FIRST_S
+        try:
+            # Visible as a waiter before it looks: a release from now on wakes this one.
+            self._waiting.append(turn)
+            while (place := self._find(frame, turn)) is None:
                 self.check()
                 left_s = min(pause_s, until - time.monotonic())
                 if left_s <= 0:
                     raise self._all_in_use()
-                gate.acquire(timeout=left_s)
-            finally:
-                with suppress(ValueError):
-                    self._waiting.remove(gate)
-            pause_s = min(2 * pause_s, LOOK_MAX_S)
+                turn.wait(left_s)
+                pause_s = min(2 * pause_s, LOOK_MAX_S)
+            return place
+        finally:
+            with suppress(ValueError):
+                self._waiting.remove(turn)
+            for one in self._places:
+                if one.lock.is_held_by(turn):
+                    self._free(one, turn)
 
     def _all_in_use(self) -> StoreUnavailable:
         return StoreUnavailable(
@@ -205,10 +221,16 @@ class ConnectionPool:
             place.torn = False
         else:
             place.drop()
-        place.lock.give_back(frame)
-        if self._waiting:
-            with suppress(IndexError):
-                self._waiting.popleft().release()
+        self._free(place, frame)
+
+    def _free(self, place: ConnectionSlot, holder: Holder) -> None:
+        """Gives a place back; keeps it for the first who waits, if others were served too often."""
+        place.lock.give_back(holder)
+        turn = next_turn(self._waiting) if self._waiting else None
+        if turn is not None:
+            if turn.is_due and place.lock.try_take(turn):
+                turn.passed = 0  # one place is enough
+            turn.wake()
 
     def _is_current(self, place: ConnectionSlot) -> bool:
         return place.age is self._age and self._final is None
@@ -227,9 +249,8 @@ class ConnectionPool:
             "the store is closed", target=f"store {self._address.shown}", hint="open it again"
         )
         self.forget()
-        for gate in list(self._waiting):
-            with suppress(RuntimeError):
-                gate.release()
+        for turn in list(self._waiting):
+            turn.wake()
 
 
 class _Use:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import threading
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
+from sys import _getframe
 from types import FrameType
 
 import apsw
 
-from perdure.system.locks import LOOK_FIRST_S, LOOK_MAX_S, is_over
+from perdure.system.locks import LOOK_FIRST_S, LOOK_MAX_S, Turn, is_over, next_turn, turn_of
 
 AT_ONCE = 8
 """More calls than this wait for each other: a look-up takes microseconds, and opening a
@@ -42,18 +43,16 @@ class Readers:
 
     def renew(self) -> None:
         """Resets itself in a forked child: the threads that used the pool are not there."""
-        self._taken: dict[ConnectionUser, FrameType] = {}
-        self._waiting: deque[threading.Lock] = deque()
+        self._taken: dict[ConnectionUser | Turn, FrameType] = {}
+        """The calls that read; and those that wait and for which a place is kept."""
+        self._waiting: deque[Turn] = deque()
         self._stopped = False
 
     def take(self, taker: ConnectionUser, frame: FrameType) -> apsw.Connection:
         """Takes a connection for this user alone, until it gives it back or the call of that frame
         ends."""
-        pause_s = LOOK_FIRST_S
-        while not self._enter(taker, frame):
-            self.close_left()
-            self._wait(lambda: self._enter(taker, frame), pause_s)
-            pause_s = min(2 * pause_s, LOOK_MAX_S)
+        if not self._enter(taker, frame):
+            self._await(taker, frame)
         try:
             return self._idle.pop()
         except IndexError:
@@ -77,57 +76,70 @@ class Readers:
             self._idle.append(connection)
         self._leave(taker)
 
-    def _enter(self, taker: ConnectionUser, frame: FrameType) -> bool:
+    def _enter(self, taker: ConnectionUser, frame: FrameType, turn: Turn | None = None) -> bool:
         # Noted before the check: so either `stop` sees it, or it sees the stop.
         self._taken[taker] = frame
-        if not self._stopped and len(self._taken) <= AT_ONCE:
+        kept = turn is not None and self._taken.pop(turn, None) is not None
+        if not self._stopped and (kept or len(self._taken) <= AT_ONCE):
             return True
         self._taken.pop(taker, None)
         return False
 
-    def _leave(self, taker: ConnectionUser) -> None:
+    def _leave(self, taker: ConnectionUser | Turn) -> None:
         self._taken.pop(taker, None)
-        if self._waiting:  # one who waits to read; all, where one of them waits for quiet
-            self._wake(len(self._waiting) if self._stopped else 1)
+        if not self._waiting:
+            return
+        if self._stopped:  # one of them waits for quiet
+            self._wake_all()
+        elif (turn := next_turn(self._waiting)) is not None:
+            if turn.is_due:
+                self._taken[turn], turn.passed = turn.call, 0
+            turn.wake()
 
-    def _wake(self, number: int) -> None:
-        for _ in range(number):
-            with suppress(IndexError, RuntimeError):
-                self._waiting.popleft().release()
+    def _wake_all(self) -> None:
+        for turn in list(self._waiting):
+            turn.wake()
 
-    def _wait(self, ready: Callable[[], object], seconds: float) -> None:
-        """Waits to be woken, at most this long; not if it is ready by now."""
-        gate = threading.Lock()
-        gate.acquire()
-        self._waiting.append(gate)
+    def _await(self, taker: ConnectionUser, frame: FrameType) -> None:
+        """Waits for a place."""
+        self._wait(turn_of(frame, _getframe()), partial(self._enter, taker, frame), LOOK_MAX_S)
+
+    def _wait(self, turn: Turn, ready: Callable[[Turn], object], pause_max_s: float) -> None:
+        pause_s = LOOK_FIRST_S
         try:
-            # After becoming visible as a waiter: whoever leaves from now on wakes this one.
-            if not ready():
-                gate.acquire(timeout=seconds)
+            # Visible as a waiter before it looks: whoever leaves from now on wakes this one.
+            self._waiting.append(turn)
+            while not ready(turn):
+                self.close_left()
+                turn.wait(pause_s)
+                pause_s = min(2 * pause_s, pause_max_s)
         finally:
             with suppress(ValueError):
-                self._waiting.remove(gate)
+                self._waiting.remove(turn)
+            if turn in self._taken:
+                self._leave(turn)
 
     def close_left(self) -> None:
         """Closes the connections of calls that have ended, and frees their places."""
         for taker, frame in list(self._taken.items()):
             if is_over(frame):
                 with suppress(apsw.Error):  # another thread is doing it
-                    if taker.connection is not None:
+                    if isinstance(taker, ConnectionUser) and taker.connection is not None:
                         taker.connection.close(True)
                 self._leave(taker)
 
     def stop(self) -> None:
         """Waits until nobody reads, closes all, and lets nobody begin until `go_on`."""
         self._stopped = True
-        while self._taken:
-            self.close_left()
-            self._wait(lambda: not self._taken, LOOK_FIRST_S)
+        self._await_quiet()
         self.close()
+
+    def _await_quiet(self) -> None:
+        self._wait(turn_of(_getframe(), _getframe()), lambda _: not self._taken, LOOK_FIRST_S)
 
     def go_on(self) -> None:
         self._stopped = False
-        self._wake(len(self._waiting))
+        self._wake_all()
 
     def lend(self, connection: apsw.Connection) -> None:
         """Adds a connection for reading, until it is taken back."""
