@@ -12,12 +12,16 @@ from perdure.core.arguments.checks import iterable, mapping
 from perdure.core.arguments.exact_types import is_a
 from perdure.core.arguments.names import shown
 from perdure.core.arguments.unrun_code import has_not_run, plain_function
+from perdure.core.types.nodes import LeafNode, Node
+from perdure.core.types.unions import UnionNode
 from perdure.core.values.plain_values import Path, Plain, format_path
 from perdure.errors import SchemaError, UnknownZone
 from perdure.missing import MISSING
 from perdure.system.user_errors import of_code
 
 F = TypeVar("F", bound=Callable[..., Any])
+
+NONE = frozenset((type(None),))
 
 _PART = re.compile(r"\.?([^.\[\]]+)|\[(-?\d+)\]|\[(['\"])(.*?)\3\]")
 
@@ -43,7 +47,8 @@ def parse_path(text: str) -> Path:
 def invariant(*paths: str) -> Callable[[F], F]:
     """Limits an invariant to commits that touch one of these paths, or something inside or above.
 
-    ``@perdure.invariant("status", "messages")``. Without it an invariant runs at every commit.
+    ``@perdure.invariant("status", "messages")``. Without it an invariant runs at every commit. A
+    path that the state's type does not have is a `SchemaError` where its schema is used.
     """
     if any(map(callable, paths)):
         raise TypeError(
@@ -158,6 +163,28 @@ class Invariant:
         return self.paths is None or any(
             one[: len(path)] == path[: len(one)] for path in self._concerned for one in touched
         )
+
+    def check_places(self, root: Node) -> None:
+        """Raises SchemaError if no state of this type has a place that it is limited to: it would
+        never be asked, and forbid nothing."""
+        for path in self.paths or ():
+            nodes = [root]
+            for depth, key in enumerate(path):
+                options = [
+                    one
+                    for node in nodes
+                    for one in (node.options if isinstance(node, UnionNode) else [node])
+                ]
+                # What is inside of a value without parts of its own, the types do not say.
+                if any(isinstance(one, LeafNode) and one.kinds != NONE for one in options):
+                    break
+                nodes = [child for one in options if (child := one.child(key)) is not None]
+                if not nodes:
+                    raise SchemaError(
+                        f"{self.name} is limited to a field that there is not",
+                        target=format_path(path[: depth + 1]),
+                        hint="name a stored field, e.g. 'status' or 'invoice.status'",
+                    )
 
     def is_at(self, plain: Plain) -> bool:
         """True if a stored state has all the paths that it is limited to."""

@@ -128,7 +128,10 @@ class Schema(Generic[T]):
 
     @cached
     def root(self) -> Node:
-        return self.registry.root
+        root = self.registry.root
+        for one in self.invariants:
+            one.check_places(root)
+        return root
 
     def empty(self) -> Any:
         """Returns what the type makes without values. Raises what it raises if it needs some."""
