@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from threading import Thread
 from typing import Any, Literal
+from unittest.mock import Mock
 
 import pytest
 
@@ -171,6 +172,34 @@ def test_many_runs_are_ended_by_a_filter_once_somebody_agrees(operator: Operator
     operator.see("cancel", "agent-1", "agent-2", "--why", "enough")
     assert "enough" in operator.see("why", "agent-1")
     assert operator.json("cancel", "--all", "--status", "waiting", "--yes") == []
+
+
+@pytest.mark.parametrize("when", ["before", "behind"])
+def test_one_run_that_fails_does_not_keep_the_others_from_their_end(
+    operator: Operator, monkeypatch: pytest.MonkeyPatch, when: str
+) -> None:
+    """An agent was purged between the look for what to cancel and its turn; or the log of one was
+    damaged, so that nobody could say why it waits. `perdure cancel --all` stopped there."""
+    with perdure.open(operator.path) as store:
+        for number in range(3):
+            store.start(asking, f"agent-{number}")
+    found = perdure.Store.handle
+
+    def handle(store: perdure.Store, run_id: str, *more: Any) -> Any:
+        made = found(store, run_id, *more)
+        if run_id == "agent-0/asking/main":
+            gone = perdure.NotFound("is gone", target="agent 'agent-0'")
+            if when == "before":
+                raise gone
+            monkeypatch.setattr(made, "why", Mock(side_effect=gone))
+        return made
+
+    with monkeypatch.context() as patched:
+        patched.setattr(perdure.Store, "handle", handle)
+        done = operator.type("cancel", "--all", "--function", "asking", "--yes")
+    assert done.exit_code == 3 and "is gone" in done.stderr
+    assert "was asked to end" in operator.see("why", "agent-1")
+    assert "was asked to end" in operator.see("why", "agent-2")
 
 
 def test_one_that_cannot_be_ended_does_not_keep_the_others(operator: Operator) -> None:

@@ -39,6 +39,22 @@ def test_help_says_the_exit_codes_and_version(operator: Operator) -> None:
     assert run("--version").stdout == f"perdure {perdure.__version__}\n"
 
 
+@pytest.mark.parametrize("module", ["typer", "perdure.cli.steering", "perdure.cli.terminal"])
+def test_ctrl_c_while_it_starts_is_no_traceback(module: str) -> None:
+    code = f"""
+import sys
+class Interrupts:
+    def find_spec(self, name, *more):
+        if name == {module!r}:
+            raise KeyboardInterrupt
+sys.meta_path.insert(0, Interrupts())
+from perdure.cli import main
+main()
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stderr) == (130, "")
+
+
 def test_the_store_from_the_environment_or_either_place(operator: Operator) -> None:
     path = str(operator.path)
     for found in (

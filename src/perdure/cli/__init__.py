@@ -8,6 +8,13 @@ import sys
 
 def main() -> None:
     """The entry point of the installed command."""
+    try:
+        _main()
+    except KeyboardInterrupt:  # while it starts, or ends: a command catches it by itself
+        sys.exit(130)  # as it does: the module that names this may be what was interrupted
+
+
+def _main() -> None:
     from perdure.cli.app import app  # typer and all commands: only where they are needed
     from perdure.cli.terminal import guard_python
 

@@ -389,9 +389,11 @@ def _each(
     made: list[dict[str, Any]] = []
     code = 0
     for run in runs:
-        handle = session.store.handle(run.id)
         try:
-            done = do(handle)
+            handle = session.store.handle(run.id)
+            made.append({"run": run.id, **do(handle)})
+            if not session.json:
+                tell(console, session, handle)
         except PerdureError as error:
             if not many:
                 raise
@@ -399,10 +401,6 @@ def _each(
             made.append({"run": run.id, "error": type(error).__name__, "problem": error.problem})
             if not session.json:
                 report(error, as_json=False, say=session.say)
-            continue
-        made.append({"run": run.id, **done})
-        if not session.json:
-            tell(console, session, handle)
     if session.json:
         if not many:
             plain.put({**made[0], "why": why_json(session.store.handle(runs[0].id).why())})
