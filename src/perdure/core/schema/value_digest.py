@@ -49,6 +49,8 @@ TYPED = "2:"
 UNKNOWN = "?"
 """Begins the digest of a value in which something says nothing of itself."""
 
+FINER = "nanosecond", "nanoseconds"  # of pandas, whose code in C shows no slots
+
 DIGEST_SIZE = 8
 AS_IT_IS = frozenset({str, int, float, bool, bytes})
 """Types whose values are plain whatever they hold: most arguments are of them."""
@@ -269,14 +271,15 @@ class _DigestWalk:
         shape = list(view.shape or ())
         if not _POINTER.search(_NAMES.sub("", view.format)):
             content = sha256(view if view.c_contiguous else view.tobytes()).digest()
-            return [view.format, shape, content]
+            kind = str(_attribute(value, "dtype"))  # of a moment the format has no unit
+            return [view.format, shape, content, *([kind] if "time" in kind else [])]
         items = value.tolist() if hasattr(value, "tolist") else MISSING
         return None if items is MISSING else [view.format, shape, self.say(items, depth)]
 
     def _more(self, value: Any, depth: int) -> Plain:
         """Returns the attributes of an instance of a subclass of a plain kind."""
         kept = _attribute(value, "__dict__")
-        names = {*slots_of(type(value)), *(() if kept is MISSING else kept)}
+        names = {*FINER, *slots_of(type(value)), *(() if kept is MISSING else kept)}
         found = [(name, _attribute(value, name)) for name in sorted(names)]
         return [[name, self.say(item, depth)] for name, item in found if item is not MISSING]
 
@@ -405,17 +408,14 @@ def _function_path(function: Any) -> str | None:
     if not isinstance(name, str) or "<" in name or not is_function(function):
         return None
     module = getattr(function, "__module__", None) or ""
-    if _may_hold_more(function) and _found_at(module, name) is not function:
+    # It closes over variables, or wraps another function, whose name it may have.
+    more = getattr(function, "__closure__", None) or hasattr(function, "__wrapped__")
+    if more and _found_at(module, name) is not function:
         return None
     owner = getattr(function, "__self__", None)
     if owner is not None and not isinstance(owner, types.ModuleType | type):
         return None
     return f"{module_name(module)}.{name}"
-
-
-def _may_hold_more(function: Any) -> bool:
-    """True if it closes over variables, or wraps another function, whose name it may have."""
-    return bool(getattr(function, "__closure__", None)) or hasattr(function, "__wrapped__")
 
 
 def _found_at(module: str, name: str) -> Any:
