@@ -279,3 +279,16 @@ def test_after_a_restart_the_clock_is_that_of_who_answers_now(
     restart(durable)
     backend.agents()
     assert backend.now() < time.time() * 1e6 + ahead_us / 2
+
+
+def test_a_machine_that_slept_measures_the_clock_anew(durable: Server, open_store: Open) -> None:
+    """A laptop slept for an hour, and its steady clock stood still. A program that only edited, and
+    so had no heartbeat, gave its commits times of an hour ago from then on."""
+    backend = open_store(durable.new_url())
+    hour_s, clock = 3600, backend._clock
+    assert not clock.is_old
+    clock._offset_us -= hour_s * 1_000_000
+    clock._ahead_s -= hour_s
+    assert backend.now() < (time.time() - hour_s / 2) * 1e6
+    backend.agents()
+    assert abs(backend.now() / 1e6 - time.time()) < hour_s / 2

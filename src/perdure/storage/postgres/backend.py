@@ -138,6 +138,8 @@ class PostgresBackend:
             try:
                 with self._pool.connection() as connection:
                     self._witness.check([no])
+                    if self._clock.is_old and self._own_clock is None:
+                        self._clock.measure(lambda: self._ask_clock(connection))
                     return work(connection)
             except (psycopg.Error, DeadlineError) as error:
                 lost = is_lost(error)
