@@ -89,6 +89,30 @@ def test_a_runs_own_result_fails_it(store: perdure.Store) -> None:
     assert store.handle("a/report/main").status == "failed"
 
 
+@perdure.agent(dict)
+def told(run: perdure.Run[dict], times: int, size: int) -> bytes:
+    for _ in range(times):
+        run.uuid()
+    return bytes(size)
+
+
+def test_what_the_function_heard_is_recorded_with_the_end_of_a_result_too_big(
+    store: perdure.Store,
+) -> None:
+    """What waited for the last commit was lost with the result that did not fit: a value that the
+    function had been told."""
+    with pytest.raises(perdure.Unstorable):
+        store.run(told, "a", 1, 60_000)
+    records = [record.t for commit in store.agent("a").log() for record in commit.typed]
+    assert records == ["run-started", "value", "run-finished"]
+
+
+def test_a_run_ends_where_what_it_heard_is_too_big(store: perdure.Store) -> None:
+    with pytest.raises(perdure.Unstorable):
+        store.run(told, "a", 6_000, 1)
+    assert store.handle("a/told/main").status == "failed"
+
+
 def test_those_that_shared_a_commit_with_it_are_in(store: perdure.Store) -> None:
     sizes = [30_000, 10, 60_000, 30_000, 30_000, 20]
     wanted = ["30000", "10", "too big", "30000", "30000", "20"]

@@ -22,6 +22,7 @@ from perdure.engine.dispatch.drive_end import (
     NextTurn,
     RunResult,
     Unloaded,
+    cancelled_end,
 )
 from perdure.engine.dispatch.heartbeat import Heartbeat
 from perdure.engine.execution import inside_calls as inside_calls  # loaded before it is asked for
@@ -249,7 +250,7 @@ class Drive:
         row = self._row = info
         asked = self.look.inbox("cancel")
         if asked:
-            self._commit(None, *self._cancelled(str(asked[0].value or "")))
+            self._commit(None, *cancelled_end(self._row, str(asked[0].value or "")))
             raise FinishedMeanwhileError
         if row.status != "running":
             row = self._noted(commit([], *self._beginning(row)))
@@ -370,7 +371,11 @@ class Drive:
                 return NextTurn()
             self._finish(execution, "done", plain)
         except Unstorable as too_big:
-            self._fail(execution, too_big)
+            try:
+                self._fail(execution, too_big)
+            except Unstorable:  # so is what waited
+                execution.writer.take_waiting()
+                self._fail(execution, too_big)
             raise
         return RunResult(self._results.build(plain))
 
@@ -415,7 +420,8 @@ class Drive:
         cause = error if isinstance(error, Exception) else reason.__cause__
         match reason:
             case Suspended():
-                wake_at, seen = self._wake_at(reason.wake_at), reason.seen
+                wake_at = min(filter(None, (reason.wake_at, self._deadline)), default=0)
+                seen = reason.seen
                 record: records.Record = records.Waiting(
                     run=self.id, waits=reason.waits, wake_at=wake_at, seen=seen
                 )
@@ -438,24 +444,13 @@ class Drive:
                 if row.parent:
                     self._means.wakeups.tell(row.parent)
             case CancelAsked():
-                self._commit(execution, *self._cancelled(reason.problem))
+                self._commit(execution, *cancelled_end(self._row, reason.problem))
                 raise FinishedMeanwhileError from cause  # its row says how, whoever asks
             case DeadlinePassed():
                 late = overdue(self.id)
                 self._fail(execution, late)
                 raise late
         raise reason from cause
-
-    def _wake_at(self, wake_at: int) -> int:
-        ends = [at for at in (wake_at, self._deadline) if at]
-        return min(ends, default=0)
-
-    def _cancelled(self, why: str) -> tuple[str, records.Record, RunInfo]:
-        """For `_commit`, which tells the runs that are to end with it."""
-        record = records.RunCancelled(run=self.id, why=why)
-        problem = row_text(why) or "by request"
-        row = replace(self._row, status="cancelled", ended=HERE, problem=problem)
-        return "run-cancelled", record, row
 
     def _commit(
         self, execution: Execution[Any] | None, kind: str, record: records.Record,
@@ -477,7 +472,8 @@ class Drive:
                 backend, mail = self._means.context.backend, execution and execution.mail
                 unused = mail.unused(anew=anew) if mail else Unused.read(backend, self.id)
                 if unused.cancels and row.status != "cancelled":
-                    kind, record, row = self._cancelled(str(unused.cancels[0].value or ""))
+                    why = str(unused.cancels[0].value or "")
+                    kind, record, row = cancelled_end(self._row, why)
                 riders = replace(
                     riders,
                     records=[*before, *unused.records(record)],
@@ -490,6 +486,10 @@ class Drive:
                 break
             except UnreadError:
                 anew = True
+            except Unstorable:
+                if execution is not None:
+                    execution.writer.put_back(waiting)
+                raise
         if last:
             self._hold.released()
             self._means.wakeups.tell(self.id, *(message.run for message in riders.sends))

@@ -5,9 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from msgspec import Struct
+from msgspec.structs import replace
 
+from perdure.core.format.records import Record, RunCancelled
 from perdure.errors import Conflict
 from perdure.model import RunInfo
+from perdure.state.runs.run_rows import row_text
+from perdure.storage.log.proposals import HERE
 
 
 class FinishedMeanwhileError(Exception):
@@ -37,3 +41,10 @@ class BranchTaken(Conflict):
     def __init__(self, problem: str, *, target: str, hint: str, run: RunInfo) -> None:
         super().__init__(problem, target=target, hint=hint)
         self.run = run
+
+
+def cancelled_end(row: RunInfo, why: str) -> tuple[str, Record, RunInfo]:
+    """Returns the kind of commit, the record, and the row of a run that is cancelled."""
+    problem = row_text(why) or "by request"
+    ended = replace(row, status="cancelled", ended=HERE, problem=problem)
+    return "run-cancelled", RunCancelled(run=row.id, why=why), ended

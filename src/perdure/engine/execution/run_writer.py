@@ -132,6 +132,11 @@ class RunWriter:
         with self._lock:
             return self._waiting.take() if self._torn is None else PutOff()
 
+    def put_back(self, taken: PutOff) -> None:
+        """Puts back what `take_waiting` took for a commit that failed."""
+        with self._lock:
+            self._waiting.put_back(taken)
+
     # -- from threads ------------------------------------------------------------------------
 
     def write(self, item: Item) -> None:
