@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -137,7 +138,8 @@ def test_i1_a_fork_leaves_its_parent_a_store_that_works(tmp_path: Path, where: s
     that closed the store was the last one then, and tidied the WAL away. The parent took that for
     a file deleted under it: its run was thrown out, and all of its store was `Corrupt`."""
     path = str(tmp_path / "agents.db")
-    store = perdure.open(path)
+    # No heartbeat opens the files again before the other process has come that far.
+    store = perdure.open(path, lease_ttl=timedelta(hours=1))
 
     @perdure.step
     def fork() -> int:
