@@ -63,7 +63,9 @@ class PerdureStore(BaseStore):
         ttl: as LangGraph's `TTLConfig`, in minutes: ``default_ttl``, ``refresh_on_read`` (default:
             True), ``sweep_interval_minutes``, ``omit_expired`` (default: True; expired items are
             not shown, even before they are swept).
-        prefix: prefix of the agents' names.
+        prefix: prefix of the agents' names. Stores share items if the prefix of one begins with
+            that of the other, as ``user-1`` and ``user-12`` do; ``user-1:`` and ``user-12:`` do
+            not.
         clock: returns the current time, by which items are dated and expire, as an aware datetime.
 
     Every method that reads or writes raises:
