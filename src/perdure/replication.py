@@ -184,25 +184,35 @@ def promote(
     other = locate(target, create=False)
     try:
         if source_is_lost:
-            return _told(other, _promote(other, None, take_incomplete=take_incomplete))
+            return _promoted(other, None, take_incomplete)
         why = read_why(other.standing())
         if why is None or why.kind != "follows":
-            return _promote(other, None)  # which says what it is instead
+            return _promoted(other, None)  # which says what it is instead
         one = _reach(source or why.url, why.at)
         try:
-            return _told(other, _promote(other, one, take_incomplete=take_incomplete))
+            return _promoted(other, one, take_incomplete)
         finally:
             one.close()
     finally:
         other.close()
 
 
-def _told(target: Backend, promoted: Promoted) -> Promoted:
-    """Notes which runs of a promoted copy need a person, because parts of others are lost."""
+def _promoted(target: Backend, source: Backend | None, take_incomplete: bool = False) -> Promoted:
+    try:
+        promoted = _promote(target, source, take_incomplete=take_incomplete)
+    except DoneBeforeError:  # by a call that may have ended right behind it
+        _note_lost_children(target)
+        raise
     if promoted.incomplete or not promoted.lossless:
-        with Store(target) as store:
-            stop_without_children(store.runner.context, store.runner.wakeups)
+        _note_lost_children(target)
     return promoted
+
+
+def _note_lost_children(target: Backend) -> None:
+    """Notes which runs of a copy that is a store of its own now need a person, because parts of
+    others are lost."""
+    with Store(target) as store:
+        stop_without_children(store.runner.context, store.runner.wakeups)
 
 
 def _reach(url: Url, at: int) -> Backend:
@@ -259,7 +269,14 @@ def migrate(
     callable_(on_step, "on_step=")
     with _opened(source, target) as (one, other):
         migration = Migration(one, other, take_incomplete=take_incomplete)
-        return migration.run(on_moved, on_step)
+        try:
+            moved = migration.run(on_moved, on_step)
+        except DoneBeforeError:  # by a call that may have ended right behind it
+            _note_lost_children(other)
+            raise
+        if migration.aside:
+            _note_lost_children(other)
+        return moved
 
 
 def restore(source: Url, target: Url, at: datetime, *, take_incomplete: bool = False) -> Restored:

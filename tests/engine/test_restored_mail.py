@@ -93,6 +93,29 @@ def test_what_it_says_that_came_is_there(urls: tuple[str, str]) -> None:
         assert [one.value for one in store.runner.context.backend.inbox()] == [2]
 
 
+@pytest.mark.parametrize("again", [False, True])
+def test_what_had_been_taken_stays_known_though_its_agent_is_deleted(
+    urls: tuple[str, str], again: bool
+) -> None:
+    """What a run had taken was read from the source's inbox alone, which goes with the agent: to
+    restore a deleted one is a main reason for a restore, and the invoice was booked twice."""
+    with perdure.open(urls[0]) as store:
+        run = run_until_waiting(store, waits, "a")
+        assert run.signal("paid", 1, key="payment-1")
+        run_until_waiting(store, waits, "a")
+        moment = now(store)
+        run.cancel()
+        store.delete("a")
+        if again:
+            run_until_waiting(store, waits, "a")
+    with restored(urls, moment) as store:
+        run = store.handle("a/waits/main")
+        assert not run.signal("paid", 9, key="payment-1")
+        run.answer(True)
+        assert run.signal("paid", 2, key="payment-2")
+        assert run_until_waiting(store, waits, "a").info.result == [1, True, 2]
+
+
 def test_what_had_been_taken_stays_known(urls: tuple[str, str]) -> None:
     """Also where the run had ended by then, and was set back."""
     with perdure.open(urls[0]) as store:

@@ -15,7 +15,7 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from perdure.core.arguments.bounds import index_key
+from perdure.core.arguments.bounds import index_key, message_key
 from perdure.core.arguments.names import incarnation_of
 from perdure.core.format import records
 from perdure.core.values.plain_values import Plain
@@ -31,9 +31,10 @@ from perdure.state.runs.family_messages import (
 from perdure.state.runs.parentage import Origin, args_of_start
 from perdure.state.runs.run_reading import RecordedWaits
 from perdure.state.runs.run_rows import args_digest
+from perdure.state.runs.taken_signals import Taken
 from perdure.storage.capabilities import Backend, RunQuery, Shipment
 from perdure.storage.log.reader import LogReader
-from perdure.transfer.arriving_messages import PAGE
+from perdure.transfer.arriving_messages import PAGE, all_mail
 from perdure.transfer.given_tokens import last_number
 from perdure.transfer.living_agents import living
 
@@ -120,7 +121,8 @@ def ties_of(backend: Backend, run: str) -> Ties:
 
 def retell(source: Backend, target: Backend, until: int) -> None:
     """Sends the missing messages in a restored store, before it opens, and once the numbers of its
-    own messages are known. May be repeated."""
+    own messages are known; and lets it know the signals that its runs have taken. May be
+    repeated."""
     last = last_number(target)
     told = _untold(source, target, until)
     while part := [*islice(told, PAGE)]:
@@ -131,12 +133,16 @@ def retell(source: Backend, target: Backend, until: int) -> None:
 
 
 def _untold(source: Backend, target: Backend, until: int) -> Iterator[Message]:
+    known = {_place(message) for message in all_mail(target)}
     for info in living(target):
         if not target.runs(RunQuery(agent=info.name, limit=1)):
             continue
-        ties = Ties()
+        ties, taken = Ties(), Taken()
         for commit in LogReader(target, info).commits(1, damaged_too=True):
             ties.note(commit)
+            taken.note(commit)
+        # The source's inbox tells of them, too, if their agent was not deleted since.
+        yield from (one for one in taken.messages() if _place(one) not in known)
         yield from ends_for(target, {}, ties)
         for run, start in ties.started.items():
             starter = _row(target, {}, start.by)
@@ -146,6 +152,10 @@ def _untold(source: Backend, target: Backend, until: int) -> Iterator[Message]:
                 yield from _cancel_untold(target, {}, ties, run, start.by)
             else:
                 yield from _order_untold(source, target, run, start, until)
+
+
+def _place(message: Message) -> tuple[str, str, str, str]:
+    return message.run, message.kind, message.name, message_key(message.key)
 
 
 def _order_untold(

@@ -224,7 +224,7 @@ def import_log(
         end.riders,
         sends=[*untold_by(backend, rows, plan.ties, plan.orders)],
         consumed=begun_by(backend, rows),
-        known=[*plan.taken.messages(plan.parents)],
+        known=[*plan.taken.messages()],
     )
     context.committer.submit(_Whole.of(plan, last))
     _tell_of_others(context, plan)

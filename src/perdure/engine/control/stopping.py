@@ -13,7 +13,13 @@ from perdure.engine.control.run_handle import RunHandle
 from perdure.engine.control.wait_circles import awaited_runs, endless, find_circle, in_place
 from perdure.engine.execution.wakeups import Wakeups
 from perdure.engine.journal.deleted_runs import trace_of, unknown_end
-from perdure.errors import Conflict, NeedsAttention, PerdureError
+from perdure.errors import (
+    Conflict,
+    Corrupt,
+    NeedsAttention,
+    PerdureError,
+    UnsupportedFormat,
+)
 from perdure.model import Cause, RunInfo, RunStatus
 from perdure.state.context import Context
 from perdure.state.runs.family_messages import starter_of
@@ -88,10 +94,10 @@ def stop_without_children(context: Context, wakeups: Wakeups) -> None:
     nothing but runs of their own that had begun there. A begin took the request out, and did not
     come: nothing is left that could tell of their ends."""
     for info in context.backend.runs(RunQuery(status=("waiting",))):
-        children = awaited_runs(context.backend, info)
-        problems = [_lost(context.backend, info.id, child) for child in children]
-        if problems and all(problems):
-            with suppress(Conflict):  # somebody goes on with it
+        with suppress(Conflict, Corrupt, UnsupportedFormat):  # one's trouble is that one's
+            children = awaited_runs(context.backend, info)
+            problems = [_lost(context.backend, info.id, child) for child in children]
+            if problems and all(problems):
                 stop(context, wakeups, info.id, str(problems[0]), among=("waiting",))
 
 

@@ -9,7 +9,7 @@ store, which does not come along; a sender that repeats it does the right thing.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 
 from msgspec import Struct, field
@@ -39,17 +39,17 @@ class _Life(Struct):
     left: dict[_Which, Message] = field(default_factory=dict)
     last: int = 0
 
-    def held(self, parents: Sequence[int]) -> dict[_Which, Message]:
+    def held(self, parents: Mapping[int, int]) -> dict[_Which, Message]:
         """Returns the signals that it has on the history that it continues.
 
         Args:
-            parents: of the log's commits, from the first one on.
+            parents: the parents of the log's commits, by seq.
         """
         path: set[int] = set()
         at, first = self.last, self.events[0][0] if self.events else self.last + 1
         while at >= first:
             path.add(at)
-            at = parents[at - 1]
+            at = parents.get(at, 0)  # one that is missing from the log has none
         held: dict[_Which, Message] = {}
         for seq, which, message in self.events:
             if seq in path and message is not None:
@@ -67,9 +67,11 @@ class Taken:
         self._agent = ""
         self._lives: dict[str, _Life] = {}
         self._waits = RecordedWaits()
+        self._parents: dict[int, int] = {}
 
     def note(self, commit: Commit) -> None:
         self._agent = commit.agent
+        self._parents[commit.seq] = commit.parent
         for record in commit.typed:
             self._note(commit.seq, record)
 
@@ -105,11 +107,7 @@ class Taken:
             return message
         return None
 
-    def messages(self, parents: Sequence[int]) -> Iterator[Message]:
-        """Yields all of them, without their values and numbers.
-
-        Args:
-            parents: of the log's commits, from the first one on.
-        """
+    def messages(self) -> Iterator[Message]:
+        """Yields all of them, without their values and numbers."""
         for life in self._lives.values():
-            yield from life.held(parents).values()
+            yield from life.held(self._parents).values()
