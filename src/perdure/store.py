@@ -431,7 +431,8 @@ class Store:
     def purge(self, name: str | None = None, *, seconds: float | None = None) -> Purged:
         """Removes, permanently, the logs of agents that were deleted with ``purge=True``; or, by
         its name, of one that was deleted in any way. Only the deletion stays of each, which names
-        everything before it by its hash; logs that living copies read are kept. Done in small
+        everything before it by its hash; logs that living copies read are kept. Stores that follow
+        this one do the same, at their next look; backups and other copies do not. Done in small
         transactions, for about `seconds`; if it is killed, the next call continues.
 
         Raises:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable
+from contextlib import suppress
 from random import Random
 from typing import Any
 
@@ -121,6 +122,10 @@ class _Busy:
 def _finish(source: Store, target: Store, house: House) -> None:
     follower = Follower(backend_of(source), backend_of(target))
     follower.begin()
+    follower.drain()
+    for name in house.names:  # of whom it has everything, it seems
+        with suppress(*REFUSED):
+            source.purge(name)
 
     def drained() -> None:
         follower.drain()
@@ -155,8 +160,11 @@ def _compare(source: Store, target: Store, *, arrived: bool) -> None:
     Args:
         arrived: numbers of messages may differ.
     """
-    for store in (source, target):  # what is to go may be gone at one of them
-        store.purge()
+    source.purge()
+    for info in logs(backend_of(source)):
+        copy = backend_of(target).agent(info.name, info.incarnation)
+        assert not info.purged or (copy is not None and copy.purged), f"{info} is readable"
+    target.purge()  # whose copy of what is to go may be gone already, and the other way round
     here, there = picture(backend_of(source)), picture(backend_of(target))
     ours, theirs = here.pop("inbox"), there.pop("inbox")
     for name in here.keys() | there.keys():

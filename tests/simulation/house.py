@@ -310,7 +310,8 @@ class House:
                 self.signal(name)
 
     def purge(self, name: str) -> None:
-        self.store.purge()
+        """All that was deleted to be purged; or, by its name, what was deleted otherwise."""
+        self.store.purge(name if self.random.random() < 0.5 else None)
 
     def take_in(self, name: str) -> None:
         """An agent that was exported elsewhere."""

@@ -28,6 +28,7 @@ ON_POSTGRES = {
     "test_across_damage",
     "test_bounds_move",
     "test_places",
+    "test_purged_copies",
 }
 """Modules that run on PostgreSQL each time; PERDURE_POSTGRES=1 runs all there."""
 

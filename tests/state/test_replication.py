@@ -467,7 +467,7 @@ def test_a_broken_chain_is_not_shipped(pair: Pair) -> None:
         def __getattr__(self, name: str) -> Any:
             return getattr(real, name)
 
-        def feed(self, cursor: str = "", *, limit: int = 1000) -> Feed:
+        def feed(self, cursor: str = "", *, limit: int = 1000, to_the_end: bool = False) -> Feed:
             part = real.feed(cursor, limit=limit)
             entries = [replace(fed, commit=self.changed(fed.commit)) for fed in part.entries]
             return Feed(entries, part.cursor)
@@ -662,7 +662,7 @@ def test_a_feed_that_cannot_be_read_holds_up_nobody(pair: Pair) -> None:
         def __getattr__(self, name: str) -> Any:
             return getattr(real, name)
 
-        def feed(self, cursor: str = "", *, limit: int = 1000) -> Feed:
+        def feed(self, cursor: str = "", *, limit: int = 1000, to_the_end: bool = False) -> Feed:
             raise Corrupt("a page is damaged", target="the file", hint="")
 
         def read(self, no: int, *where: Any, **how: Any) -> Any:
@@ -907,7 +907,7 @@ class BusySource:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._real, name)
 
-    def feed(self, cursor: str = "", *, limit: int = 1000) -> Feed:
+    def feed(self, cursor: str = "", *, limit: int = 1000, to_the_end: bool = False) -> Feed:
         if self._and_then is None:
             return self._real.feed(cursor, limit=limit) if self._goes_on else Feed([], cursor)
         found = self._real.feed(cursor, limit=limit)

@@ -34,7 +34,7 @@ def purge(
     Without AGENT, it removes agents that were deleted to be purged (`store.delete(…, purge=True)`,
     LangGraph's threads); others keep their log, for an audit, until they are named. Logs that
     living copies read are kept. It may be killed at any moment: run it again. The store reuses the
-    room.
+    room. Stores that follow this one do the same, at their next look; backups and exports do not.
     """
     with opened(ctx) as session:
         with bar() as progress:

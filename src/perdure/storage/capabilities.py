@@ -256,6 +256,8 @@ class Shipment(Struct, frozen=True):
             ships into it, and knows more. None skips the check.
         forgotten: numbers of messages that are here as taken out, by commits of the other store
             that will not come: they are not known any more.
+        to_purge: agents and incarnations that were purged in the other store: those that are
+            deleted here, and not purged, are marked to be purged; after the appends.
     """
 
     appends: Sequence[Append] = ()
@@ -267,6 +269,7 @@ class Shipment(Struct, frozen=True):
     taken: Sequence[int] = ()
     after: Standing | None = None
     forgotten: Sequence[int] = ()
+    to_purge: Sequence[tuple[str, int]] = ()
 
 
 class Shipping(Protocol):
@@ -330,7 +333,8 @@ class Removal(Protocol):
         """Removes a part of what a deleted incarnation left, permanently, in one transaction: about
         `limit` rows, and a few megabytes. It removes its commits except the last one, which is its
         deletion, snapshots, leaves, keys, names and rows of runs. From the first part on it is
-        `AgentInfo.purged`. Killed in between, or called again, it continues.
+        `AgentInfo.purged`, and the feed gives its last commit once more, so that copies of the
+        store learn of it. Killed in between, or called again, it continues.
 
         The store reuses the freed room. The caller has to check before that nobody needs the log.
         Works in a store that is closed to writers, too.

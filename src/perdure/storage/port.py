@@ -90,16 +90,19 @@ class LogStorage(Protocol):
         """Returns the commits with first ≤ seq ≤ last, all from one moment."""
         ...
 
-    def feed(self, cursor: str = "", *, limit: int = 1000) -> Feed:
+    def feed(self, cursor: str = "", *, limit: int = 1000, to_the_end: bool = False) -> Feed:
         """Returns the commits of all agents, deleted ones included, since a cursor was given.
 
         In order per agent; no order is promised between agents. Each commit comes at least once;
-        one that commits late is never skipped. Empty when there is nothing new: its cursor is as
-        good as the previous one.
+        one that commits late is never skipped. The last commit of a log comes (again) once that is
+        being purged. Empty when there is nothing new: its cursor is as good as the previous one.
 
         Args:
             cursor: that of an earlier answer, however old; empty: from the start.
             limit: the most entries; there may be fewer, and more behind them.
+            to_the_end: also those that are held back otherwise, because others may still come
+                before them: the cursors of this walk are good for its next page, and not to be
+                kept.
 
         Raises:
             NotFound: the cursor is not of this store, or the store was restored from an older copy

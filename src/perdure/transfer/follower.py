@@ -8,6 +8,7 @@ anywhere.
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any
 
@@ -329,9 +330,9 @@ class Follower:
         return Step(retried + shipped, len(messages), more, self.aside)
 
     def _retry(self) -> int:
-        """Tries again to ship set-aside agents, from time to time; returns the number of commits
+        """Tries again what the target refused, from time to time; returns the number of commits
         shipped."""
-        if not self.shipper.aside or time.monotonic() < self._retry_at:
+        if not self.shipper.retries or time.monotonic() < self._retry_at:
             return 0
         shipped = self.shipper.retry()
         self._retry_at = time.monotonic() + RETRY_S
@@ -430,9 +431,20 @@ class Follower:
             if info.name not in self.shipper.aside:
                 rest = self.shipper.rest_of(info.name, info.incarnation)
                 commits += self.shipper.ship(rest, of=info)
+        commits += self.shipper.ship(self._held_back())
         left = [*mail_from(self.source, self.why.mail)]
         self._deliver([], left, self.why)
         return commits, messages + len(left)
+
+    def _held_back(self) -> Iterator[Fed]:
+        """Yields what the feed has not given; of deleted agents, nobody else tells of it."""
+        cursor = self.why.feed
+        while FEED not in self.shipper.aside:
+            feed = self.source.feed(cursor, to_the_end=True)
+            if not feed.entries:
+                return
+            yield from feed.entries
+            cursor = feed.cursor
 
     def lag(self) -> Lag:
         """Returns the target's present lag. Costs a look-up per living agent."""

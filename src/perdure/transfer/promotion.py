@@ -19,6 +19,7 @@ from perdure.transfer.follower import (
 from perdure.transfer.given_tokens import raise_tokens
 from perdure.transfer.incomplete import DoneBeforeError, incomplete
 from perdure.transfer.preconditions import refuse_moving
+from perdure.transfer.removal_at_copy import RemovalAtCopy
 from perdure.transfer.standing_words import standing_words
 
 
@@ -86,6 +87,10 @@ def promote(target: Backend, source: Backend | None, *, take_incomplete: bool = 
         raise incomplete(aside, "nothing was promoted")
     if source is None or aside:
         forget_untaken(target, {one.agent for one in aside} if source is not None else None)
+    if source is None:  # what a follower that was killed left to be removed
+        removal = RemovalAtCopy(target, target, restores=False)
+        removal.purge()
+        removal.trim(why.untidy)
     raise_tokens(target, source)
     why = _open(target, why)
     return Promoted(why.url, source is not None, commits, messages, why.at, aside)

@@ -5,6 +5,7 @@ It always continues from what the target has: so it may be killed at any moment.
 
 from __future__ import annotations
 
+import itertools
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Sequence
 
@@ -115,7 +116,7 @@ class Shipper:
                 if load.size >= SHIPMENT_BYTES:
                     shipped += self._send(load, messages)
                     load, messages = Load(), ()
-            if load.appends or load.graves or messages or epochs or why is not None:
+            if load.agents() or messages or epochs or why is not None:
                 shipped += self._send(load, messages, why, epochs)
             return shipped
         except BaseException:
@@ -154,9 +155,16 @@ class Shipper:
         """Notes that the source's feed cannot be read: its agents' logs are read one by one."""
         self._set_aside(FEED, error)
 
+    @property
+    def retries(self) -> bool:
+        """True if there is something to `retry`."""
+        return bool(self.aside) or self._removal.left
+
     def retry(self) -> int:
-        """Ships set-aside agents as far as possible; returns the number of commits. An agent that
-        still cannot be taken is set aside again."""
+        """Ships set-aside agents as far as possible, and purges what could not be purged; returns
+        the number of commits. An agent that still cannot be taken is set aside again."""
+        if self._removal.left:
+            self._removal.purge()
         shipped = 0
         for name, before in sorted(self.aside.items()):
             if name == FEED:
@@ -185,7 +193,8 @@ class Shipper:
             messages = [one for one in all_mail(self.source) if one.agent == name]
         isolating, self.isolating = self.isolating, True
         try:
-            return self.ship(self.rest_of(name, info.incarnation), messages, of=info)
+            rest = itertools.chain(self._removal.missed(name), self.rest_of(name, info.incarnation))
+            return self.ship(rest, messages, of=info)
         finally:
             self.isolating = isolating
 
@@ -217,6 +226,8 @@ class Shipper:
         line = self._line(fed.agent, fed.incarnation)
         if fed.commit.seq <= line.seq:
             self._check_same(fed, load)
+            if fed.commit.seq == line.seq and self._is_purged(fed):
+                self._purge_too(fed, load)
             return
         if not line.seq and fed.incarnation > 1:
             self._finish(fed.agent, fed.incarnation - 1, load)
@@ -244,6 +255,14 @@ class Shipper:
     def _is_purged(self, fed: Fed) -> bool:
         info = self.source.agent(fed.agent, fed.incarnation)
         return info is not None and info.purged
+
+    def _purge_too(self, fed: Fed, load: Load) -> None:
+        """Has a log purged of which the target has all, or is about to."""
+        there = self.target.agent(fed.agent, fed.incarnation)
+        if there is None or there.seq < fed.commit.seq:
+            self._bury(fed, load)
+        elif not there.purged:
+            load.to_purge.append((fed.agent, fed.incarnation))
 
     def _bury(self, fed: Fed, load: Load) -> None:
         """Takes what is left of a log that was purged before the target had all of it."""
@@ -435,19 +454,20 @@ class Shipper:
                 load.graves,
                 mail.taken,
                 self._standing,
+                to_purge=load.to_purge,
             )
         )
         self._said = said
         if standing is not None:
             self._standing = standing
-        if load.graves or any(item.riders.purge for item in load.appends):
+        if load.graves or load.to_purge or load.deleted:
             self._removal.purge()
         self._removal.untidy |= untidy
         self._removal.trim(untidy)
         for agent, incarnation in {(item.agent, item.incarnation) for item in load.appends}:
             if line := self._lines.get((agent, incarnation)):
                 line.runs.forget_finished()
-        return len(load.appends) + len(load.graves)
+        return len(load.appends) + len(load.graves) + len(load.to_purge)
 
     def _now_said(self, why: Why | None, untidy: set[str]) -> Why | None:
         """Returns the target's standing from this shipment on. Without newer cursors, it keeps the

@@ -19,11 +19,13 @@ class Load(Struct):
     deleted: list[str] = field(default_factory=list)
     commits: list[tuple[Commit, Append]] = field(default_factory=list)
     graves: list[Append] = field(default_factory=list)
+    to_purge: list[tuple[str, int]] = field(default_factory=list)
     size: int = 0
 
     def agents(self) -> set[str]:
         """Returns the agents whose commits are in it."""
-        return {item.agent for item in [*self.appends, *self.graves]}
+        items = {item.agent for item in [*self.appends, *self.graves]}
+        return items | {agent for agent, _ in self.to_purge}
 
     def in_order(self) -> list[Load]:
         """Returns its parts, each for a transaction. An incarnation is taken only after the one
@@ -35,7 +37,7 @@ class Load(Struct):
         oldest = {item.agent: item.incarnation for item in reversed(self.appends)}
         if not any(oldest.get(agent, 1 << 62) < max(found) for agent, found in graves.items()):
             return [self]
-        parts: dict[int, Load] = {}
+        parts: dict[int, Load] = {0: Load(to_purge=self.to_purge)} if self.to_purge else {}
         for grave in self.graves:
             stage = sum(one <= grave.incarnation for one in graves[grave.agent])
             part = parts.setdefault(stage, Load())
@@ -48,6 +50,8 @@ class Load(Struct):
 
     def of(self, agent: str) -> Iterator[Load]:
         """Yields one agent's part of it, commit by commit, so that as many as possible get in."""
+        if gone := [one for one in self.to_purge if one[0] == agent]:
+            yield Load(to_purge=gone)
         graves = [grave for grave in self.graves if grave.agent == agent]
         for commit, item in self.commits:
             if item.agent == agent:

@@ -62,11 +62,24 @@ class AgentLog(Struct):
             ref = replace(ref, epoch=item.epoch, held=item.epoch, holder=item.riders.holder)
         self.refs[item.branch] = ref
 
+    def raise_epoch(self, branch: str, least: int) -> None:
+        if (ref := self.refs.get(branch)) is not None:
+            self.refs[branch] = replace(ref, epoch=max(ref.epoch, least))
+
+    def let_go(self, branch: str | None) -> None:
+        """Removes a branch's lease, if there are both."""
+        if branch is not None and (ref := self.refs.get(branch)) is not None:
+            self.refs[branch] = replace(ref, held=None, holder=None)
+
     def end(self, *, purge: bool) -> None:
         self.deleted = True
         self.purge = purge
         for name, ref in self.refs.items():
             self.refs[name] = replace(ref, deleted=True, held=None, holder=None)
+
+    def mark(self) -> None:
+        """Marks it to be purged, as in `Shipment.to_purge`."""
+        self.purge = self.purge or (self.deleted and not self.purged)
 
 
 def note(undo: Undo, agent: AgentLog) -> None:
@@ -142,10 +155,18 @@ def trim(
     return True
 
 
-def purge(agent: AgentLog, limit: int, leaves: dict[int, bytes], runs: RunTable) -> bool:
+def purge(
+    agent: AgentLog,
+    limit: int,
+    leaves: dict[int, bytes],
+    runs: RunTable,
+    arrivals: list[tuple[int, int]],
+) -> bool:
     """See `Backend.purge`."""
     if not agent.deleted:
         raise Conflict("is not deleted", target=f"agent {agent.name!r}")
+    if not agent.purged:
+        arrivals.append((agent.no, len(agent.commits)))
     agent.purge = agent.purged = True
     there = [at for at, commit in enumerate(agent.commits[:-1]) if commit is not None]
     for at in there[:limit]:
@@ -162,17 +183,17 @@ def purge(agent: AgentLog, limit: int, leaves: dict[int, bytes], runs: RunTable)
     return False
 
 
-def bury(agent: AgentLog, item: Append, runs: RunTable) -> bool:
-    """Puts in one of `Shipment.graves`; returns True if it was not there."""
+def bury(agent: AgentLog, item: Append, runs: RunTable, arrivals: list[tuple[int, int]]) -> None:
+    """Puts in one of `Shipment.graves`."""
     if len(agent.commits) >= item.seq:
-        return False
+        return
     agent.commits += [None] * (item.seq - 1 - len(agent.commits))
     agent.commits.append((item.header, item.payload))
     agent.end(purge=True)
     agent.purged = True
     runs.drop(agent.name, agent.no)
     runs.end_agent(agent.name)
-    return True
+    arrivals.append((agent.no, item.seq))
 
 
 def sizes_of(agents: Sequence[AgentLog], leaves: Mapping[int, bytes]) -> Sizes:

@@ -156,10 +156,9 @@ class MemoryBackend:
         for known in item.riders.known:
             self._runs.know(known)
         if item.epoch_min:
-            ref = agent.refs[item.branch]
-            agent.refs[item.branch] = replace(ref, epoch=max(ref.epoch, item.epoch_min))
+            agent.raise_epoch(item.branch, item.epoch_min)
         if item.riders.release:
-            agent.refs[item.branch] = replace(agent.refs[item.branch], held=None, holder=None)
+            agent.let_go(item.branch)
         if item.riders.delete_agent:
             note(undo, agent)
             self._runs.end_agent(agent.name)
@@ -202,7 +201,7 @@ class MemoryBackend:
             found = (agent.stored(seq) for seq in seqs)
             return [commit for commit in found if commit is not None][:limit]
 
-    def feed(self, cursor: str = "", *, limit: int = 1000) -> Feed:
+    def feed(self, cursor: str = "", *, limit: int = 1000, to_the_end: bool = False) -> Feed:
         with self._lock:
             self._check_open()
             place = self._place_of(cursor)
@@ -342,15 +341,15 @@ class MemoryBackend:
             outcome = self._append(self._addressed(item))
             if not isinstance(outcome, Appended):
                 raise not_linked(item, outcome)
+        for agent, incarnation in shipment.to_purge:
+            self._find(agent, incarnation).mark()
         for message in shipment.messages:
             self._runs.take_in(message)  # what the end of a run took away is there again
         for number in shipment.taken:
             self._runs.consume(number)
         self._runs.forget_taken(shipment.forgotten)
         for name, incarnation, branch, epoch in shipment.epochs:
-            refs = self._find(name, incarnation).refs
-            if branch in refs:
-                refs[branch] = replace(refs[branch], epoch=max(refs[branch].epoch, epoch))
+            self._find(name, incarnation).raise_epoch(branch, epoch)
         if shipment.standing is not None:
             self._standings[0] = shipment.standing
 
@@ -362,8 +361,7 @@ class MemoryBackend:
             latest = self._latest.get(item.agent)
             if latest is None or latest.incarnation < item.incarnation:
                 self._latest[item.agent] = agent
-        if bury(agent, item, self._runs):
-            self._arrivals.append((agent.no, item.seq))
+        bury(agent, item, self._runs, self._arrivals)
 
     def _addressed(self, item: Append) -> Append:
         """Returns it with the number of its agent, and removes any lease that would block it."""
@@ -371,8 +369,7 @@ class MemoryBackend:
             return item
         agent = self._find(item.agent, item.incarnation)
         for name in (item.branch, item.riders.drop_branch):
-            if name in agent.refs:
-                agent.refs[name] = replace(agent.refs[name], held=None, holder=None)
+            agent.let_go(name)
         return replace(item, no=agent.no, epoch=None)
 
     def _known(self, name: str, incarnation: int) -> AgentLog | None:
@@ -454,19 +451,22 @@ class MemoryBackend:
     def purge(self, no: int, limit: int = 500) -> bool:
         with self._lock:
             self._check_open()
-            note(self._undo, self._agents[no - 1])
+            agent = self._agents[no - 1]
+            note(self._undo, agent)
             self._undo.whole(self._leaves)
+            self._undo.end(self._arrivals)
             self._runs.note()
-            return self._undo.kept(purge(self._agents[no - 1], limit, self._leaves, self._runs))
+            more = purge(agent, limit, self._leaves, self._runs, self._arrivals)
+            return self._undo.kept(more)
 
     def trim(
         self, no: int, word: int, remains: Mapping[int, bytes], snapshots: Sequence[int] = ()
     ) -> bool:
         with self._lock:
             self._check_open()
-            note(self._undo, self._agents[no - 1])
-            self._undo.whole(self._leaves)
             agent = self._agents[no - 1]
+            note(self._undo, agent)
+            self._undo.whole(self._leaves)
             return self._undo.kept(trim(agent, word, remains, snapshots, self._leaves))
 
     def maintain(

@@ -177,9 +177,11 @@ class PostgresBackend:
             self._witness.saw(no, newest.seq, newest.header)
         return found
 
-    def feed(self, cursor: str = "", *, limit: int = 1000) -> Feed:
-        store = self._format.store
-        return self._reading(lambda db: read_feed(db, self._sql, store, self.url, cursor, limit))
+    def feed(self, cursor: str = "", *, limit: int = 1000, to_the_end: bool = False) -> Feed:
+        store, statement = self._format.store, "feed_to_the_end" if to_the_end else "feed"
+        return self._reading(
+            lambda db: read_feed(db, self._sql, statement, store, self.url, cursor, limit)
+        )
 
     def snapshot(self, no: int, seq: int) -> StoredSnapshot | None:
         rows = self._rows("find_snapshot", (no, seq), no)

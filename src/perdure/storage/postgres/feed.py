@@ -33,11 +33,17 @@ _MAIL = re.compile(r"(\w+)\.([0-9]{1,18})\.([0-9]{1,18})")
 
 
 def read_feed(
-    db: Connection, sql: Mapping[str, str], store: str, url: str, cursor: str, limit: int
+    db: Connection,
+    sql: Mapping[str, str],
+    statement: str,
+    store: str,
+    url: str,
+    cursor: str,
+    limit: int,
 ) -> Feed:
     """See `Backend.feed`. `store` is the store's random id."""
     behind = _place(db, sql, store, url, cursor) if cursor else ("0", 0, 0)
-    rows = db.cursor(binary=True).execute(sql["feed"], (*behind, limit)).fetchall()
+    rows = db.cursor(binary=True).execute(sql[statement], (*behind, limit)).fetchall()
     entries = [
         Fed(no, from_text(agent), incarnation, StoredCommit(*commit))
         for _, no, agent, incarnation, *commit in rows
@@ -56,10 +62,15 @@ def _place(
     if found is not None and found[1] == store:
         no, seq = int(found[3]), int(found[4])
         row = db.cursor(binary=True).execute(sql["find_header"], (no, seq)).fetchone()
-        if row is not None and (_mark(row[0]), row[1]) == (found[5], found[2]):
+        same = row is None or _mark(row[0]) == found[5]
+        if same and row is not None and row[1] == found[2]:
             return found[2], no, seq
-        purged = row is None and db.execute(sql["is_purged"], (no,)).fetchone()
-        if purged and _has_begun(db, sql, found[2]):
+        # A purge moves the last commit, and removes all others.
+        if (
+            same
+            and db.execute(sql["is_purged"], (no,)).fetchone()
+            and _has_begun(db, sql, found[2])
+        ):
             return found[2], no, seq
     raise foreign_cursor(url)
 

@@ -32,6 +32,7 @@ def to_purge(db: Connection, sql: Mapping[str, str], after: int, limit: int) -> 
 def purge(db: Connection, sql: Mapping[str, str], no: int, limit: int) -> bool:
     """Removes one part, in one transaction; returns True if there may be more."""
     with db.transaction():
+        db.execute(sql["feed_again"], {"no": no})
         if not db.execute(sql["begin_purge"], (no,)).rowcount:
             raise Conflict("is not deleted", target=f"agent number {no}")
         left = limit

@@ -304,6 +304,12 @@ WHERE (c.tx, c.agent_no, c.seq) > (%s::xid8, %s, %s)
   AND c.tx < pg_snapshot_xmin(pg_current_snapshot())
 ORDER BY c.tx, c.agent_no, c.seq LIMIT %s;
 
+-- name: feed_to_the_end
+SELECT c.tx::text, a.no, a.name, a.incarnation, {commit_columns}
+FROM {schema}.commits c JOIN {schema}.agents a ON a.no = c.agent_no
+WHERE (c.tx, c.agent_no, c.seq) > (%s::xid8, %s, %s)
+ORDER BY c.tx, c.agent_no, c.seq LIMIT %s;
+
 -- name: mail
 -- By the column: a plain `tx` would be the text that is selected, in which 1000 comes before 999.
 SELECT {message_columns}, tx::text FROM {schema}.inbox
@@ -375,6 +381,17 @@ WHERE c.relnamespace = to_regnamespace(%s) AND c.relkind = 'r';
 -- name: list_to_purge
 SELECT {agent_columns} FROM {schema}.agents a WHERE a.to_purge AND a.no > %s
 ORDER BY a.no LIMIT %s;
+
+-- name: feed_again
+-- Of a log that begins to be purged, the deletion: whoever follows learns that it is to go there, too.
+UPDATE {schema}.commits c SET tx = greatest(pg_current_xact_id(), c.tx)
+FROM {schema}.agents a
+WHERE a.no = %(no)s AND a.deleted AND NOT a.purged AND c.agent_no = %(no)s
+  AND c.seq = (SELECT max(seq) FROM {schema}.commits WHERE agent_no = %(no)s);
+
+-- name: mark_to_purge
+UPDATE {schema}.agents SET to_purge = true
+WHERE name = %s AND incarnation = %s AND deleted AND NOT purged;
 
 -- name: begin_purge
 -- What is gone with the first part is never taken for damage.

@@ -83,6 +83,8 @@ def _ship(db: Connection, sql: Mapping[str, str], shipment: Shipment, now: int, 
     for grave in shipment.graves:
         purging.bury(db, sql, grave)
     _append(db, sql, shipment, now, url)
+    for agent, incarnation in shipment.to_purge:
+        db.execute(sql["mark_to_purge"], (text(agent), incarnation))
     _take_in(db, sql, shipment.messages)  # what the end of a run took away is there again
     if shipment.taken:
         db.execute(sql["take_out"], (list(shipment.taken),))

@@ -149,7 +149,7 @@ class SqliteBackend:
         with self._reading() as db:
             return found(db)
 
-    def feed(self, cursor: str = "", *, limit: int = 1000) -> Feed:
+    def feed(self, cursor: str = "", *, limit: int = 1000, to_the_end: bool = False) -> Feed:
         with self._reading() as db:
             return self._feeder.read(db, cursor, limit)
 

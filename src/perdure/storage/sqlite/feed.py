@@ -21,7 +21,7 @@ from msgspec import Struct
 from perdure.core.format import chain
 from perdure.storage.cursors import foreign_cursor
 from perdure.storage.port import Fed, Feed, StoredCommit
-from perdure.storage.sqlite.rows import SEQ_MAX, each, place, run
+from perdure.storage.sqlite.rows import SEQ_MAX, each, place, run, span
 
 ID_BYTES = 8
 END_BYTES, OTHERS_BYTES = 9, 80
@@ -30,11 +30,15 @@ END_BYTES, OTHERS_BYTES = 9, 80
 PURGED = 2
 """The value of `agents.deleted` if only the last commit is left."""
 
+OVER = SEQ_MAX
+"""Behind every commit. Earlier versions take it for the end of a log to which nothing comes."""
+
 
 class _Cursor(Struct, array_like=True, forbid_unknown_fields=True):
-    """A feed's cursor. `ends`: the last seq that was fed of agents 1, 2, …; `latest`: the agent
-    that was fed last, and `check` the beginning of its last commit's id; `names`: the sum that
-    tells agents 1, 2, … from those of other stores, 0 in cursors of earlier versions."""
+    """A feed's cursor. `ends`: the last seq that was fed of agents 1, 2, …, OVER once it was fed
+    that one is purged; `latest`: the agent that was fed last, and `check` the beginning of its last
+    commit's id; `names`: the sum that tells agents 1, 2, … from those of other stores, 0 in cursors
+    of earlier versions."""
 
     ends: list[int]
     latest: int
@@ -90,17 +94,22 @@ def _in_turn(db: apsw.Connection, latest: int) -> Iterator[Any]:
 
 
 def _take(db: apsw.Connection, row: Any, cursor: _Cursor, room: int, entries: list[Fed]) -> None:
-    no, name, incarnation, last = row
+    no, name, incarnation, deleted, last = row
     if no > len(cursor.ends):  # these come in order, whoever was fed last
         cursor.ends += [0] * (no - len(cursor.ends))
         cursor.names += _sum(no, name, incarnation)
     fed = cursor.ends[no - 1]
-    if last is None or last & SEQ_MAX <= fed:
+    if last is None or fed == OVER:
         return
-    for at, header, payload, snapshotted in run(db, "read_up", (place(no, fed + 1), last, room)):
+    first = place(no, fed + 1)
+    if first > last:
+        if deleted != PURGED:
+            return
+        first = last
+    for at, header, payload, snapshotted in run(db, "read_up", (first, last, room)):
         commit = StoredCommit(at & SEQ_MAX, header, payload, bool(snapshotted))
         entries.append(Fed(no, name, incarnation, commit))
-        cursor.ends[no - 1] = commit.seq
+        cursor.ends[no - 1] = OVER if at == last and deleted == PURGED else commit.seq
 
 
 def _sum(no: int, name: str, incarnation: int) -> int:
@@ -113,7 +122,9 @@ def _check(db: apsw.Connection, url: str, cursor: _Cursor, *, names_too: bool) -
         if cursor.names != sum(_sum(*one) for one in named):
             raise foreign_cursor(url)
     end = cursor.ends[cursor.latest - 1] if 0 < cursor.latest <= len(cursor.ends) else 0
-    found = run(db, "find_header", (place(cursor.latest, end),))
+    last = run(db, "last_place", span(cursor.latest)) if end == OVER else []
+    at = last[0][0] if last else place(cursor.latest, end)
+    found = run(db, "find_header", (at,))
     if end and not found and run(db, "find_deleted", (cursor.latest,)) == [(PURGED,)]:
         return  # that commit is gone on purpose
     if not found or chain.commit_id(found[0][0])[:ID_BYTES] != cursor.check:

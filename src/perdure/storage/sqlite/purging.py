@@ -126,3 +126,10 @@ def bury(db: apsw.Connection, item: Append) -> None:
     do(db, "end_inbox", (item.agent,))
     do(db, "purge_runs", (no, -1))
     mark(db, no)
+
+
+def mark_one(db: apsw.Connection, agent: str, incarnation: int) -> None:
+    """Marks one of `Shipment.to_purge`."""
+    for no, _, _, deleted, *_ in run(db, "find_agent", (agent, incarnation)):
+        if deleted == 1:  # and not purged yet
+            mark(db, no)

@@ -15,7 +15,7 @@ from perdure.storage.capabilities import Shipment
 from perdure.storage.clocks import Clock
 from perdure.storage.sqlite import closing
 from perdure.storage.sqlite.append import append
-from perdure.storage.sqlite.purging import bury
+from perdure.storage.sqlite.purging import bury, mark_one
 from perdure.storage.sqlite.rows import do, ids_json, run
 from perdure.storage.standing import check_after, no_such_agent, not_linked, number_taken
 
@@ -35,6 +35,8 @@ def ship(db: apsw.Connection, shipment: Shipment, clock: Clock) -> None:
             if not isinstance(outcome, Appended):
                 raise not_linked(item, outcome)
             numbers[item.agent, item.incarnation] = outcome.no
+        for agent, incarnation in shipment.to_purge:
+            mark_one(db, agent, incarnation)
         _take_in(db, shipment.messages)  # what the end of a run took away is there again
         if shipment.taken:
             do(db, "consume_messages", (ids_json(shipment.taken),))

@@ -28,7 +28,7 @@ SELECT no, name, incarnation, deleted FROM agents ORDER BY no;
 
 -- name: list_heads
 -- Incarnations with the key of their latest commit: a descent of the b-tree for each.
-SELECT no, name, incarnation,
+SELECT no, name, incarnation, deleted,
        (SELECT c.id FROM commits c WHERE c.id BETWEEN no << 36 AND (no + 1 << 36) - 1
         ORDER BY c.id DESC LIMIT 1)
 FROM agents WHERE no BETWEEN ? AND ? ORDER BY no;
