@@ -20,6 +20,8 @@ from perdure import Store
 from perdure.model import AgentInfo
 from perdure.replication import DivergedError, migrate, promote
 from perdure.retention import purging
+from perdure.storage.capabilities import Shipment
+from perdure.storage.log.reader import LogReader
 from perdure.transfer import removal_at_copy
 from perdure.transfer.follower import Follower
 from tests.damaging import Vandal
@@ -55,6 +57,11 @@ def delete(store: Store, name: str, *words: str, purge: bool = False) -> None:
 
 def has(store: Store, name: str) -> bool:
     return store.find(name) is not None
+
+
+def has_all_of(source: Store, target: Store, name: str) -> bool:
+    here, there = source.find(name), target.find(name)
+    return here is not None and there is not None and here.seq == there.seq
 
 
 def readable(store: Store) -> list[tuple[str, int]]:
@@ -163,17 +170,12 @@ def test_what_retention_said_is_removed_where_the_source_is_lost(
     and its log said that something was gone that could be read."""
     source, target = place.open(), other.open()
     say(source, "a", SECRET, *"123456789")
+    until(lambda: followed(source, target) == [] and has_all_of(source, target, "a"))
     source.agent("a").trim(8)
     with monkeypatch.context() as patched:
         patched.setattr(removal_at_copy.RemovalAtCopy, "trim", lambda self, agents: None)
-
-        def looked() -> bool:
-            follow(source, target)
-            there = backend_of(target).agent("a")
-            here = backend_of(source).agent("a")
-            return there is not None and here is not None and there.seq == here.seq
-
-        until(looked)
+        until(lambda: followed(source, target) == [] and has_all_of(source, target, "a"))
+    assert target.agent("a").at(2).plain == {"said": [SECRET]}
     promote(other.url, source_is_lost=True)
     assert target.agent("a").verify().trimmed == source.agent("a").verify().trimmed > 0
     for seq in range(2, 7):
@@ -220,6 +222,34 @@ def test_what_cannot_be_purged_now_is_purged_later(
 
     until(lambda: stepped(follower, target) == [])
     assert tries > 2 and not follower.shipper.retries
+
+
+def test_what_cannot_be_trimmed_now_is_trimmed_later(
+    place: Place, other: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source, target = place.open(), other.open()
+    say(source, "a", SECRET, *"123456789")
+    until(lambda: followed(source, target) == [] and has_all_of(source, target, "a"))
+    source.agent("a").trim(8)
+    carry_out, tries = removal_at_copy.carry_out, 0
+
+    def refused(backend: Any, reader: LogReader) -> int | None:
+        nonlocal tries
+        tries += 1
+        if tries == 1:
+            raise perdure.StoreUnavailable("is busy", target="the target")
+        return carry_out(backend, reader)
+
+    monkeypatch.setattr(removal_at_copy, "carry_out", refused)
+    follower = follower_of(source, target)
+    wanted = source.agent("a").verify().trimmed
+
+    def trimmed() -> bool:
+        stepped(follower, target)
+        return has(target, "a") and target.agent("a").verify().trimmed == wanted
+
+    until(trimmed)
+    assert tries == 2 and not follower.shipper.retries
 
 
 def test_a_purge_goes_on_along_a_chain_of_copies(
@@ -349,3 +379,39 @@ def test_a_deletion_lets_go_what_the_deleted_agent_read(place: Place, other: Pla
         follower = follower_of(source, target)
         source.delete("copy")
         until(lambda: stepped(follower, target) == [("copy", 1)])
+
+
+def test_who_begins_anew_keeps_their_messages(
+    place: Place, other: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another agent's commits were refused, so each agent's went alone. What was left of the purged
+    log emptied the inbox of the name, and nobody filled it again."""
+    source, target = place.open(), other.open()
+    delete(source, "a", SECRET, "more", purge=True)
+    source.purge()
+    source.start(short, "a", 1)
+    say(source, "b", "lives")
+    ship = backend_of(target).ship
+
+    def refuses(shipment: Shipment) -> None:
+        agents = {item.agent for item in [*shipment.appends, *shipment.graves]}
+        if "b" in agents:
+            raise perdure.Conflict("is refused", target="agent 'b'")
+        ship(shipment)
+
+    follower = follower_of(source, target)
+    monkeypatch.setattr(follower.shipper, "target", Changed(backend_of(target), ship=refuses))
+    until(lambda: stepped(follower, target) == [] and has(target, "a"))
+    assert [one.agent for one in follower.aside] == ["b"]
+    assert backend_of(target).inbox() == backend_of(source).inbox() != []
+
+
+class Changed:
+    """A backend with some methods of a test's own."""
+
+    def __init__(self, backend: Any, **own: Any) -> None:
+        self._backend = backend
+        self.__dict__.update(own)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._backend, name)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from perdure.errors import PerdureError
+from perdure.errors import PerdureError, StoreUnavailable
 from perdure.model import AgentInfo
 from perdure.retention.purging import incarnations, is_needed, sweep
 from perdure.retention.trimming import carry_out
@@ -25,7 +25,7 @@ class RemovalAtCopy:
 
     Attributes:
         untidy: names of agents with a word of retention that may not be carried out yet.
-        left: True if something is here that the source has purged.
+        left: True if something is here that the source has removed, and that may go in a moment.
     """
 
     def __init__(self, source: Backend, target: Backend, *, restores: bool) -> None:
@@ -77,4 +77,5 @@ class RemovalAtCopy:
                         carry_out(self._target, LogReader(self._target, info))
                 self.untidy.discard(agent)
             except PerdureError as error:  # it stays, until it is tried again
+                self.left = self.left or isinstance(error, StoreUnavailable)
                 _log.warning("cannot carry out retention in %s: %s", self._target.url, error)

@@ -161,10 +161,10 @@ class Shipper:
         return bool(self.aside) or self._removal.left
 
     def retry(self) -> int:
-        """Ships set-aside agents as far as possible, and purges what could not be purged; returns
-        the number of commits. An agent that still cannot be taken is set aside again."""
+        """Ships set-aside agents as far as possible, and removes what could not be removed;
+        returns the number of commits. An agent that still cannot be taken is set aside again."""
         if self._removal.left:
-            self._removal.purge()
+            self.tidy()
         shipped = 0
         for name, before in sorted(self.aside.items()):
             if name == FEED:

@@ -56,12 +56,12 @@ class Load(Struct):
         for commit, item in self.commits:
             if item.agent == agent:
                 while graves and graves[0].incarnation < item.incarnation:
-                    yield Load(graves=[graves.pop(0)])
+                    yield Load(graves=[graves.pop(0)], deleted=[agent])
                 part = Load()
                 self._move(commit, item, part)
                 yield part
         for grave in graves:
-            yield Load(graves=[grave])
+            yield Load(graves=[grave], deleted=[agent])
 
     def _move(self, commit: Commit, item: Append, part: Load) -> None:
         """Moves one commit into a part of this."""
