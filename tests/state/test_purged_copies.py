@@ -20,6 +20,7 @@ from perdure import Store
 from perdure.model import AgentInfo
 from perdure.replication import DivergedError, migrate, promote
 from perdure.retention import purging
+from perdure.retention.trimming import carry_out
 from perdure.storage.capabilities import Shipment
 from perdure.storage.log.reader import LogReader
 from perdure.transfer import removal_at_copy
@@ -231,7 +232,7 @@ def test_what_cannot_be_trimmed_now_is_trimmed_later(
     say(source, "a", SECRET, *"123456789")
     until(lambda: followed(source, target) == [] and has_all_of(source, target, "a"))
     source.agent("a").trim(8)
-    carry_out, tries = removal_at_copy.carry_out, 0
+    tries = 0
 
     def refused(backend: Any, reader: LogReader) -> int | None:
         nonlocal tries
