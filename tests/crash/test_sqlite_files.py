@@ -9,6 +9,7 @@ import sqlite3
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from io import FileIO
 from pathlib import Path
 from typing import Any
@@ -294,6 +295,32 @@ def test_a_store_that_may_only_be_read_can_be_looked_at(
     os.chmod(path, 0o644)
     with perdure.open(path) as store:
         store.delete("a")
+
+
+def test_who_may_only_look_sees_no_old_state_as_the_present_one(
+    path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A user who may only read had a closed store open, as a dashboard has, and its owner began to
+    write: the dashboard showed the old states on and on, and called healthy agents Corrupt."""
+    filled(path)
+    may = [False]
+    monkeypatch.setattr(connection, "may_write", lambda _: may[0])
+    with perdure.open(path, create=False) as looker:
+        agent = looker.agent_of(looker.agents()[0])
+        assert agent.seq == 50
+        may[0] = True
+        with perdure.open(path) as store:
+            with store.agent_of(store.agents()[0]).edit("more") as draft:
+                draft["n"] = "more"
+            may[0] = False
+            for look in (looker.agents, agent.refresh, agent.verify):
+                with pytest.raises(StoreUnavailable, match="part of it is in its -wal"):
+                    look()
+            may[0] = True
+        may[0] = False
+        with suppress(StoreUnavailable):  # that the file is another one since, is said once
+            looker.agents()
+        assert agent.refresh()["n"] == "more"
 
 
 def test_a_store_that_may_only_be_read_takes_no_commit(

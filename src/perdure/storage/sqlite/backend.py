@@ -12,7 +12,7 @@ from typing import Literal, TypeVar, TypeVarTuple, Unpack
 
 import apsw
 
-from perdure.errors import Corrupt, NotFound
+from perdure.errors import Corrupt, NotFound, StoreUnavailable
 from perdure.missing import MISSING, Missing
 from perdure.model import AgentInfo, Durability, Lease, Message, RunInfo
 from perdure.storage.answers import ExecutorRow, Mail, Serves, Sizes, Standing, serves_text
@@ -468,7 +468,14 @@ class _Reading(ConnectionUser):
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         found = unmasked(error, self.connection) if error is not None else None
-        self._readers.give_back(self, whole=error is None)
+        whole = False
+        try:
+            refuse_changed = getattr(self.connection, "refuse_changed", None)
+            if refuse_changed is not None and not isinstance(error, StoreUnavailable):
+                refuse_changed()  # whatever was found may be of several states
+            whole = error is None
+        finally:
+            self._readers.give_back(self, whole=whole)
         if isinstance(found, FAILED):
             raise self._writer.translate(found) from error
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import stat
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 from urllib.parse import quote
@@ -215,9 +216,8 @@ def _connect_to_look(path: str, vfs: str) -> Connection:
     Raises:
         StoreUnavailable: part of it is in its WAL, which cannot be read without writing.
     """
-    wal = path + "-wal"
-    if exists(wal) and os.path.getsize(wal):
-        raise part_is_in_wal(path)
+    refuse_changed = _changes_from_now_on(path)
+    refuse_changed()
     flags = apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI
     try:
         connection = Connection(f"file:{quote(path)}?immutable=1", flags=flags, vfs=vfs)
@@ -227,7 +227,30 @@ def _connect_to_look(path: str, vfs: str) -> Connection:
         see_as_new(connection)
     except apsw.Error as error:
         raise translate(error, path) from error
+    connection.refuse_changed = refuse_changed
     return connection
+
+
+def _changes_from_now_on(path: str) -> Callable[[], None]:
+    """Returns the `Connection.refuse_changed` of a file as it is now."""
+
+    def look() -> tuple[int, int, int]:
+        status = os.stat(path)
+        return status.st_ino, status.st_size, status.st_mtime_ns
+
+    before, wal = look(), path + "-wal"
+
+    def refuse() -> None:
+        if exists(wal) and os.path.getsize(wal):
+            raise part_is_in_wal(path)
+        if look() != before:
+            raise StoreUnavailable(
+                "is read-only for this user, and was written to meanwhile",
+                target=f"store {path}",
+                hint="make the call again",
+            )
+
+    return refuse
 
 
 def _was_a_store(path: str) -> bool:

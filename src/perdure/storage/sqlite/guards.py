@@ -5,6 +5,7 @@ They check rows, too: SQLite takes whatever comes next on a row's page for that 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import pairwise
 from typing import Any
 
@@ -20,11 +21,18 @@ Rows = list[Any]
 
 
 class Connection(apsw.Connection):
-    """A connection to a store's file. `trees`: None disables the checks, as for a repair; `is_old`:
-    the file is seen as if it were of a later format."""
+    """A connection to a store's file.
+
+    Attributes:
+        trees: None disables the checks, as for a repair.
+        is_old: the file is seen as if it were of a later format.
+        refuse_changed: of one that may only look: raises StoreUnavailable once somebody has written
+            to the store. SQLite believes then that it never changes.
+    """
 
     trees: Trees | None = None
     is_old = False
+    refuse_changed: Callable[[], None] | None = None
 
 
 class One(Struct, frozen=True):
