@@ -11,6 +11,7 @@ import pytest
 
 import perdure
 from perdure.integrations.langgraph.store.memory_store import PerdureStore
+from perdure.replication import following
 
 SPACE = ("cache", "a")
 
@@ -75,6 +76,26 @@ def test_reads_refresh_only_where_that_was_asked_for(base, clock):
     without = PerdureStore(base, clock=clock)  # no configuration: nothing is refreshed
     assert without.get(SPACE, "l", refresh_ttl=True) is not None
     assert seq(base) == before + 1
+
+
+def test_what_is_read_is_the_answer_where_nothing_can_be_written(tmp_path, clock):
+    """A read extends an item's life by a commit. On a copy, or with the disk full, where there is
+    none to be made, the read failed: a graph that only looked up what a user likes came to a
+    stop."""
+    source, copy = f"sqlite:///{tmp_path / 'a.db'}", f"sqlite:///{tmp_path / 'b.db'}"
+    with perdure.open(source) as base:
+        PerdureStore(base, clock=clock).put(SPACE, "k", {"n": 1}, ttl=5)
+    with following(source, copy) as follower:
+        follower.drain()
+    clock.advance(3)
+    with perdure.open(copy) as base:
+        store = PerdureStore(base, ttl={}, clock=clock)
+        assert store.get(SPACE, "k").value == {"n": 1}
+        assert len(store.search(SPACE)) == 1
+        with pytest.raises(perdure.StoreUnavailable):
+            store.put(SPACE, "k", {"n": 2})
+        clock.advance(3)  # its life was not extended
+        assert store.get(SPACE, "k") is None
 
 
 def test_reading_all_the_time_does_not_fill_the_log(base, clock):

@@ -11,6 +11,7 @@ import os
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
+from contextlib import suppress
 from datetime import datetime
 from typing import Any, cast
 
@@ -22,7 +23,7 @@ from perdure.aio.unbuilt import in_own_thread
 from perdure.core.arguments.checks import flag, mapping, number
 from perdure.core.arguments.checks import function as callable_
 from perdure.core.arguments.not_entered import ToEnter
-from perdure.errors import SchemaError
+from perdure.errors import Conflict, SchemaError, StoreUnavailable
 from perdure.integrations.langgraph.lifetime import Ready
 from perdure.integrations.langgraph.store.batch import Batch, Reading, Rules, minutes
 from perdure.integrations.langgraph.store.items import agent_name, utc_now
@@ -186,7 +187,13 @@ class PerdureStore(BaseStore):
         reading = Reading(self._looked, self._rules, now)
         answers = [reading.answer(op, batch, embedded) for op in batch.ops]
         refreshes = [one for place, one in reading.refreshes.items() if place not in batch.puts]
-        self._write([*refreshes, *batch.changes(embedded, now)])
+        if changes := [*batch.changes(embedded, now)]:
+            self._write([*refreshes, *changes])
+        elif refreshes:
+            # What was read is the answer, also in a copy, or with the disk full: only its expiry
+            # stays what it was.
+            with suppress(StoreUnavailable, Conflict):
+                self._write(refreshes)
         return answers
 
     def _write(self, changes: Iterable[Change]) -> int:
