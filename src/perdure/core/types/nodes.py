@@ -479,8 +479,7 @@ class TupleNode(Node):
         )
 
     def assemble(self, plain: Plain, at: Path, root: str) -> Any:
-        fits = type(plain) is tuple and (self.rest is not None or len(plain) == len(self.items))
-        if not fits:
+        if type(plain) is not tuple or (self.rest is None and len(plain) != len(self.items)):
             raise self.unfit(plain, f"tuple of {len(self.items)}", at, root)
         self.check_limits(plain, at, root)
         items = [
