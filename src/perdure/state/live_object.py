@@ -7,7 +7,7 @@ from typing import Any, Generic, TypeVar
 from perdure.core.live.drift import compare
 from perdure.core.live.ephemeral import carry_over
 from perdure.core.schema.schema import Schema, TypedPlan
-from perdure.core.values.ops import Op
+from perdure.core.values.ops import Op, is_torn
 from perdure.core.values.plain_values import Plain
 from perdure.errors import SchemaError
 from perdure.missing import MISSING
@@ -99,14 +99,14 @@ class Live(Generic[T]):
 
         Returns:
             True if `plain` is unchanged. Otherwise validation here changed it from what was
-            written, and the log has the right one.
+            written, or was interrupted in that, and the log has the right one.
         """
         plan: TypedPlan | None = None
         try:
             plan = self._schema.plan(self.value, plain, delta, inverses, by_place=by_place)
         except SchemaError:
             self.drop()
-            return True
+            return not is_torn(inverses)
         if plan.normalises:
             self.drop()
             return False

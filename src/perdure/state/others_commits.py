@@ -8,7 +8,7 @@ from typing import Any
 
 from perdure.core.format import chain
 from perdure.core.values import ops
-from perdure.core.values.ops import OpError
+from perdure.core.values.ops import Op, OpError
 from perdure.core.values.plain_values import Plain
 from perdure.errors import Corrupt, PerdureError
 from perdure.missing import MISSING
@@ -72,11 +72,10 @@ def advance_both(reader: LogReader, plain: Plain, live: Live[Any], commit: Commi
     Raises:
         Corrupt: it does not fit.
     """
-    inverses = []
+    inverses: list[Op] = []
     try:
         for op in commit.delta:
-            inverses.append(ops.invert(plain, op))
-            plain = ops.apply(plain, ops.own(op))
+            plain = ops.apply_noting(plain, op, inverses)
     except OpError as error:
         raise Corrupt(str(error), target=reader.target(commit.seq), hint=chain.HINT) from error
     by_place = live.keeps_fields and compares(reader, commit.cause)

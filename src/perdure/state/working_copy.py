@@ -71,8 +71,8 @@ class WorkingCopy(BranchState[T]):
             plan = self._planned(root, delta, recording.inverses)
             committed = yield from self._submitting(delta, cause, riders, root=root, plan=plan)
         except BaseException as error:
-            whole = isinstance(error, PerdureError) and not recording.torn
-            self._put_back(recording, recording.rollback if whole else None, seq)
+            torn = recording.torn or ops.is_torn(recording.inverses)
+            self._put_back(recording, None if torn else recording.rollback, error, seq)
             raise
         if recording.unstored or recording.carried:
             recording.apply_ephemeral(self._live.value)
@@ -190,12 +190,11 @@ class WorkingCopy(BranchState[T]):
         seq, before = self._seq, self._plain
         # Taking a deletion back would put the key last, and the order of keys counts.
         spare = copy(before) if any(type(op) is ops.Delete for op in delta) else MISSING
-        root, inverses = before, []
+        root, inverses = before, list[Op]()
         self._open = token = object()
         try:
             for op in delta:
-                inverses.append(ops.invert(root, op))
-                root = ops.apply(root, ops.own(op))
+                root = ops.apply_noting(root, op, inverses)
             changed = list(delta)
             by_place = self._live.keeps_fields and compares(self._reader, cause)
             plan = None
@@ -209,16 +208,23 @@ class WorkingCopy(BranchState[T]):
             def restore() -> Plain:
                 return spare if spare is not MISSING else ops.fold(root, reversed(inverses))
 
-            self._put_back(token, restore if isinstance(error, PerdureError) else None, seq)
+            self._put_back(token, None if ops.is_torn(inverses) else restore, error, seq)
             raise
 
-    def _put_back(self, token: object, restore: Callable[[], Plain] | None, seq: int) -> None:
+    def _put_back(
+        self, token: object, restore: Callable[[], Plain] | None, error: BaseException, seq: int
+    ) -> None:
         """Restores the state after a failure; if a commit landed, or the exception came in between,
-        it drops it."""
+        it drops it. A signal's handler may raise errors of ours, too: between any two things.
+
+        Args:
+            restore: gives the plain state before; None where something was changed by half.
+        """
         if self._open is not token:
             return  # a thrown away generator's, late: others have read anew since
         self._since.doubt()
-        if restore is not None and self._seq == seq and self._plain is not MISSING:
+        known = isinstance(error, PerdureError) and self._seq == seq
+        if restore is not None and known and self._plain is not MISSING:
             self._plain = restore()
             self._open = None
         else:
@@ -358,10 +364,10 @@ class WorkingCopy(BranchState[T]):
             self._since.begin_ageing(committed.at_micros)
         if along is not None:
             self._since.note((), len(along.draft.payload.data))
-        self._stored, self._older, self.migration_due = schema, bool(under), bool(under)
         if root is MISSING:
-            self._seq = proposal.end.seq  # the state stays
-        else:
+            self._seq = proposal.end.seq  # the state stays; before what is due, which goes by it
+        self._stored, self._older, self.migration_due = schema, bool(under), bool(under)
+        if root is not MISSING:
             self._land(proposal.end.seq, root, plan)
         if stored is not None:
             self._since.wrote(proposal, stored, committed.at_micros)

@@ -188,7 +188,7 @@ class Recording(DraftSession):
             self.closed = closed
 
     def typed_copy(self, place: Place) -> Any:
-        was = []
+        was, torn = [], self.torn
         try:
             changed = self._changed(place.plain)
             for before in (
@@ -196,12 +196,14 @@ class Recording(DraftSession):
             ):
                 plain = before[0].plain
                 for name, value in made_anew(before).items():
+                    self.torn = True
                     was.append((plain, name, plain[name]))
                     plain[name] = value
             return place.typed()
         finally:
             for plain, name, value in reversed(was):
                 plain[name] = value
+            self.torn = torn
 
     def _changed(self, within: Plain) -> list[Place]:
         """The changed objects of classes that make fields of others."""

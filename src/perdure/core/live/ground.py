@@ -97,8 +97,9 @@ class Ground:
         inverse = ops_module.invert(self.plain, extra)
         if isinstance(inverse, Set):  # the very one: a draft that is taken back goes on in it
             inverse.value = look_up(self.plain, final)
-        self.inverses.append(inverse)
+        self.inverses.append(ops_module.TORN)
         self._put_plain(final, value)
+        self.inverses[-1] = inverse
 
     # Changes by several ops. Each op continues from what the one before it left in the log, so only
     # the final value is validated: no op builds on what validation makes of it.

@@ -74,6 +74,7 @@ class Planner(Ground):
                 self._one(index, self.ops[index])
             self._finish()
         except BaseException:
+            self.inverses.append(ops_module.TORN)
             for target, key, old in reversed(self.undo):
                 put_back(target, key, old)
             del self.ops[self.count :], self.inverses[self.count :]

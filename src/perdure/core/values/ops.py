@@ -33,10 +33,12 @@ from perdure.delta import (
     Splice,
     TextSplice,
 )
+from perdure.missing import MISSING
 from perdure.system import stack_room
 
 __all__ = [
     "AT_A_KEY",
+    "TORN",
     "Append",
     "Delete",
     "Increment",
@@ -51,11 +53,18 @@ __all__ = [
     "TextSplice",
     "add",
     "apply",
+    "apply_noting",
     "fold",
     "invert",
+    "is_torn",
     "own",
     "reach",
 ]
+
+
+TORN: Op = Set((), MISSING)
+"""Stands among inverses while a tree is changed: an exception that comes meanwhile leaves it there,
+and nothing can take the tree back."""
 
 
 class OpError(ValueError):
@@ -178,6 +187,20 @@ def fold(root: Plain, ops: Iterable[Op]) -> Plain:
     for op in ops:
         root = apply(root, op)
     return root
+
+
+def apply_noting(root: Plain, op: Op, inverses: list[Op]) -> Plain:
+    """Applies a copy of an op like `apply`, and notes its inverse."""
+    inverse = invert(root, op)
+    inverses.append(TORN)
+    root = apply(root, own(op))
+    inverses[-1] = inverse
+    return root
+
+
+def is_torn(inverses: Iterable[Op]) -> bool:
+    """True if the tree that they belong to cannot be taken back by them."""
+    return any(one is TORN for one in inverses)
 
 
 def invert(root: Plain, op: Op) -> Op:

@@ -19,7 +19,17 @@ from types import FrameType
 
 from perdure.core.format import chain
 from perdure.core.format.chain import START, LogTail
-from perdure.errors import Corrupt, PerdureError, StoreUnavailable, UnsupportedFormat
+from perdure.errors import (
+    Conflict,
+    Corrupt,
+    Fenced,
+    NotAStore,
+    NotFound,
+    PerdureError,
+    StoreUnavailable,
+    Unstorable,
+    UnsupportedFormat,
+)
 from perdure.storage.appending import Append, Appended, Outcome, Refused
 from perdure.storage.capabilities import Backend
 from perdure.storage.log.proposals import Committed, Proposal
@@ -40,6 +50,14 @@ CLOSE_MAX_S = 60
 
 AGAIN_S = 0.01
 """The pause of our own thread after it could not even begin to lead."""
+
+
+_BACKENDS = (
+    *(StoreUnavailable, Corrupt, UnsupportedFormat, NotAStore, NotFound),
+    *(Unstorable, Conflict, Fenced),
+)
+"""Errors with which a backend refuses a batch. Others of ours are from a signal's handler, between
+any two things: an interrupt."""
 
 
 class WithdrawnError(PerdureError):
@@ -273,9 +291,12 @@ class Committer:
         """Commits everything queued, in one batch. If interrupted, finishes first."""
         try:
             self._commit_queued()
-        except PerdureError as error:  # the backend's word, for all of them
+        except _BACKENDS as error:  # its word, for all of them
             self._tails.clear()
+            came_first = not self._batch
             self._fail_open(error)
+            if came_first:
+                raise
         except BaseException:
             self._tails.clear()
             # If an interrupt ends this, too, the next leader finds the batch as it is.
