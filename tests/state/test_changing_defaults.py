@@ -171,6 +171,28 @@ def test_i6_one_that_an_older_program_added_has_one_id(store, pair, moves_on):
     assert store.agent("a", new).state.parts[0].id == f"{seen}!"
 
 
+@pytest.mark.parametrize("moves_on", ["refresh", "follow"])
+@pytest.mark.parametrize("pair", PAIRS)
+def test_i6_one_id_is_shown_where_only_a_seq_was_asked_for(store, pair, moves_on):
+    """A program that knew ids had logged its handle's seq, and not looked at its state, when an
+    older one appended an item. It showed one id of the item, stored another one, went on showing
+    the first, and was told later that somebody had changed it outside of `edit`."""
+    old, new, initial = versions(pair)
+    store.agent("a", new, initial=pair[2]()).checkpoint("made")
+    agent = store.agent("a", new)
+    assert agent.seq == 2
+    part = type(initial.parts[0])
+    for name in "cd":
+        store.agent("a", old).update(lambda draft, name=name: draft.parts.append(part(name=name)))
+        getattr(agent, moves_on)()
+    seen = given(agent.state)
+    agent.update(lambda draft: setattr(draft, "n", 5))
+    assert given(agent.state) == given(store.agent("a", new).state) == seen
+    assert agent.drift() == []
+    agent.update(lambda draft: setattr(draft.parts[0], "id", "another"))
+    assert store.agent("a", new).state.parts[0].id == "another"
+
+
 @pytest.mark.parametrize("pair", PAIRS)
 def test_i6_a_run_reads_the_same_each_time(store, pair):
     """A run that handed the id on needed attention at its first replay, with the advice that such

@@ -73,6 +73,9 @@ class BranchState(Generic[T]):
         """True if the next write must store a migration's result, or a default that changes."""
         self._normalised = False
         """True if it must store what the types make of the state."""
+        self._incomplete = False
+        """True if the plain state may lack defaults that change: others' commits were put on it,
+        and nothing was built of it since."""
         self._since = SinceSnapshot()
 
     # -- what is there ---------------------------------------------------------------------
@@ -96,6 +99,7 @@ class BranchState(Generic[T]):
             self._load_anew()
         if self._live.value is not MISSING:
             return self._live.value  # type: ignore[no-any-return]
+        self._complete()
         return self._live.of(self._plain, self._seq, self.schema_to_write[1])
 
     def look(self) -> T:
@@ -150,6 +154,16 @@ class BranchState(Generic[T]):
         self._mend()
         if self._plain is MISSING:
             self._load_anew()
+        self._complete()
+
+    def _complete(self) -> None:
+        """Fills in the defaults that may be others each time, once: all that is built of the state
+        has the same ones."""
+        if self._incomplete:
+            plain = self.schema.complete(self._plain)
+            if plain is not self._plain:
+                self.migration_due = True  # first: it must not go unnoticed
+            self._plain, self._incomplete = plain, False
 
     def _mend(self) -> None:
         """Drops what is in memory if a change of it was interrupted."""
@@ -249,7 +263,7 @@ class BranchState(Generic[T]):
         self._plain = MISSING
         self._live.forget()
         self._live.of(plain, 0, self.schema.version)
-        self._seq = 0
+        self._seq, self._incomplete = 0, False
         self._plain = plain
 
     def _adopt(self, folded: Folded) -> None:
@@ -263,7 +277,7 @@ class BranchState(Generic[T]):
         self.migration_due, self._normalised = self._older or plain is not folded.state, False
         self.schema_to_write = stored if own < version < (own[0] + 1,) else self._own
         self._live.drop()
-        self._open = None
+        self._open, self._incomplete = None, False
         self._seq = folded.seq
         self._since.begin(folded, migrated=self.migration_due)
         self._plain = plain  # last: an exception before leaves none, which is read anew
@@ -296,6 +310,8 @@ class BranchState(Generic[T]):
         else:
             plain = self.reader.apply(plain, commit)
             self._live.drop()
+        if self._live.value is MISSING and commit.delta:
+            self._incomplete = True
         self._since.note(commit.delta, commit.size)
         self._seq = commit.seq
         self._plain = plain

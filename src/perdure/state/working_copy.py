@@ -186,6 +186,7 @@ class WorkingCopy(BranchState[T]):
         self._mend()
         if not self.in_memory:
             yield lambda: self._attempt() if whole else self.typed
+        self._complete()
         self._begin_change()
         seq, before = self._seq, self._plain
         # Taking a deletion back would put the key last, and the order of keys counts.
