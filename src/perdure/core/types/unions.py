@@ -6,12 +6,11 @@ and edited as a list whose items are of either kind, and the union judges it as 
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Union
 
 from perdure.core.types.annotations import has_validators, unwrap
+from perdure.core.types.answers import asked, asking, builds, checking
 from perdure.core.types.likeliest import IMPOSSIBLE, declared, knows_all, possible, score
 from perdure.core.types.nodes import (
     DictNode,
@@ -196,7 +195,7 @@ class UnionNode(Node):
             return self.guess(plain)
         owners = self.owners(type(built))
         if len(owners) > 1 and isinstance(owners[0], ObjectNode | TupleNode) and kind is not list:
-            return next((one for one in owners if _builds(one, plain)), owners[0])
+            return next((one for one in owners if builds(one, plain)), owners[0])
         option = self.pick_typed(built)
         return self.guess(plain) if option is self else option
 
@@ -235,11 +234,20 @@ class UnionNode(Node):
         kind = type(plain)
         if kind in _CONTAINERS:
             self.check_limits(plain, at, root)
-        fitting = self.takers(kind)
+        if kind not in (dict, list) or asked.refused is not None:
+            return self._assemble(plain, at, root)
+        asked.refused = {}
+        try:
+            return self._assemble(plain, at, root)
+        finally:
+            asked.refused = None
+
+    def _assemble(self, plain: Plain, at: Path, root: str) -> Any:
+        kind, fitting = type(plain), self.takers(type(plain))
         problem = self.unfit(plain, "member of the union", at, root)
         for place, one in enumerate(possible(fitting, plain) if kind is dict else fitting):
             try:
-                built = one.build(plain, at, root)
+                built = self._try_member(one, plain, at, root)
             except SchemaError as error:
                 problem = error if place == 0 else problem
                 continue
@@ -247,6 +255,21 @@ class UnionNode(Node):
                 check_members(self, built, plain, at, root)
             return built
         raise problem
+
+    def _try_member(self, one: Node, plain: Plain, at: Path, root: str) -> Any:
+        """Builds a value as a member. One that refused it once, below another member of a union
+        around it, is not asked again: that would cost a power of the depth."""
+        known = asked.refused
+        if known is None or type(plain) not in (dict, list):
+            return one.build(plain, at, root)
+        mark = id(one), id(plain), at
+        if known and mark in known:
+            raise known[mark][1]
+        try:
+            return one.build(plain, at, root)
+        except SchemaError as error:
+            known[mark] = plain, error  # with it, so that its id stays its own
+            raise
 
     def _likely(self, plain: Plain) -> Node:
         """Returns the member that a plain value most likely is of, and surely one that takes it if
@@ -256,8 +279,8 @@ class UnionNode(Node):
             return found
         if self.told(plain) is not None:
             return found
-        with _asking() as asked:
-            return next((one for one in self.possible(plain) if asked.builds(one, plain)), found)
+        with asking() as known:
+            return next((one for one in self.possible(plain) if known.builds(one, plain)), found)
 
     def prepare(self, plain: Plain) -> Any:
         option = self._likely(plain)
@@ -280,15 +303,20 @@ def check_members(node: Node, typed: Any, plain: Plain, at: Path, root: str) -> 
     Raises:
         SchemaError: what the object's own class says of it.
     """
-    if not any(map(_is_misread, side_by_side(node, typed, plain, at))):
+    if asked.checked or not any(map(_is_misread, side_by_side(node, typed, plain, at))):
         return
+    with checking():
+        _check_misread(node, typed, plain, at, root)
+
+
+def _check_misread(node: Node, typed: Any, plain: Plain, at: Path, root: str) -> None:
     walker = Walker(root=root)
     shown = node.plain(typed, at, walker)  # a hook may have put it at another place
     for union, built, item, path in side_by_side(node, typed, plain, at):
         if not isinstance(union, UnionNode) or type(item) is not dict or not union.is_open(item):
             continue
         own = union.possible(item)
-        if any(_builds(one, item) for one in own):
+        if any(builds(one, item) for one in own):
             continue
         for other in union.takers(dict):
             if other not in own and _is_in(shown, at, walker, other, item, built):
@@ -358,43 +386,6 @@ def _wants_object(node: Node) -> bool:
 def _chooses(mark: Any) -> bool:
     """True if a mark on a union chooses by a function of the user."""
     return callable(getattr(mark, "discriminator", None))
-
-
-class _Asked(threading.local):
-    """Answers about the parts of one value, while it is asked of the whole: each level would
-    ask all below it once more than the level above."""
-
-    known: dict[tuple[int, int], tuple[Plain, bool]] | None = None
-
-    def builds(self, node: Node, plain: Plain) -> bool:
-        assert self.known is not None
-        mark = id(node), id(plain)
-        if mark not in self.known:
-            self.known[mark] = plain, _builds(node, plain)  # with it, so that its id stays its own
-        return self.known[mark][1]
-
-
-_asked = _Asked()
-
-
-@contextmanager
-def _asking() -> Iterator[_Asked]:
-    if _asked.known is not None:
-        yield _asked
-        return
-    _asked.known = {}
-    try:
-        yield _asked
-    finally:
-        _asked.known = None
-
-
-def _builds(node: Node, plain: Plain) -> bool:
-    try:
-        node.build(plain)
-    except SchemaError:
-        return False
-    return True
 
 
 def _words_at(classes: Sequence[ObjectNode], name: str) -> Mapping[str, Node] | None:
