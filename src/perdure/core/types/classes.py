@@ -201,7 +201,7 @@ class DataclassFace(Face):
         self.frozen = self.cls.__dataclass_params__.frozen
         self.makes_instances = self.cls.__dataclass_params__.init
         self.config = getattr(self.cls, "__pydantic_config__", None)
-        self.checks_whole = hasattr(self.cls, "__post_init__")
+        self.checks_whole = hasattr(self.cls, "__post_init__") or _is_made_by_hand(self.cls)
         for name, one in init_only(self.cls).items():
             if one.default is dataclasses.MISSING:
                 raise SchemaError(
@@ -229,6 +229,13 @@ class DataclassFace(Face):
         if one.default_factory is not dataclasses.MISSING:
             return one.default_factory, one.default_factory in _FIXED_FACTORIES
         return None, False
+
+
+def _is_made_by_hand(cls: type) -> bool:
+    """True if code that `dataclass` did not write runs where an instance is made of its parts."""
+    methods = (getattr(cls, name) for name in ("__new__", "__init__", "__setattr__"))
+    codes = [getattr(one, "__code__", None) for one in methods]
+    return any(code is not None and code.co_filename != "<string>" for code in codes)
 
 
 _FIXED_FACTORIES = (list, dict, set, tuple, frozenset, str, int)
