@@ -21,6 +21,7 @@ from perdure.core.live.shadow import (
 )
 from perdure.core.types.classes import PydanticFace
 from perdure.core.types.derived_fields import derived, without
+from perdure.core.types.kept_whole import check_parts
 from perdure.core.types.nodes import DictNode, LeafNode, Node, Walker, isolate
 from perdure.core.types.normal_form import restless
 from perdure.core.types.objects import ObjectNode
@@ -370,7 +371,13 @@ class Planner(Ground):
         if final is None:
             return True
         plain = look_up(self.plain, final)
-        return self.value(node, plain, shadow.path)[1] is plain
+        value, fixed = self.value(node, plain, shadow.path)
+        if fixed is not plain:
+            return False
+        if not isinstance(shadow, ObjectShadow):
+            # What is shown is made of its parts; the place may make others of the same plain data.
+            check_parts(shadow.node, plain, value, shadow.path, self.name)
+        return True
 
     def _check_list(self, shadow: ListShadow) -> None:
         """Checks a list's length, and the last item before all changes, against the log."""

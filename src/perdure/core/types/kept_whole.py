@@ -69,11 +69,17 @@ def check_turned(node: Node, was: type, given: Any, built: Any, at: Path, root: 
         )
     picked = node.pick_typed(built)
     if isinstance(picked, Whole):
-        try:
-            shown = picked.assemble(given, at, root)
-        except SchemaError:
-            return  # a draft could not show its items: their library takes no such union
-        check_shown(picked, shown, built, at, root)
+        check_parts(picked, given, built, at, root)
+
+
+def check_parts(node: Node, given: Any, built: Any, at: Path, root: str) -> None:
+    """Refuses a changed container of which a draft shows the parts as their own types read them,
+    where the container's type reads them differently; see `check_turned`."""
+    try:
+        shown = node.assemble(given, at, root)
+    except SchemaError:
+        return  # a draft could not show its items: their library takes no such union
+    check_shown(node, shown, built, at, root)
 
 
 def check_member(node: Node, given: Any, plain: Any, at: Path, root: str) -> None:
