@@ -573,6 +573,45 @@ def test_an_invariant_whose_code_does_not_run_holds_nothing_and_is_refused() -> 
             Schema(Flow, invariants=[hidden]).check_invariants(None, Flow(), [()])
 
 
+class OtherBool:
+    """The answer of a library of arrays: not Python's own, and equal to that."""
+
+    def __init__(self, value: bool) -> None:
+        self.value = value
+
+    def __eq__(self, other: object) -> bool:
+        return other is self.value
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+class Many:
+    """Answers for each of many, as an array does."""
+
+    def __eq__(self, other: object) -> Many:  # type: ignore[override]
+        return self
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __bool__(self) -> bool:
+        raise ValueError("ambiguous")
+
+
+def test_an_invariant_may_answer_with_the_false_of_another_library() -> None:
+    """An invariant compared numbers of numpy, whose False is not Python's: it held nothing back,
+    and weights below zero were committed."""
+
+    def check(answer: Any) -> None:
+        Schema(Flow, invariants=[lambda after: answer]).check_invariants(None, Flow(), [()])
+
+    for no in (OtherBool(False), Many()):
+        with pytest.raises(SchemaError, match="does not hold"):
+            check(no)
+    held: list[Any] = [OtherBool(True), None, True, 0, 0.0, "", [], {}]
+    for answer in held:
+        check(answer)
+
+
 def test_a_path_from_the_end_of_a_list_is_concerned_by_each_change_of_the_list() -> None:
     """Story: `transitions("invoices[-1].status", …)` was taken, and never asked: ops count from the
     beginning. A paid invoice was opened again."""

@@ -6,6 +6,7 @@ import inspect
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from enum import Enum
+from numbers import Number
 from typing import Any, TypeVar
 
 from perdure.core.arguments.checks import iterable, mapping
@@ -203,12 +204,13 @@ class Invariant:
         machine cannot decide it."""
         try:
             result = self.function(before, after) if self.with_before else self.function(after)
+            refused = result is False or _is_false(result)
         except (UnknownZone, MemoryError):
             raise
         except of_code() as error:
             detail = str(error)
             raise self._broken(f": {detail}" if detail else "") from error
-        if result is False:
+        if refused:
             raise self._broken("")
         if result is not True and has_not_run(result):
             raise self._broken(": its answer is still to be computed; write a plain function")
@@ -220,3 +222,11 @@ class Invariant:
             target=where,
             hint="nothing was written; the change must leave the state legal",
         )
+
+
+def _is_false(answer: Any) -> bool:
+    """True for the False of a library of arrays, which is not Python's. Raises what that raises of
+    an answer that is neither true nor false: many at once, say."""
+    if answer is None or answer is True or isinstance(answer, Number):
+        return False
+    return bool(answer == False)  # noqa: E712 - asked of the answer, which knows what it is
