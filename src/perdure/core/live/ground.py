@@ -20,7 +20,7 @@ from perdure.core.types.unions import UnionNode, keeps_class, may_be_another
 from perdure.core.types.unknown_fields import of_which_class
 from perdure.core.values import ops as ops_module
 from perdure.core.values.ops import AT_A_KEY, Delete, Op, Set
-from perdure.core.values.plain_values import SCALARS, Path, Plain, format_path, look_up
+from perdure.core.values.plain_values import SCALARS, Path, Plain, format_path, look_up, same
 from perdure.core.values.shifted_places import Paths
 from perdure.errors import Drifted, SchemaError, Unstorable
 from perdure.missing import MISSING
@@ -306,7 +306,26 @@ class Ground:
             index = shadow.ops.get(name, -1)
             self.write(shadow, name, index, plain)
             shadow.put(name, made[name], index)
+        for name in taken.keys() - fixed.keys():
+            if self._shows_another(shadow, name, made[name], taken[name], (*final, name)):
+                shadow.put(name, made[name], shadow.ops.get(name, -1))
         return [*fixed]
+
+    def _shows_another(
+        self, shadow: ObjectShadow, name: str, made: Any, plain: Plain, path: Path
+    ) -> bool:
+        """True if the live object has another value than the log in a field: a hook gave it one
+        earlier, and makes of it now what is stored."""
+        live, child = shadow.get(name), shadow.node.child(name)
+        if live is made or live is MISSING or child is None:
+            return live is not made
+        if type(live) in SCALARS:
+            return type(made) is not type(live) or not same(live, made)
+        try:
+            shown = child.plain(self.final(live), path, Walker(root=self.name))
+        except SchemaError:
+            return False  # changed outside `edit`
+        return not same(shown, plain)
 
 
 def put_back(target: Any, key: Any, value: Any) -> None:
