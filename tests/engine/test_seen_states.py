@@ -16,7 +16,7 @@ import pydantic
 import pytest
 
 import perdure
-from perdure.testing import kill_at_every_boundary, replay
+from perdure.testing import kill_at_every_boundary, replay, run_until_waiting
 from tests.engine.conftest import CrashError, Crashes
 
 
@@ -270,6 +270,43 @@ def test_what_others_wrote_is_seen_with_the_first_outcome_behind_it(
     assert told[0][0] == "first" and told[0][1] in (others, last)
     assert again(tmp_path, act) == told
     assert of_commits(tmp_path, "edit")[0] == ["looks#1/look#1", "counts#1/edit:counts#1"]
+
+
+@perdure.agent(dict)
+async def two_lanes(run: perdure.AsyncRun[dict[str, Any]]) -> int:
+    async def lane(name: str) -> int:
+        for number in range(2):
+            await run.wait_for(name)
+            async with run.edit(name) as draft:
+                draft["log"].append(f"{name} {number}")
+        return len(run.state["log"])
+
+    return max(await asyncio.gather(lane("one"), lane("two")))
+
+
+def test_a_list_that_others_put_in_and_changed_has_each_item_once(tmp_path: Path) -> None:
+    """A run of two tasks waited; a person put a list into the state, and then an item into the
+    list. As the run resumed, the state that its tasks saw and the one that it built on shared this
+    list: it had the item twice. So had the next snapshot, and with it every reader; an edit made on
+    that did not fit the log, whose states could not be read from there on."""
+    with perdure.open(tmp_path / "a.db") as store:
+        handle = run_until_waiting(store, two_lanes, "a")
+        agent = store.agent("a", dict)
+        with agent.edit("by a person") as draft:
+            draft["log"] = ["person 0"]
+        with agent.edit("by a person") as draft:
+            draft["log"].append("person 1")
+        for _ in range(2):
+            handle.signal("one")
+            handle.signal("two")
+            run_until_waiting(store, two_lanes, "a")
+        assert handle.result() == 6
+    with perdure.open(tmp_path / "a.db") as store:
+        agent = store.agent("a", dict)
+        assert agent.state["log"][:2] == ["person 0", "person 1"]
+        assert sorted(agent.state["log"][2:]) == ["one 0", "one 1", "two 0", "two 1"]
+        agent.verify()
+    again(tmp_path, two_lanes)
 
 
 def test_what_a_person_settled_as_not_done_shows_nothing(tmp_path: Path, crash: Crashes) -> None:

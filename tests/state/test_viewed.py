@@ -61,11 +61,17 @@ class Scene:
         if self._kind is dict:
             draft["n"] = number
             draft.setdefault("notes", []).append(f"note {number}")
+            # A container comes in with one commit, and is changed by later ones.
+            draft.setdefault("lists", {}).setdefault(f"list {number // 4}", []).append(number)
             return
         draft.n = number
         draft.notes.append(f"note {number}")
         if self._kind is AsModel:
-            draft.pages[f"page {number % 3}"] = Page(words=[f"word {number}"])
+            name = f"page {number // 2 % 3}"
+            if number % 2:
+                draft.pages[name] = Page(words=[f"word {number}"])
+            elif name in draft.pages:
+                draft.pages[name].words.append(f"word {number}")
 
     def edit(self, number: int) -> None:
         """As a task of the run does, which has it before others hear of it."""
@@ -93,6 +99,8 @@ class Scene:
     def check(self) -> None:
         for state, seq in ((self.working.seen, self.shown), (self.working.typed, self.working.seq)):
             assert _without_clients(state) == self.logged(seq), (state, seq)
+        reader = self.working.reader  # of the plain state the next snapshot is made
+        assert self.working.plain == reader.fold(self.working.seq, snapshots_too=False).state
 
     def logged(self, seq: int) -> Any:
         folded = self.working.reader.fold(seq).state

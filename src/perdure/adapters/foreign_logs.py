@@ -264,9 +264,10 @@ class ForeignLog:
         folded = self._reader.fold_read(commits)
         return self.at(commits[-1].seq) if folded is None else _held(folded)
 
-    def apply(self, state: Plain, commit: Commit) -> Plain:
-        """Applies one more commit to a state, in place; returns the state."""
-        return self._reader.apply(state, commit)
+    def spend(self, state: Plain, commit: Commit) -> Plain:
+        """Applies one more commit to a state, in place; returns the state. The commit's values
+        become part of it."""
+        return self._reader.spend(state, commit)
 
     def append(
         self,

@@ -321,7 +321,7 @@ class _StateWalk:
     def _state_at(self, commit: Commit) -> Plain:
         bases: Mapping[int, str] = self._trim.bases if self._trim is not None else {}
         if commit.seq not in bases:
-            return self._reader.apply(self._state_before(commit), commit)
+            return self._reader.spend(self._state_before(commit), commit)
         state = self._reader.fold(commit.seq, snapshots_too=False).state
         if (found := state_hash(state)) != bases[commit.seq]:
             raise _wrong(

@@ -71,7 +71,7 @@ class EndReader(LogReader):
                 return self._found(appended, pending[0])
         newest = pending[0] if pending else commit
         for commit in reversed(pending):
-            state = self.apply(state, commit)
+            state = self.spend(state, commit)
         return self._found(state[self._key], newest)
 
     def _go_back(self, commit: Commit, appended: list[Plain]) -> bool:

@@ -377,7 +377,7 @@ class LogReader(CommitReader):
             snapshot_at = pending[-1].at_micros
         weighed = 0
         for commit in reversed(pending):
-            state = self.apply(state, commit)
+            state = self.spend(state, commit)
             leaves.note(commit.delta)
             weighed += commit.size + REPLAY_COST[bool(commit.delta)]
         return Folded(
@@ -394,14 +394,14 @@ class LogReader(CommitReader):
 
     def fold_read(self, commits: Sequence[Commit]) -> Folded | None:
         """Folds commits that were read here, and checked, before: all that lead to the last of
-        them, from the first of the log on. They are not changed: their values are copied. Returns
-        None if there is a snapshot among them to start from."""
+        them, from the first of the log on. Returns None if a snapshot is among them to start from.
+        """
         if not self._snapshotted.isdisjoint(commit.seq for commit in commits):
             return None
         state: Plain = None
         leaves, weighed = Leaves(), 0
         for commit in commits:
-            state = self._go_over(state, map(ops.own, commit.delta), commit.seq)
+            state = self.apply(state, commit)
             leaves.note(commit.delta)
             weighed += commit.size + REPLAY_COST[bool(commit.delta)]
         first, last = commits[0], commits[-1]
@@ -446,19 +446,25 @@ class LogReader(CommitReader):
             raise
 
     def apply(self, state: Plain, commit: Commit) -> Plain:
-        """Folds one commit's delta into a state, in place; returns the state.
+        """Folds one commit's delta into a state, in place; returns it. Its values are copied.
 
         Raises:
             NotFound: retention removed it. Corrupt: it does not fit.
         """
+        return self._go_over(state, map(ops.own, commit.delta), commit)
+
+    def spend(self, state: Plain, commit: Commit) -> Plain:
+        """The same for a commit that nobody else has, and that goes into no other state: its values
+        become part of this one, and change with it."""
+        return self._go_over(state, commit.delta, commit)
+
+    def _go_over(self, state: Plain, delta: Iterable[Op], commit: Commit) -> Plain:
         if commit.trimmed:
             raise self.trimmed(commit.seq)
-        return self._go_over(state, commit.delta, commit.seq)
-
-    def _go_over(self, state: Plain, delta: Iterable[Op], seq: int) -> Plain:
         try:
             return ops.fold(state, delta)
         except OpError as error:
+            seq = commit.seq
             raise Corrupt(str(error), target=self.target(seq), hint=chain.HINT, seq=seq) from error
 
     def _read_snapshot(self, commit: Commit) -> tuple[Plain, Leaves, int] | None:

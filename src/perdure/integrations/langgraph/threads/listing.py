@@ -308,7 +308,7 @@ class Teller:
             for op in one.delta:
                 # An append to a list leaves what was built from it valid.
                 self._forget(state, op.path[:-1] if isinstance(op, Append) else op.path)
-            state = window.log.apply(state, window.spend(one.seq))
+            state = window.log.spend(state, window.spend(one.seq))
         self._states[no, commit.seq] = state
         return state
 
