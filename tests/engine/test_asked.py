@@ -203,3 +203,51 @@ def test_a_look_does_not_last_until_all_is_read(
     known = _asked(inbox)
     looks = [look(known, inbox, {"busy"}, 8) for _ in range(3)]
     assert [len(found) for found in looks] == [0, 0, 1]
+
+
+def test_a_look_behind_many_orders_of_others_goes_on_to_their_end(
+    inbox: Inbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So many orders of another queue waited that reading them took longer than a look may. An idle
+    worker had forgotten the first half at its next look, read that again, and never got to its own
+    order behind them."""
+    monkeypatch.setattr(pending_orders, "PAGES", (10,))
+    read = inbox.inbox
+
+    def slowly(*args: Any, **wanted: Any) -> Any:
+        inbox.now += pending_orders.READ_MAX_S
+        return read(*args, **wanted)
+
+    monkeypatch.setattr(inbox, "inbox", slowly)
+    for number in range(35):
+        inbox.put(f"batch {number}", "theirs")
+    inbox.put("free", "ours")
+    known = _asked(inbox)
+    for _ in range(3):
+        assert look(known, inbox, set(), 8) == []
+        inbox.now += 1000 * POLL_S  # what was read is remembered for less than that
+    assert [one.agent for one in look(known, inbox, set(), 8)] == ["free"]
+
+
+def test_orders_that_cannot_begin_keep_no_other_agents_from_being_found(
+    inbox: Inbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As many agents as a worker can know of had an order behind a run that waited for a person. No
+    order of any other agent was begun any more, by any worker."""
+    monkeypatch.setattr(pending_orders, "AGENTS_MAX", 10)
+    blocked = {f"ticket {number}" for number in range(35)}
+    for agent in sorted(blocked):
+        inbox.put(agent, "ours")
+    for _ in range(2):
+        inbox.put("free", "ours")
+        for agent in sorted(blocked):
+            inbox.put(agent, "ours")
+    known = _asked(inbox)
+    found = look(known, inbox, blocked, 8)
+    assert [one.agent for one in found] == ["free"]
+    freed = "ticket 0"  # it gave way, and its later orders must not overtake its first
+    inbox.put(freed, "ours")
+    later = [one.no for one in look(known, inbox, blocked - {freed}, 99) if one.agent == freed]
+    assert later in ([], [1])
+    inbox.now += 100 * POLL_S
+    assert [one.no for one in look(known, inbox, blocked - {freed}, 99)] == [1, found[0].no]

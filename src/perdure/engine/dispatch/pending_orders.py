@@ -20,8 +20,8 @@ KNOWN_MAX = 32_768
 line hides no other agent's. The rest of a line is read when what is known of it has begun."""
 
 AGENTS_MAX = 32_768
-"""The most agents of which orders are known. Those of others are read when some of these have
-none left."""
+"""The most agents of which orders are known. A look that gets past them could begin none of them,
+so they give way to those of others."""
 
 READ_MAX_S = 0.5
 """The time after which a look ends though there is more to read; the next one goes on there."""
@@ -46,6 +46,8 @@ class PendingOrders:
     def __init__(self, backend: Backend, is_ours: Callable[[Message], bool]) -> None:
         self._backend = backend
         self._is_ours = is_ours
+        self.read_s = 0.0
+        """The time that was spent on reading orders, ever."""
         self._forget()
 
     def _forget(self) -> None:
@@ -56,12 +58,17 @@ class PendingOrders:
         self._rest: dict[str, int] = {}
         """Of agents with more orders than their lines hold: the number behind which these are."""
         self._count = self._read_to = 0
-        self._since, self._took_s = time.monotonic(), 0.0
+        self._since, self._began_s = time.monotonic(), self.read_s
+        self._is_behind = False
+        """True if the last look ended with orders left that it had no time to read."""
+        self._gave_way = False
+        """True if orders of some agents were read, and are not known any more."""
 
     def first_of_each(self, is_taken: Callable[[str, str], bool]) -> Iterator[Message]:
         """Yields the first order of each agent, in order of arrival, except those whose run or
         agent is taken. Reads no further than the caller asks."""
-        if time.monotonic() - self._since >= max(POLL_S, self._took_s / LOOKING_MAX):
+        pause_s = max(POLL_S, (self.read_s - self._began_s) / LOOKING_MAX)
+        if not self._is_behind and time.monotonic() - self._since >= pause_s:
             self._forget()
         for agent in [agent for agent in self._rest if agent not in self._lines]:
             self._refill(agent)
@@ -106,15 +113,19 @@ class PendingOrders:
         return found[0]
 
     def _read_on(self) -> Iterator[Message]:
-        """Yields further orders that become the first of their agents."""
-        until = self._took_s + READ_MAX_S
+        """Yields further orders that become the first of their agents. All that are known before
+        were offered in this look."""
+        until = time.monotonic() + READ_MAX_S
         for limit in chain(PAGES, repeat(PAGES[-1])):
-            if len(self._lines) >= AGENTS_MAX or self._took_s >= until:
+            self._is_behind = time.monotonic() >= until
+            if self._is_behind:
                 return
             began = time.monotonic()
             found = self._backend.inbox(kind="start", limit=limit, after=self._read_to)
-            self._took_s += time.monotonic() - began
+            self.read_s += time.monotonic() - began
             for message in found:
+                if len(self._lines) >= AGENTS_MAX:
+                    self._give_way()
                 is_first = self._is_ours(message) and self._note(message)
                 self._read_to = message.no
                 if is_first:
@@ -122,10 +133,24 @@ class PendingOrders:
             if len(found) < limit:
                 return
 
+    def _give_way(self) -> None:
+        """Drops what is known: none of it could begin now. It is read again with all others."""
+        self._lines.clear()
+        self._first.clear()
+        self._rest.clear()
+        self._count, self._gave_way = 0, True
+
+    def _is_first(self, message: Message) -> bool:
+        """Returns True if no order of the agent is before this one, known or not."""
+        found = self._backend.inbox(agent=message.agent, kind="start", limit=PAGES[0])
+        return next((one.no for one in found if self._is_ours(one)), message.no) == message.no
+
     def _note(self, message: Message) -> bool:
         """Notes an order; returns True if it is the first of its agent."""
         if message.agent in self._rest:
             return False
+        if self._gave_way and message.agent not in self._lines and not self._is_first(message):
+            return False  # nor before the one that gave way
         place = message.no, message.run
         line = self._lines.get(message.agent)
         if line and self._count >= KNOWN_MAX:

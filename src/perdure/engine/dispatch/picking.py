@@ -129,6 +129,11 @@ class Picker:
             else:
                 self.note_begun(pick)
 
+    @property
+    def read_s(self) -> float:
+        """The time that was spent on reading orders, ever."""
+        return self._asked.read_s
+
     def note_begun(self, pick: Pick) -> None:
         """Notes that an order was begun."""
         if pick.asked is not None:

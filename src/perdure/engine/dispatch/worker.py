@@ -300,7 +300,7 @@ class Worker:
                 give_way(self._jobs.values(), self._picker.picks(self._taken, self._free, False))
                 self._give_way_at = time.monotonic() + POLL_S
             return POLL_S  # one that ends is news
-        began, now = time.monotonic(), backend.now()
+        began, read_s, now = time.monotonic(), self._picker.read_s, backend.now()
         self._troubles.forget_old()
         for pick in self._picker.picks(self._taken, self._free, bool(self._others)):
             self._start(pick)
@@ -308,9 +308,9 @@ class Worker:
                 break
         for row in self._picker.note_unknown():
             self._tell_status(row.id, 0.0)
-        wake_at = backend.next_wake()
-        wait_s = max(POLL_S, (time.monotonic() - began) / LOOKING_MAX)
-        if wake_at > now:  # else none; or one that is due, and not for this worker
+        read_s = self._picker.read_s - read_s  # which has a bound of its own
+        wait_s = max(POLL_S, (time.monotonic() - began - read_s) / LOOKING_MAX)
+        if (wake_at := backend.next_wake()) > now:  # else none; or one that is due for others
             wait_s = min(max((wake_at - backend.now()) / 1e6, 0.0), wait_s)
         return min([wait_s, *self._troubles.waits_s()])
 
