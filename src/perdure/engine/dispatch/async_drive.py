@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import math
 import threading
+import time
 import weakref
 from collections.abc import Coroutine
 from contextlib import suppress
@@ -43,7 +44,11 @@ LOST_S = 5.0
 """The interval at which lost news of a run is looked for."""
 
 LATE_S = 0.1
-"""The interval at which a run whose deadline has passed is looked at, while its calls end."""
+"""The interval at which a run that is to be left is looked at, while its calls end."""
+
+DUE_S = 1.0
+"""The longest time for which such a run is not left because it is about to go on: what it awaited
+may have come, or it may go on like that for ever."""
 
 
 class AsyncDrive(Drive):
@@ -52,6 +57,9 @@ class AsyncDrive(Drive):
     working_type = ViewedCopy
 
     _this_call: weakref.ref[Coroutine[Any, Any, End]]
+
+    _due_since = math.inf
+    """The time since which nothing but what is due keeps it from being left."""
 
     def run_async(self) -> Coroutine[Any, Any, End]:
         """Executes the run; see `Drive.run`. A caller that is cancelled leaves the run to the next
@@ -134,9 +142,10 @@ class AsyncDrive(Drive):
         def look() -> None:
             nonlocal heard
             if heard != (now := rung):
-                self._look(execution, root, way_out)
+                with suppress(PerdureError):  # it is looked for again
+                    execution.look_for_cancel()
                 heard = now  # behind it: what was lost is looked for again
-            self._leave_if_late(execution, root, way_out)
+            self._leave_if_asked(execution, tasks, root, way_out)
             way_out.look()
 
         def interrupted() -> None:
@@ -151,7 +160,8 @@ class AsyncDrive(Drive):
         with watch:
             while not root.done():
                 try:
-                    left_s = self._left_s()
+                    asked = isinstance(execution.asked_to_stop, CancelAsked)
+                    left_s = 0.0 if asked else self._left_s()
                     await asyncio.wait([root], timeout=min(LOST_S, max(left_s, LATE_S)))
                     look()
                 except asyncio.CancelledError as error:
@@ -209,31 +219,32 @@ class AsyncDrive(Drive):
         await tasks.cancel()
         await execution.async_performer.close()
 
-    def _look(
-        self, execution: Execution[Any], root: asyncio.Task[Any], way_out: FunctionExit
+    def _leave_if_asked(
+        self,
+        execution: Execution[Any],
+        tasks: RunTasks,
+        root: asyncio.Task[Any],
+        way_out: FunctionExit,
     ) -> None:
-        """Handles news of the run: if it must end, what it awaits is no longer awaited."""
-        if root.done():
+        """If the run was asked to end, or its deadline has passed, what its function awaits is no
+        longer awaited: that may never come. What is under way comes to its end first, and reaches
+        the function; see `RunTasks.defers`."""
+        if root.done() or execution.interrupted is not None:
             return
-        try:
-            execution.look_for_cancel()
-        except PerdureError:
-            return  # it is looked for again
         reason = execution.asked_to_stop
-        if isinstance(reason, CancelAsked) and execution.interrupted is None:
-            execution.interrupt(reason)
-            way_out.cancel()
-
-    def _leave_if_late(
-        self, execution: Execution[Any], root: asyncio.Task[Any], way_out: FunctionExit
-    ) -> None:
-        """If the run's deadline has passed, what its function awaits is no longer awaited: that may
-        never come. A step or tool that is under way comes to its end first."""
-        if root.done() or execution.going.calls or execution.interrupted is not None:
+        if not isinstance(reason, CancelAsked):
+            if self._left_s() > 0:
+                return
+            reason = DeadlinePassed("its deadline has passed", target=f"run {self.id}")
+        if tasks.defers(reason) or execution.going.handing.number:
+            self._due_since = math.inf
             return
-        if self._left_s() <= 0:
-            execution.interrupt(DeadlinePassed("its deadline has passed", target=f"run {self.id}"))
-            way_out.cancel()
+        now = time.monotonic()
+        self._due_since = min(self._due_since, now)
+        if tasks.due() and now - self._due_since < DUE_S:
+            return
+        execution.interrupt(reason)
+        way_out.cancel()
 
     def _left_s(self) -> float:
         """Returns the seconds until the run's deadline; infinite if it has none."""

@@ -75,6 +75,8 @@ class Going:
         """Set where others are due for its place: then no time is waited for here."""
         self.calling = Counting()
         """Around a call of a step or tool."""
+        self.handing = Counting()
+        """Around an outcome from when it is being committed until the function has it."""
         self.resting = Counting()
         """Around what a thread of the run does while it goes on only when others of it do."""
 

@@ -166,6 +166,7 @@ class AsyncPerformer(Handing):
         calling.intends = False
         self._execution.going.calling.marks.pop()
         self._tasks.calling.marks.pop()
+        self._tasks.tools.marks.pop()
 
     async def _note_cancelled(
         self, calling: Calling, arrive: Arrive, cancelled: asyncio.CancelledError
@@ -234,7 +235,7 @@ class AsyncPerformer(Handing):
         try:
             if not past or self._tasks.is_over:
                 await self.wait_for_turn(entry, scope, effect.name)
-            if execution.asked_to_stop is not None and (entry is None or entry.outcome is None):
+            if (entry is None or entry.outcome is None) and execution.reason_to_leave():
                 await self.let_calls_end()
         except asyncio.CancelledError as cancelled:
             if entry is not None and entry.order >= 0:
@@ -292,6 +293,7 @@ class AsyncPerformer(Handing):
         if kind == "intent":
             execution.going.calling.marks.append(None)
             self._tasks.calling.marks.append(None)
+            self._tasks.tools.marks.append(None)
             calling.intends = True
         if kind in SETTLING:
             calling.settled, heard = effect, None
@@ -314,7 +316,8 @@ class AsyncPerformer(Handing):
     async def _invoke(self, effect: Invoke, calling: Calling) -> Any:
         # It counts as under way until its driver records its outcome: when a worker ends, others
         # leave behind it.
-        with self._execution.going.calling, self._tasks.calling:
+        tools = self._tasks.tools if effect.inside == "tool" else contextlib.nullcontext()
+        with self._execution.going.calling, self._tasks.calling, tools:
             if calling.intends:
                 self._intends_no_more(calling)
             try:
@@ -332,10 +335,7 @@ class AsyncPerformer(Handing):
                 after_s = round(time.monotonic() - calling.since, 3)
                 several = cancels(calling.task) > calling.heard + 1
                 raise CancelledInside(cancelled, after_s, several=several) from None
-            except (
-                Exception,
-                GeneratorExit,
-            ):  # the latter: of one thrown away
+            except (Exception, GeneratorExit):  # the latter: of one thrown away
                 raise
             except BaseException as left:
                 self._execution.leaving.left(left, f"a {effect.inside}")

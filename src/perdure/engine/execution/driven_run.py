@@ -80,7 +80,7 @@ class TasksOfRun(Protocol):
 
     def interrupts(self) -> None: ...
 
-    def defers(self, reason: PerdureError | None) -> bool: ...
+    def defers(self, reason: PerdureError | None, *, for_steps: bool = True) -> bool: ...
 
 
 class DrivenRun(Generic[T]):
@@ -303,16 +303,23 @@ class DrivenRun(Generic[T]):
             problem, hint = "used from another process than its function's", "pass values instead"
             raise PerdureError(problem, target=f"run {self.id}", hint=hint)
 
-    def check_stop(self) -> None:
-        """Leaves the function, at a boundary, if it was asked to, or the time is up."""
+    def check_stop(self, *, for_steps: bool = True) -> None:
+        """Leaves the function, at a boundary, if it was asked to, or the time is up; see
+        `RunTasks.defers`."""
         self.check()
         if self._stop is None and time.monotonic() > self._look_at:
             with self.asking:
                 self.look_for_cancel()
-        if self._stop is not None and not (self.tasks and self.tasks.defers(self._stop)):
-            raise self.interrupt(self._stop)
-        if self._deadline and self.now() >= self._deadline:
-            raise self.interrupt(DeadlinePassed("its deadline has passed", target=f"run {self.id}"))
+        reason = self.reason_to_leave()
+        if reason is None or (self.tasks and self.tasks.defers(reason, for_steps=for_steps)):
+            return
+        raise self.interrupt(reason)
+
+    def reason_to_leave(self) -> PerdureError | None:
+        """Returns why the function is to be left at a boundary; None if it is not."""
+        if self._stop is None and self._deadline and self.now() >= self._deadline:
+            self._stop = DeadlinePassed("its deadline has passed", target=f"run {self.id}")
+        return self._stop
 
     def look_for_cancel(self) -> None:
         """Looks for a request to end this run; called now and then, and on news."""

@@ -228,7 +228,7 @@ class Handing:
         """Waits, at a boundary, if the run will be left once the calls under way have ended:
         nothing begins before that."""
         execution = self._execution
-        while self._tasks.defers(execution.asked_to_stop) and execution.interrupted is None:
+        while self._tasks.defers(execution.reason_to_leave()) and execution.interrupted is None:
             await LoopWait(bell()).rest(DEFERRED_S)  # it is no timer of the function's
 
     @property
@@ -429,7 +429,9 @@ class Handing:
                 event.shows = seeing.showing(edit=edit)
             self.pace.comes(event)
 
+        handing = execution.going.handing
         try:
+            handing.marks.append(None)
             if item is None:
                 if not shows:  # the run's next commit has it, and what is there now is before that
                     seeing.catch_up()
@@ -454,6 +456,7 @@ class Handing:
                         told = Told(error)
                     told.again(error)
         finally:
+            handing.marks.pop()
             self.pace.drop(event)
         if told is None:
             return

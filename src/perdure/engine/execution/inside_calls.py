@@ -85,7 +85,7 @@ def _check_attempt(run: DrivenRun[Any], kind: str) -> None:
         if not is_drained(run.interrupted):
             run.check()
         if not isinstance(run.asked_to_stop, Drained):
-            run.check_stop()
+            run.check_stop(for_steps=False)
     elif run.interrupted is not None and isinstance(run.interrupted.reason, Fenced):
         raise run.interrupted  # I4: another executor goes on with it, and may call it, too
 

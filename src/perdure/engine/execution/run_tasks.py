@@ -24,7 +24,7 @@ from perdure.engine.execution.current_run import current, current_in, enter_scop
 from perdure.engine.execution.event_pacing import ROUNDS
 from perdure.engine.execution.loops import has_timer, note_timers
 from perdure.engine.execution.repeated_cancellation import in_vain
-from perdure.engine.journal.leaving import Drained, is_told_of_others
+from perdure.engine.journal.leaving import CancelAsked, is_told_of_others
 from perdure.engine.journal.scopes import Scope
 from perdure.errors import PerdureError, RunInterrupted
 
@@ -79,6 +79,8 @@ class RunTasks:
         self.scopes: dict[asyncio.Task[Any], Scope] = {}
         self.calling = Counting()
         """Around the calls that they make of steps and tools."""
+        self.tools = Counting()
+        """Around those of tools."""
         self.waiting: set[asyncio.Task[Any]] = set()
         """Those that wait for a signal, an answer or a time."""
         self.told = False
@@ -181,11 +183,15 @@ class RunTasks:
             if task is not self._function:  # which has no callback, and is seen to by its drive
                 self._ended(task)
 
-    def defers(self, reason: PerdureError | None) -> bool:
+    def defers(self, reason: PerdureError | None, *, for_steps: bool = True) -> bool:
         """Returns True if calls of tasks are to end before the run is left for this reason:
-        cancelled with the function, they would be in doubt."""
-        if not isinstance(reason, Drained):
+        cancelled with the function, they would be in doubt. If the run was cancelled, or for a step
+        that looks whether it is to leave (`for_steps` false), only those of tools.
+        """
+        if reason is None:
             return False
+        if isinstance(reason, CancelAsked) or not for_steps:
+            return self.tools.number > 0
         return (self._execution.going.calls if self.numbered else self.calling.number) > 0
 
     def interrupts(self) -> None:
