@@ -195,9 +195,9 @@ def _(run: Run[Any], number: int) -> Any:
         draft["n"] = number
 
 
-@_inside("Run.state", "Run.id", "Run.agent", "Run.epoch", "Run.replaying")
+@_inside("Run.state", "Run.id", "Run.agent", "Run.epoch", "Run.replaying", "Run.doubt")
 def _(run: Run[Any], number: int) -> Any:
-    return run.state, run.id, run.agent, run.epoch, run.replaying
+    return run.state, run.id, run.agent, run.epoch, run.replaying, run.doubt
 
 
 @_inside("Run.map")

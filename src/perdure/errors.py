@@ -87,7 +87,14 @@ class RunFailed(PerdureError):
 
 
 class CallFailed(PerdureError):
-    """Stands for an error that cannot be raised again as it was, or whose type is not loaded."""
+    """Stands for an error that cannot be raised again as it was, or whose type is not loaded.
+
+    Attributes:
+        took_effect: True if the call succeeded, and only its result could not be stored. Do not
+            make it again.
+    """
+
+    took_effect = False
 
 
 class Corrupt(PerdureError):

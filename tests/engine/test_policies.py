@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import multiprocessing
 from collections.abc import Callable
 from pathlib import Path
@@ -164,6 +165,41 @@ def crashing(crash: Crashes, **options: Any) -> Any:
         return send(text)
 
     return mail
+
+
+@pytest.mark.parametrize("lost", [False, True])
+def test_a_run_knows_of_a_doubt_that_a_framework_caught(
+    store: Store, crash: Crashes, lost: bool
+) -> None:
+    """A framework caught InDoubt, told its model that the tool failed, and the model called it
+    again. Nothing told the function, which asks that model, what the framework had caught."""
+
+    @perdure.tool(on_crash="fail")
+    def send(text: str) -> Any:
+        crash.note(text)
+        crash("sent")
+        return object() if lost else text
+
+    @perdure.agent(dict)
+    def act(run: perdure.Run[dict]) -> str:
+        assert run.doubt is None
+        for _ in range(3):  # as often as the model says so
+            with contextlib.suppress(Exception):
+                send("hi")
+            crash("caught")
+            if run.doubt is not None:
+                raise run.doubt
+        return "sent"
+
+    crash.arm("caught", *([] if lost else ["sent"]))
+    for _ in crash.armed[:]:
+        with pytest.raises(CrashError):
+            store.run(act, "a")
+    for _ in range(2):
+        with pytest.raises(CallFailed if lost else InDoubt) as doubt:
+            store.run(act, "a")
+        assert getattr(doubt.value, "took_effect", False) is lost
+    assert crash.calls == ["hi"]
 
 
 def test_a_probe_that_raises_stops_the_run(store: Store, crash: Crashes) -> None:

@@ -48,6 +48,16 @@ class AnyRun(Generic[T]):
         inside `edit`."""
         return self._execution.state
 
+    @property
+    def doubt(self) -> BaseException | None:
+        """The first error that this run's code got of a call which took effect, or may have:
+        `InDoubt`, or a `CallFailed` that says ``took_effect``. None: there is none so far.
+
+        A framework may have caught it, and told its model that the tool failed: the model would
+        call it again. Raise this before you ask the model on.
+        """
+        return self._execution.leaving.doubt
+
     # -- varying values ------------------------------------------------------------------------
 
     def now(self) -> datetime:

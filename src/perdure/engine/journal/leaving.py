@@ -13,6 +13,8 @@ from perdure.engine.journal.effects import CancelledInside, Carried
 from perdure.engine.journal.failures import words
 from perdure.engine.journal.journal import OthersFirstError
 from perdure.errors import (
+    CallFailed,
+    InDoubt,
     NeedsAttention,
     PerdureError,
     RunFailed,
@@ -212,9 +214,19 @@ def cancelled_itself(error: BaseException, run: str) -> RunFailed:
     return failed
 
 
+def _may_be_done(error: BaseException) -> bool:
+    """Returns True if it leaves a call that took effect, or may have."""
+    kind = type(error)  # not what an error of the user's says that its class is
+    done = issubclass(kind, CallFailed) and getattr(error, "took_effect", False)
+    return done or issubclass(kind, InDoubt)
+
+
 class Leaving:
     """The exceptions that leave the engine's work for a function, and what the function hears of
     them."""
+
+    doubt: BaseException | None = None
+    """See `AnyRun.doubt`."""
 
     def __init__(self, interrupt: Interrupt, run: str) -> None:
         self._interrupt = interrupt
@@ -260,7 +272,10 @@ class Leaving:
         while this one is handled.
         """
         try:
-            return self._passed_on(raised)
+            error = self._passed_on(raised)
+            if self.doubt is None and _may_be_done(error):
+                self.doubt = error
+            return error
         except BaseException as again:
             return self._passed_on(again)
 

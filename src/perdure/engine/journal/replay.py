@@ -359,6 +359,7 @@ def _record_value(call: Call, value: Any, *, by: str) -> Effects:
         # It took effect: that must be known, even where its result cannot be kept.
         error = uncarried(raised)
         lost = CallFailed(f"took effect, but its result cannot be stored: {words(error)}")
+        lost.took_effect = True
         yield RecordEffect(Riders((call.outcome(error=error_record(lost), by=by),), sync=True))
         raise lost from error
     if between is not None:

@@ -29,15 +29,23 @@ class RecordedModel(Model):
     When the run is replayed after a crash it hears the same answers again, without asking: a model
     that is asked twice would say something else, and its tool calls would not be the recorded ones.
 
+    It is not asked on if a tool call of the run took effect, or may have, and left with an error:
+    the SDK tells the model that the tool failed, and to try again. The run ends with that error.
+
     Streamed, an answer comes in one piece.
     """
 
-    def __init__(self, run: AsyncRun[Any], model: Model | str) -> None:
+    def __init__(
+        self, run: AsyncRun[Any], model: Model | str, *, knows_doubt: bool = False
+    ) -> None:
         """
         Args:
             model: or its name, for the SDK's providers.
+            knows_doubt: True: the model is asked on all the same, as you tell it of such a call, or
+                have dealt with it.
         """
         self._run = run
+        self._knows_doubt = knows_doubt
         self._model = MultiProvider().get_model(model) if isinstance(model, str) else model
 
     async def get_response(
@@ -45,6 +53,9 @@ class RecordedModel(Model):
     ) -> ModelResponse:
         # What else is handed over (tools, settings, tracing) are objects of this process.
         async def model(system_instructions: str | None, input: Any) -> Any:
+            # In here, so that it is recorded: a replay hears what was heard the first time.
+            if self._run.doubt is not None and not self._knows_doubt:
+                raise self._run.doubt
             try:
                 response = await self._model.get_response(
                     system_instructions, input, *args, **kwargs
