@@ -28,7 +28,7 @@ from perdure.integrations.openai_agents import (
     RecordedModel,
     RunSession,
 )
-from perdure.integrations.openai_agents.model import _heard, _recorded
+from perdure.integrations.openai_agents.model import _as_advice, _heard, _recorded
 from tests.integrations.openai_agents.speaking import QUIET, Scripted, calls, says, thinks
 
 
@@ -362,3 +362,13 @@ def test_a_model_is_asked_again_as_it_says_itself(model: Busy, name: str) -> Non
 
     asyncio.run(main())
     assert model.tried == 2
+
+
+def test_advice_that_a_newer_sdk_recorded_is_taken_as_far_as_it_is_known() -> None:
+    """A release was taken back while runs waited to try a model again. The older SDK did not know
+    one of the recorded facts: its look for advice raised TypeError, and the runs failed."""
+    said = {"suggested": True, "normalized": {"status_code": 429, "a_new_fact": 1}, "why": "busy"}
+    advice = _as_advice(said)
+    assert advice.suggested
+    assert advice.normalized is not None
+    assert advice.normalized.status_code == 429

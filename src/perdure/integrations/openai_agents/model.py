@@ -153,11 +153,17 @@ def _plain(advice: ModelRetryAdvice, facts: ModelRetryNormalizedError | None) ->
 
 
 def _as_advice(said: Mapping[str, Any]) -> ModelRetryAdvice:
-    known = {one.name for one in fields(ModelRetryAdvice)}
-    given = {name: item for name, item in said.items() if name in known}
+    given = _known(ModelRetryAdvice, said)
     if given.get("normalized") is not None:
-        given["normalized"] = ModelRetryNormalizedError(**given["normalized"])
+        facts = _known(ModelRetryNormalizedError, given["normalized"])
+        given["normalized"] = ModelRetryNormalizedError(**facts)
     return ModelRetryAdvice(**given)
+
+
+def _known(kind: type[ModelRetryAdvice | ModelRetryNormalizedError], said: Any) -> dict[str, Any]:
+    """Returns what this SDK knows of what another release of it recorded."""
+    known = {one.name for one in fields(kind)}
+    return {name: item for name, item in said.items() if name in known}
 
 
 def _as_response(whole: ModelResponse) -> Response:
