@@ -13,7 +13,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from perdure.adapters import COPIES, ForeignLog, Held, Retained
-from perdure.errors import Corrupt, UnsupportedFormat
+from perdure.errors import Conflict, Corrupt, UnsupportedFormat
 from perdure.integrations.langgraph.threads.branch_commits import Branches
 from perdure.integrations.langgraph.threads.counted_commits import (
     NEVER,
@@ -193,14 +193,19 @@ class View:
         self._tips[""], self._heads[""], self._past = [tip], {tip.branch: tip.head}, NEVER
 
     def put_tip(self, namespace: str, tip: Tip) -> None:
-        """Notes a commit of this process."""
+        """Notes a commit of this process.
+
+        Raises:
+            Conflict: it does not count, as somebody went back a moment before: only who comes
+                behind the end of the line that was moved is refused by the log itself.
+        """
         tips = self.tips(namespace)
         heads = self._heads.get(namespace)
         if heads is not None:  # as mostly; an exception may have come where all is forgotten
             heads[tip.branch] = tip.head
         past = self._past
         if past is not None and past.moved and past.gone(tip.head):
-            return  # somebody went back a moment before
+            raise Conflict(f"commit {tip.head} came behind a rollback that its writer had not seen")
         for index, known in enumerate(tips):
             if known.branch == tip.branch and known.open:
                 tips[index] = tip

@@ -321,6 +321,7 @@ class Thread:
         mine = self.queue.take(put.namespace, put.parent)
         if not mine:  # somebody else was faster
             return False
+        held = None
         try:
             (delta, state, cause, records), sources = thread_commits.of_checkpoint(
                 coder, put, place, 1, past
@@ -329,14 +330,15 @@ class Thread:
             held = view.log.append(
                 line.held, delta, state, cause, branch=tip.branch, records=records, folded=True
             )
+            self._saved(view, put, place, 1, held, sources)
         except BaseException as error:
-            self.queue.put_back(mine)
+            if held is None or isinstance(error, Conflict):
+                self.queue.put_back(mine)
             self._lines.pop(tip.branch, None)
             view.forget()
             if isinstance(error, Conflict | NotFound):  # others were here: decide anew
                 return False
             raise
-        self._saved(view, put, place, 1, held, sources)
         for request in mine:
             request.settle(None)
         return True
@@ -349,10 +351,19 @@ class Thread:
             held = view.log.begin(place.after) if place.base is None else place.base.held
             append = partial(view.log.append, branch=place.branch, new=place.new, folded=True)
             held = append(held, delta, state, cause, records=records)
+            self._saved(view, put, place, number, held, sources)
         except BaseException:
             self._lines.pop(place.branch, None)  # what it was made of is used up
             raise
-        self._saved(view, put, place, number, held, sources)
+
+    def _commits_at(self, coder: Coder, put: Put, view: View, place: Slot, number: int) -> bool:
+        """Commits a checkpoint there; False: decide anew."""
+        try:
+            self._commit_at(coder, put, view, place, number)
+        except Conflict:
+            view.forget()
+            return False
+        return True
 
     def _saved(
         self, view: View, put: Put, place: Slot, number: int, held: Held, sources: Sources
@@ -396,12 +407,7 @@ class Thread:
             branch = thread_names.branch_of(put.namespace, view.lines(put.namespace) + 1)
             line = ThreadLine(view.at(known), {})
             place = Slot(branch, True, line, late=late, parent=parent or 0)
-        try:
-            self._commit_at(coder, put, view, place, number)
-        except Conflict:
-            view.forget()
-            return False
-        return True
+        return self._commits_at(coder, put, view, place, number)
 
     def _put_after_all(self, coder: Coder, put: Put, view: View, on_race: OnRace) -> bool:
         """Puts a checkpoint whose id existed before a rollback discarded it."""
@@ -409,12 +415,7 @@ class Thread:
         if number == 1:
             return False
         place = self._place(self._views, put, on_race)
-        try:
-            self._commit_at(coder, put, view, place, number)
-        except Conflict:
-            view.forget()
-            return False
-        return True
+        return self._commits_at(coder, put, view, place, number)
 
     # -- writes ----------------------------------------------------------------------------
 
