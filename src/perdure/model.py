@@ -312,10 +312,11 @@ class Rebuilt(Struct, frozen=True):
 
     Attributes:
         copy: the path of the copy of the old file; empty if none was made.
-        wal: the damage of the WAL that was found, and what became of it; empty if there was none.
+        told: the damage of the WAL, or of pages, that was put right or cut off; empty if there was
+            none.
         is_cut: True if commits of the WAL are lost.
     """
 
     copy: str
-    wal: str = ""
+    told: str = ""
     is_cut: bool = False

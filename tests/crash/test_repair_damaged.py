@@ -118,9 +118,10 @@ def test_i11_what_a_repair_does_not_name_is_as_it_was(original: Path, tmp_path: 
     repaired = refused = 0
     for numbers in pages_of(original).values():
         for number in numbers[:3]:
-            for _ in range(3):
+            for bits in (1, 1, 2):
                 path = copied(original, tmp_path)
-                flip(path, (number - 1) * PAGE + rng.randrange(PAGE - 8), rng.randrange(8))
+                for _ in range(bits):  # where it is one, the checksum may say which
+                    flip(path, (number - 1) * PAGE + rng.randrange(PAGE - 8), rng.randrange(8))
                 before = path.read_bytes()
                 try:
                     found = perdure.repair(path, take_incomplete=True)

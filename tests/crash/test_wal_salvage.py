@@ -17,6 +17,7 @@ import pytest
 import perdure
 from perdure.errors import Corrupt, StoreUnavailable
 from perdure.storage.sqlite import wal_salvage
+from perdure.storage.sqlite.alone import locked
 from perdure.storage.sqlite.frames import SECTOR, WAL_HEADER_SIZE, checksum
 from perdure.storage.sqlite.keeping import copy_beside
 from perdure.storage.sqlite.wal import FRAME_SIZE
@@ -233,18 +234,17 @@ def test_i1_killed_at_any_moment_it_is_made_again(
     damage(place)
     repaired(files)
     wanted = heads(files.path)
-    alone = wal_salvage._alone
     for at in range(0, 200, 3):
         damage(place)
         wal = Path(f"{files.path}-wal").read_bytes()
 
         @contextmanager
         def mortal(path: str, at: int = at) -> Iterator[Any]:
-            with alone(path) as main:
+            with locked(path) as main:
                 yield Mortal(main, at)
 
         with monkeypatch.context() as patch:
-            patch.setattr(wal_salvage, "_alone", mortal)
+            patch.setattr(wal_salvage, "locked", mortal)
             if at == 0:
                 patch.setattr(wal_salvage, "_move", _die)
             try:
@@ -347,11 +347,11 @@ def test_the_command_line_says_it(files: Files) -> None:
     code, said = operator.refused("ls")
     assert code == 5 and "repair --take-incomplete`" in said
     told = operator.json("repair", "--take-incomplete")
-    assert told["complete"] and "frame 10 of its write-ahead log was damaged" in told["wal"]
+    assert told["complete"] and "frame 10 of its write-ahead log was damaged" in told["mended"]
     assert told["copy"] == f"{files.path}-damaged"
     files.without(frame(files.count // 2, 8))
     told = operator.json("repair", "--take-incomplete")
-    assert not told["complete"] and "it was cut there" in told["wal"]
+    assert not told["complete"] and "it was cut there" in told["mended"]
     lost = [one["damages"][0] for one in told["agents"] if "damages" in one]
     assert lost and all("behind the damage of the write-ahead log" in one for one in lost)
 

@@ -3,6 +3,7 @@ which restores checksums."""
 
 from __future__ import annotations
 
+import os
 from contextlib import suppress
 from typing import Annotated, Any
 
@@ -104,7 +105,7 @@ def repair(
     if settings.json:
         agents, whole = [_repaired(one) for one in found], not (damaged or rebuilt.is_cut)
         said = {"ok": True, "complete": whole, "agents": agents, "copy": rebuilt.copy}
-        plain.put({**said, "wal": rebuilt.wal} if rebuilt.wal else said)
+        plain.put({**said, "mended": rebuilt.told} if rebuilt.told else said)
     else:
         _print_repaired(found, damaged, rebuilt, settings)
 
@@ -125,9 +126,9 @@ def _print_repaired(
     logs += f" proved, {count(healed, 'damaged snapshot')} removed" if healed else " proved"
     words = f"{logs}, every page written again with its checksum"
     console.print(text(("✓ ", "bold green"), words))
-    if rebuilt.wal:
+    if rebuilt.told:
         sign = ("✗ ", "bold red") if rebuilt.is_cut else ("✓ ", "bold green")
-        console.print(text(sign, rebuilt.wal))
+        console.print(text(sign, rebuilt.told))
     for one in damaged:
         sign = ("? ", "bold yellow") if one.head else ("✗ ", "bold red")
         console.print(text(sign, (one.agent, "bold")))
@@ -137,7 +138,7 @@ def _print_repaired(
             command = settings.say(f"`{shell.perdure('verify', one.agent)}`")
             console.print(text(("→ ", "cyan"), f"{command} says how to go back from that"))
     if rebuilt.copy:
-        beside = ", its -wal beside it" if rebuilt.wal else ""
+        beside = ", its -wal beside it" if os.path.exists(f"{rebuilt.copy}-wal") else ""
         kept = f"the old file is kept as {shell.quote(rebuilt.copy)}{beside}"
         console.print(text(("→ ", "cyan"), kept))
 

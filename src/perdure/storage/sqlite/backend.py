@@ -26,7 +26,9 @@ from perdure.storage.sqlite.closing import unless_closed
 from perdure.storage.sqlite.executors import ExecutorLocks
 from perdure.storage.sqlite.faults import (
     FAILED,
+    IOERR_DATA,
     RESTORE,
+    RESTORE_OR_REPAIR,
     translate,
     unmasked,
     unread_page,
@@ -408,7 +410,9 @@ class SqliteBackend:
         if found != ["ok"]:
             if unread is not None:
                 raise self._writer.translate(unread)
-            raise Corrupt("; ".join(found), target=f"store {self.path}", hint=RESTORE)
+            by_sum = any(f"error code={IOERR_DATA}" in line for line in found)
+            hint = RESTORE_OR_REPAIR if by_sum else RESTORE
+            raise Corrupt("; ".join(found), target=f"store {self.path}", hint=hint)
         with self._reading() as db:
             refuse_missing_pages(db, self.path)
             check_list(db, self.path)

@@ -43,20 +43,24 @@ class Page:
         leaf, table: its kind.
     """
 
-    __slots__ = ("_at", "_data", "_head", "count", "leaf", "table")
+    __slots__ = ("_at", "_data", "count", "leaf", "table")
 
-    def __init__(self, data: bytes) -> None:
-        """Reads a page. Raises NoPageError if the bytes are not one."""
-        head = _HEADS.get(data[0]) if data else None
+    def __init__(self, data: bytes, begin: int = 0) -> None:
+        """Reads a page, which begins there: the first one of a file does behind the file's header.
+
+        Raises:
+            NoPageError: the bytes are not one.
+        """
+        head = _HEADS.get(data[begin]) if data else None
         if head is None:
             raise NoPageError
-        self._data, self._head = data, head
-        self.leaf = data[0] in (LEAF_INDEX, LEAF_TABLE)
-        self.table = data[0] in (INTERIOR_TABLE, LEAF_TABLE)
-        (self.count,) = _SHORT.unpack_from(data, 3)
-        if head + 2 * self.count > len(data):
+        self._data = data
+        self.leaf = data[begin] in (LEAF_INDEX, LEAF_TABLE)
+        self.table = data[begin] in (INTERIOR_TABLE, LEAF_TABLE)
+        (self.count,) = _SHORT.unpack_from(data, begin + 3)
+        if begin + head + 2 * self.count > len(data):
             raise NoPageError
-        self._at = struct.unpack_from(f">{self.count}H", data, head)
+        self._at = struct.unpack_from(f">{self.count}H", data, begin + head)
 
     def child(self, number: int) -> int:
         """Returns the page left of a cell; for the number after the last, the rightmost page."""
@@ -98,9 +102,9 @@ class Page:
             raise NoPageError from error
         return "".join(map(_letter, kinds))
 
-    def blob(self, number: int) -> bytes:
-        """Returns the first column of a table's row that is not its id, if that is bytes and all on
-        this page; else nothing.
+    def row(self, number: int, columns: int) -> list[Any]:
+        """Returns the first columns of a table's row, without its id, as far as they are on this
+        page.
 
         Raises:
             NoPageError: it is not a row.
@@ -109,15 +113,19 @@ class Page:
         try:
             size, at = _varint(data, self._at[number])
             _, at = _varint(data, at)
-            (_, kind), _ = self._kinds(at, 2)
-            head, _ = _varint(data, at)
-            at += head
-            end = at + _width(kind)
-            room = len(data) - CHECKSUM_SIZE
-            whole = end - (at - head) <= _local(size, room, of_table=True)
-            return data[at:end] if kind >= 12 and not kind & 1 and whole else b""
-        except (IndexError, struct.error, ValueError) as error:
+            end = at + _local(size, len(data) - CHECKSUM_SIZE, of_table=True)
+            kinds, _ = self._kinds(at, columns)
+            at += _varint(data, at)[0]
+            found: list[Any] = []
+            for kind in kinds:
+                width = _width(kind)
+                if at + width > min(end, len(data)):
+                    break
+                found.append(_value(kind, data[at : at + width])[1])
+                at += width
+        except (IndexError, struct.error, UnicodeDecodeError) as error:
             raise NoPageError from error
+        return found
 
     def _kinds(self, at: int, most: int) -> tuple[list[int], int]:
         size, kind_at = _varint(self._data, at)

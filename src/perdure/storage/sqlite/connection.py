@@ -22,7 +22,7 @@ from perdure.errors import Corrupt, NotAStore, PerdureError, StoreUnavailable, U
 from perdure.private import make_empty
 from perdure.storage.sqlite import wal_base
 from perdure.storage.sqlite.btree import CHECKSUM_SIZE, PAGE_SIZE
-from perdure.storage.sqlite.faults import FAILED, RESTORE, translate, unmasked
+from perdure.storage.sqlite.faults import FAILED, RESTORE_OR_REPAIR, translate, unmasked
 from perdure.storage.sqlite.file_complete import (
     check_wal,
     part_is_in_wal,
@@ -176,7 +176,7 @@ def _connect(
         connection.close(True)
         if isinstance(error, apsw.NotADBError) and _was_a_store(path):
             raise Corrupt(
-                "its first page is damaged", target=f"store {path}", hint=RESTORE
+                "its first page is damaged", target=f"store {path}", hint=RESTORE_OR_REPAIR
             ) from error
         if isinstance(error, FAILED):
             raise translate(error, path) from error
@@ -293,7 +293,9 @@ def _adopt(connection: apsw.Connection, path: str, *, create: bool, checked: boo
     ):
         # The byte that switches checksums on is itself in the file: without this check, one flipped
         # bit there would switch them off silently.
-        raise Corrupt("its pages carry no checksums", target=f"store {path}", hint=RESTORE)
+        raise Corrupt(
+            "its pages carry no checksums", target=f"store {path}", hint=RESTORE_OR_REPAIR
+        )
 
 
 MARKS = "SAVEPOINT marks; PRAGMA application_id; PRAGMA user_version; RELEASE marks"

@@ -35,14 +35,25 @@ def differing_indexes(db: apsw.Connection, path: str) -> bool:
     wrong.
 
     Raises:
-        Corrupt: a b-tree itself is damaged: its missing rows are unknown.
+        BrokenTreeError: a b-tree itself is damaged: its missing rows are unknown.
     """
     found = [str(row[0]) for row in db.execute(f"PRAGMA integrity_check({_FOUND_MAX})")]
     if found == ["ok"]:
         return False
     if broken := [line for line in found if not _OF_AN_INDEX.match(line)]:
-        raise Corrupt("; ".join(broken[:_TOLD_MAX]), target=f"store {path}", hint=RESTORE)
+        raise BrokenTreeError(broken, path)
     return True
+
+
+class BrokenTreeError(Corrupt):
+    """A b-tree is damaged. `pages`: the numbers of pages that may be to blame."""
+
+    def __init__(self, found: list[str], path: str) -> None:
+        super().__init__("; ".join(found[:_TOLD_MAX]), target=f"store {path}", hint=RESTORE)
+        self.pages = sorted({int(number) for one in found for number in _PAGE.findall(one)})
+
+
+_PAGE = re.compile(r"[Pp]age (\d+)")
 
 
 class DoubtfulPages(Struct, frozen=True):
@@ -167,9 +178,18 @@ def _numbers(numbers: list[int]) -> str:
 
 def _check_schema(db: apsw.Connection, path: str) -> None:
     """Compares the schema with a new one."""
+    made, known = schemas(int(db.pragma("user_version")))
+    there = _schema(db)
+    if not made <= there <= known:
+        names = sorted(str(one[1]) for one in (made - there) | (there - known))
+        raise _refusal(f"its schema differs, in {', '.join(names)}", path)
+
+
+def schemas(version: int) -> tuple[set[tuple[object, ...]], set[tuple[object, ...]]]:
+    """Returns all rows but their page numbers that the schema of a format has, and that it may
+    have."""
     fresh = apsw.Connection(":memory:")
     try:
-        version = int(db.pragma("user_version"))
         for number in sorted(migrations()):
             if number <= version:
                 fresh.execute(migrations()[number])
@@ -177,13 +197,9 @@ def _check_schema(db: apsw.Connection, path: str) -> None:
         if version == max(migrations()):  # no earlier format had any
             make_standings(fresh)
             wal_base.make(fresh)
-        known = _schema(fresh)
+        return made, _schema(fresh)
     finally:
         fresh.close()
-    there = _schema(db)
-    if not made <= there <= known:
-        names = sorted(str(one[1]) for one in (made - there) | (there - known))
-        raise _refusal(f"its schema differs, in {', '.join(names)}", path)
 
 
 def _schema(db: apsw.Connection) -> set[tuple[object, ...]]:

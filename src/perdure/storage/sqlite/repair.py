@@ -17,6 +17,7 @@ from contextlib import contextmanager
 from typing import Protocol
 
 import apsw
+from msgspec import Struct, field
 
 from perdure.errors import Corrupt, PerdureError, UnsupportedFormat
 from perdure.model import AgentInfo, Rebuilt
@@ -27,14 +28,16 @@ from perdure.storage.sqlite.backend import SqliteBackend
 from perdure.storage.sqlite.faults import RESTORE, RESTORE_OR_REPAIR
 from perdure.storage.sqlite.file_complete import DamagedWalError
 from perdure.storage.sqlite.listing import list_agent, put_names
+from perdure.storage.sqlite.page_mending import MendedPages, mend_pages
 from perdure.storage.sqlite.proofs import (
+    BrokenTreeError,
     DoubtfulPages,
     check_what_nothing_proves,
     differing_indexes,
     find_doubtful,
     unlisted,
 )
-from perdure.storage.sqlite.wal_salvage import Salvaged, salvage
+from perdure.storage.sqlite.wal_salvage import salvage
 
 
 class Asks(Protocol):
@@ -73,81 +76,116 @@ def rebuild_checksums(path: str, asks: Asks, *, take_incomplete: bool) -> Rebuil
         Corrupt: the data itself is damaged. Restore the store from a copy.
         StoreUnavailable: another process has the file open.
     """
-    backend, salvaged = _opened(path, salvages=take_incomplete)
-    if salvaged is None:
-        return Rebuilt(_rebuild(backend, asks, "", take_incomplete=take_incomplete))
-    with _telling(salvaged):
+    done = _Done()
+    with done.telling():
+        backend, differ = _opened(path, done, take_incomplete=take_incomplete)
         try:
-            if salvaged.is_cut:
+            if done.is_cut:
                 backend.change(lambda db: db.execute(_FENCE, (EPOCHS,)))
-                asks.lost(salvaged.lost)
-        except BaseException:
+                asks.lost(done.lost)
+            _rebuild(backend, asks, done, differ=differ, take_incomplete=take_incomplete)
+        except UnicodeDecodeError as error:  # apsw's, of a text that it was to give
+            raise Corrupt(
+                "a text in it is not UTF-8", target=f"store {backend.path}", hint=RESTORE
+            ) from error
+        finally:
             backend.close()
-            raise
-        copy = _rebuild(backend, asks, salvaged.copy, take_incomplete=take_incomplete)
-    return Rebuilt(copy, salvaged.told, salvaged.is_cut)
+    return Rebuilt(done.copy, "; ".join(done.told), done.is_cut)
 
 
 _FENCE = "UPDATE refs SET epoch = epoch + ? WHERE kind = 'branch'"
 
 
-def _opened(path: str, *, salvages: bool) -> tuple[SqliteBackend, Salvaged | None]:
+class _Done(Struct):
+    """The changes of the files so far; see `Rebuilt`, and `Salvaged`."""
+
+    told: list[str] = field(default_factory=list)
+    copy: str = ""
+    is_cut: bool = False
+    lost: Mapping[int, tuple[str, int]] = field(default_factory=dict)
+
+    def took(self, found: MendedPages | None) -> bool:
+        if found is not None:
+            self.told.append(found.told)
+            self.copy = self.copy or found.copy
+        return found is not None
+
+    @contextmanager
+    def telling(self) -> Iterator[None]:
+        """Says in the errors of its block what was done: another call would not know it."""
+        try:
+            yield
+        except PerdureError as error:
+            if self.told:
+                done = f"{'; '.join(self.told)}; the old files are kept as {self.copy}"
+                error.hint = f"{error.hint}\n  → {done}" if error.hint else done
+            raise
+
+
+def _opened(path: str, done: _Done, *, take_incomplete: bool) -> tuple[SqliteBackend, bool]:
+    """Returns the store, opened; and True if indexes differ from their tables. What keeps it from
+    being opened or read is put right before, if that is proved."""
+    if not take_incomplete:
+        return _open(path, done, salvages=False), False
+    if os.path.isfile(path):
+        done.took(mend_pages(os.path.realpath(path), (1,)))
+    backend = _open(path, done, salvages=True)
     try:
-        return SqliteBackend(path, create=False, checked=False), None
+        return backend, backend.examine(differing_indexes)
+    except BrokenTreeError as error:
+        backend.close()
+        if not done.took(mend_pages(backend.path, error.pages)):
+            raise
+    except BaseException:
+        backend.close()
+        raise
+    backend = _open(path, done, salvages=True)
+    try:
+        return backend, backend.examine(differing_indexes)
+    except BaseException:
+        backend.close()
+        raise
+
+
+def _open(path: str, done: _Done, *, salvages: bool) -> SqliteBackend:
+    try:
+        return SqliteBackend(path, create=False, checked=False)
     except DamagedWalError:
         if not salvages:
             raise
     salvaged = salvage(os.path.realpath(path))
-    with _telling(salvaged):
-        return SqliteBackend(path, create=False, checked=False), salvaged
+    done.told.append(salvaged.told)
+    done.copy = done.copy or salvaged.copy
+    done.is_cut, done.lost = salvaged.is_cut, salvaged.lost
+    return SqliteBackend(path, create=False, checked=False)
 
 
-@contextmanager
-def _telling(salvaged: Salvaged) -> Iterator[None]:
-    """Says in the errors of its block what became of the WAL: another call would not know it."""
-    try:
-        yield
-    except PerdureError as error:
-        done = f"{salvaged.told}; the old files are kept as {salvaged.copy} and its -wal"
-        error.hint = f"{error.hint}\n  → {done}" if error.hint else done
-        raise
-
-
-def _rebuild(backend: SqliteBackend, asks: Asks, copy: str, *, take_incomplete: bool) -> str:
-    kept = [copy] if copy else []
-
+def _rebuild(
+    backend: SqliteBackend, asks: Asks, done: _Done, *, differ: bool, take_incomplete: bool
+) -> None:
     def keep() -> None:
-        if not kept:
-            kept.append(backend.keep_copy())
+        done.copy = done.copy or backend.keep_copy()
 
-    try:
-        if not take_incomplete:
-            backend.maintain("check")
-        elif backend.examine(differing_indexes):
-            keep()
-            _rebuild_indexes(backend)
-        doubtful = backend.examine(find_doubtful)
-        if take_incomplete:
-            _put_back(backend, asks, keep)
-        backend.examine(lambda db, at: check_what_nothing_proves(db, at, doubtful.tables))
-        asks.doubt(backend, doubtful)
-        for info in backend.incarnations():
-            try:
-                asks.prove(backend, info)
-            except UnsupportedFormat as error:
-                _refuse_damaged(backend, info, error)
-                raise
-        if take_incomplete:
-            keep()
-        asks.conclude(backend)
-        backend.rewrite_pages()
-    except UnicodeDecodeError as error:  # apsw's, of a text that it was to give
-        raise Corrupt(
-            "a text in it is not UTF-8", target=f"store {backend.path}", hint=RESTORE
-        ) from error
-    finally:
-        backend.close()
-    return "".join(kept)
+    if not take_incomplete:
+        backend.maintain("check")
+    elif differ:
+        keep()
+        _rebuild_indexes(backend)
+    doubtful = backend.examine(find_doubtful)
+    if take_incomplete:
+        _put_back(backend, asks, keep)
+    backend.examine(lambda db, at: check_what_nothing_proves(db, at, doubtful.tables))
+    asks.doubt(backend, doubtful)
+    for info in backend.incarnations():
+        try:
+            asks.prove(backend, info)
+        except UnsupportedFormat as error:
+            _refuse_damaged(backend, info, error)
+            raise
+    if take_incomplete:
+        keep()
+    asks.conclude(backend)
+    backend.rewrite_pages()
 
 
 def _put_back(backend: SqliteBackend, asks: Asks, keep: Callable[[], None]) -> None:

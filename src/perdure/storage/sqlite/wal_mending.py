@@ -82,7 +82,7 @@ def mended_frame(
     possible = [
         made
         for place in flipped_bits(frame.summed, sums, frame.checksum, order)
-        if _fits(made := _with(frame, _flip(frame.summed, place)), sizes)
+        if _fits(made := _with(frame, flipped(frame.summed, place)), sizes)
     ]
     if len(possible) == 1:
         return Mended(possible[0])
@@ -125,7 +125,8 @@ def flipped_bits(
     return places
 
 
-def _flip(data: bytes, place: int) -> bytes:
+def flipped(data: bytes, place: int) -> bytes:
+    """Returns the bytes with one bit flipped, by its place as in `flipped_bits`."""
     changed = bytearray(data)
     changed[place // 8] ^= 1 << place % 8
     return bytes(changed)

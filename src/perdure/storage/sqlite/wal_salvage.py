@@ -16,19 +16,19 @@ emptied; and it gives the same again.
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 
 import apsw
 from msgspec import Struct, field
 
 from perdure.core.format import chain
-from perdure.errors import Corrupt, StoreUnavailable, UnsupportedFormat
+from perdure.errors import Corrupt, UnsupportedFormat
+from perdure.storage.sqlite.alone import locked
 from perdure.storage.sqlite.btree import CHECKSUM_SIZE, PAGE_SIZE, NoPageError, Page, is_whole
 from perdure.storage.sqlite.connection import APPLICATION_ID
 from perdure.storage.sqlite.faults import FAILED, translate
-from perdure.storage.sqlite.file_complete import PAUSE_S, has_lost, open_wal
+from perdure.storage.sqlite.file_complete import has_lost, open_wal
 from perdure.storage.sqlite.frames import Frames, WalFrame, checksum
 from perdure.storage.sqlite.keeping import copy_beside
 from perdure.storage.sqlite.rows import SEQ_BITS, place
@@ -38,7 +38,6 @@ from perdure.system import logs
 
 _log = logs.logger("perdure.sqlite")
 
-_TRIED = 40
 _FROM_A_COPY = "restore the store from a copy; do not write to it. Nothing was changed"
 _APPLICATION = slice(68, 72)
 """Of the first page: https://sqlite.org/fileformat.html."""
@@ -68,7 +67,7 @@ def salvage(path: str) -> Salvaged:
         StoreUnavailable: another process has the file open; or there is no room for the copies.
     """
     try:
-        with _alone(path) as main:
+        with locked(path) as main:
             wal = open_wal(path)
             try:
                 return _salvage(path, main, wal)
@@ -76,33 +75,6 @@ def salvage(path: str) -> Salvaged:
                 wal.xClose()
     except FAILED as error:
         raise translate(error, path) from error
-
-
-@contextmanager
-def _alone(path: str) -> Iterator[apsw.VFSFile]:
-    """Gives the main file, locked: whoever has the store open has a lock on it, too."""
-    flags = [apsw.SQLITE_OPEN_MAIN_DB | apsw.SQLITE_OPEN_READWRITE, 0]
-    # Through SQLite's own file layer, which knows the locks of this process.
-    main = apsw.VFSFile("unix", path, flags)
-    try:
-        for tried in range(_TRIED):
-            try:
-                main.xLock(apsw.SQLITE_LOCK_SHARED)
-                main.xLock(apsw.SQLITE_LOCK_EXCLUSIVE)
-                break
-            except apsw.BusyError as error:
-                main.xUnlock(apsw.SQLITE_LOCK_NONE)
-                if tried + 1 == _TRIED:
-                    raise StoreUnavailable(
-                        "another process has it open",
-                        target=f"store {path}",
-                        hint="end the programs that use it (`fuser` names them), then try again",
-                    ) from error
-            time.sleep(PAUSE_S)
-        yield main
-    finally:
-        main.xUnlock(apsw.SQLITE_LOCK_NONE)
-        main.xClose()
 
 
 class _Found(Struct):
@@ -269,7 +241,7 @@ def _lost(frames: Frames, count: int) -> dict[int, tuple[str, int]]:
     return lost
 
 
-_NO_ROW = (NoPageError, Corrupt, UnsupportedFormat, ValueError, TypeError)
+_NO_ROW = (NoPageError, Corrupt, UnsupportedFormat, ValueError, TypeError, IndexError)
 
 
 def _said(data: bytes) -> Iterator[tuple[int, str, int]]:
@@ -282,7 +254,7 @@ def _said(data: bytes) -> Iterator[tuple[int, str, int]]:
     for number in range(page.count if page.leaf else 0):
         with suppress(*_NO_ROW):
             if page.table:
-                _, name, _, seq, *_ = chain.read_header(page.blob(number), "")
+                _, name, _, seq, *_ = chain.read_header(page.row(number, 2)[1], "")
                 ((_, key),) = page.key(number, 1)
                 if place(key >> SEQ_BITS, seq) == key:
                     yield key >> SEQ_BITS, str(name), seq
