@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections import OrderedDict, defaultdict, deque, namedtuple
-from typing import Any
+from typing import Any, NamedTuple
 
 import attrs
 import msgspec
@@ -53,6 +54,58 @@ class Quiet(Mailbox):
         return f"Quiet({self.address!r})"
 
 
+@attrs.define
+class Masked:
+    user: str
+    password: str = attrs.field(repr=lambda value: "***")
+
+
+class Named(NamedTuple):
+    user: str
+    password: str
+
+    def __repr__(self) -> str:
+        return f"Named({self.user})"
+
+
+class Hooked(pydantic.BaseModel):
+    user: str
+    password: str = ""
+    token: str = pydantic.Field(default="", exclude=True)
+
+    def __repr_args__(self) -> Any:
+        return [("user", self.user), ("token", self.token)]
+
+
+class Texted(Keys):
+    def __repr_str__(self, join_str: str) -> str:
+        return "hidden"
+
+
+class Headers(dict):
+    def __repr__(self) -> str:
+        return "Headers(<hidden>)"
+
+
+class Cookies(list):
+    def __repr__(self) -> str:
+        return "Cookies(<hidden>)"
+
+
+def shouted(function: Any) -> Any:
+    return functools.wraps(function)(lambda self: function(self).upper())
+
+
+@dataclasses.dataclass
+class Loud:
+    user: str
+    password: str
+
+    @shouted
+    def __repr__(self) -> str:
+        return f"Loud({self.user})"
+
+
 Pair = namedtuple("Pair", "left right")
 BOX = Mailbox("ada", SECRET)
 
@@ -79,6 +132,25 @@ BOX = Mailbox("ada", SECRET)
 def test_what_lives_in_memory_only_is_in_no_preview(value: Any, said: str) -> None:
     """The password of a mailbox, "never stored", was in the log for good, and in what `perdure why`
     says: in the preview of each call that had got the mailbox."""
+    assert short(value) == said
+
+
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [
+        (Masked("ada", SECRET), "Masked(user='ada', password=***)"),
+        (Named("ada", SECRET), "Named(ada)"),
+        (Hooked(user="ada", password=SECRET, token=SECRET), "Hooked(user='ada')"),
+        (Texted(user="ada", token=SECRET), "Texted(hidden)"),
+        (Headers(authorization=SECRET), "Headers(<hidden>)"),
+        (Cookies([SECRET]), "Cookies(<hidden>)"),
+        (Loud("ada", SECRET), "LOUD(ADA)"),
+        ([Headers(authorization=SECRET)], "[Headers(<hidden>)]"),
+    ],
+)
+def test_a_preview_shows_nothing_that_the_class_hides(value: Any, said: str) -> None:
+    """A class hid its password in its own `repr`, in one of the ways that there are. The preview
+    was made of the fields, and had it: in the log, for good."""
     assert short(value) == said
 
 

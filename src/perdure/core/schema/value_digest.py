@@ -110,14 +110,13 @@ def declared_key(value: Any) -> Any:
     return key() if callable(key) else key
 
 
-def shown_parts(value: Any) -> list[tuple[str, Any]] | None:
-    """Returns the fields of an object that identify it, but for those that its `repr` leaves out;
-    None for one without declared fields."""
+def parts_of(value: Any) -> list[tuple[str, Any]] | None:
+    """Returns the fields of an object that identify it; None for one without declared fields."""
     kind: type = type(value)
     parts = _parts_of(kind)
     if parts is None:
         return None
-    found = [(name, _attribute(value, name)) for name in parts.names if name not in parts.silent]
+    found = [(name, _attribute(value, name)) for name in parts.names]
     return [(name, item) for name, item in (*found, *_extra(parts, value)) if item is not MISSING]
 
 
@@ -318,7 +317,6 @@ class _Parts(msgspec.Struct):
     names: tuple[str, ...]
     optional: frozenset[str] = frozenset()
     keeps_extra: bool = False
-    silent: frozenset[str] = frozenset()
     has_content: bool = False
 
 
@@ -330,31 +328,28 @@ def _extra(parts: _Parts, value: Any) -> list[tuple[str, Any]]:
 @functools.lru_cache(1024)
 def _parts_of(cls: type) -> _Parts | None:
     """Returns None for a class without declared fields."""
-    optional = silent = frozenset[str]()
+    optional = frozenset[str]()
     if hasattr(cls, "__pydantic_fields__"):
         fields = cls.__pydantic_fields__
         live = {name for name, info in fields.items() if info.exclude or _marked(info.metadata)}
-        silent = frozenset(name for name, info in fields.items() if not info.repr)
         kept = tuple(name for name in fields if name not in live)
         has_content = content_of(cls) is not None
-        return _Parts(kept, keeps_extra=True, silent=silent, has_content=has_content)
+        return _Parts(kept, keeps_extra=True, has_content=has_content)
     if dataclasses.is_dataclass(cls):
         own = dataclasses.fields(cls)
         names = [one.name for one in own]
         optional = frozenset(one.name for one in own if not one.compare)
-        silent = frozenset(one.name for one in own if not one.repr)
     elif issubclass(cls, msgspec.Struct):
         names = list(cls.__struct_fields__)
     elif hasattr(cls, "__attrs_attrs__"):
         names = [one.name for one in cls.__attrs_attrs__]
-        silent = frozenset(one.name for one in cls.__attrs_attrs__ if not one.repr)
     else:
         return None
     hints = hints_of(cls)
     left = {name for name in names if _marked(getattr(hints.get(name), "__metadata__", ()))}
     kept = tuple(name for name in names if name not in left)
     has_content = not issubclass(cls, msgspec.Struct) and content_of(cls) is not None
-    return _Parts(kept, optional, silent=silent, has_content=has_content)
+    return _Parts(kept, optional, has_content=has_content)
 
 
 def _marked(metadata: Iterable[Any]) -> bool:

@@ -9,7 +9,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from perdure.core.schema.value_digest import declared_key, shown_parts
+from perdure.core.schema.value_digest import declared_key, parts_of
 from perdure.core.values.plain_values import SCALARS
 from perdure.missing import MISSING
 from perdure.system.user_errors import check_own
@@ -62,9 +62,10 @@ def _words(value: Any, room: int) -> str:
         return repr(value)
     if room <= 0:
         return "…"
-    if issubclass(kind, tuple) and hasattr(kind, "_fields"):
+    of_base = not _is_own(kind.__repr__, "builtins", "collections")
+    if of_base and issubclass(kind, tuple) and hasattr(kind, "_fields"):
         return _fields(kind, zip(kind._fields, value, strict=False), room)
-    for base, left, right in _CONTAINERS:
+    for base, left, right in _CONTAINERS if of_base else ():
         if issubclass(kind, base) and base.__len__(value):
             if base is dict:
                 items = ((f"{_words(key, room)}: ", item) for key, item in dict.items(value))
@@ -73,13 +74,50 @@ def _words(value: Any, room: int) -> str:
                 right = ",)" if base is tuple and tuple.__len__(value) == 1 else right
             text = _joined(left, items, right, room)
             return text if kind in _BARE else f"{kind.__qualname__}({text})"
-    parts = shown_parts(value) if _is_generated(kind) else None
+    parts = _shown(kind, value) if _is_generated(kind) else None
     return repr(value) if parts is None else _fields(kind, parts, room)
+
+
+def _shown(kind: Any, value: Any) -> list[tuple[str, Any]] | None:
+    """Returns the fields of an object as its `repr` shows them, but for those of which a log must
+    not tell; None for one without declared fields."""
+    found = parts_of(value)
+    if found is None:
+        return None
+    declared = getattr(kind, "__pydantic_fields__", {})
+    if declared and _is_own(kind.__repr_args__, "pydantic"):
+        told = {name for name, _ in found}
+        return [one for one in value.__repr_args__() if one[0] in told or one[0] not in declared]
+    shown = _shown_by(kind)
+    return [
+        (name, _Words(says(item)) if callable(says := shown.get(name, True)) else item)
+        for name, item in found
+        if shown.get(name, True)
+    ]
+
+
+class _Words(str):
+    """The words of an object on one of its fields, in its `repr`."""
+
+    __slots__ = ()
+    __repr__ = str.__str__
+
+
+@lru_cache(1024)
+def _shown_by(kind: Any) -> dict[str, Any]:
+    """Returns, by the fields of a class, whether its `repr` shows them, or the function that says
+    what it shows."""
+    fields: Any = getattr(kind, "__pydantic_fields__", None) or getattr(
+        kind, "__dataclass_fields__", None
+    )
+    if fields is None:
+        fields = {one.name: one for one in getattr(kind, "__attrs_attrs__", ())}
+    return {name: one.repr for name, one in fields.items()}
 
 
 def _fields(kind: type, parts: Iterable[tuple[str, Any]], room: int) -> str:
     name = kind.__qualname__.rpartition("<locals>.")[2]
-    return _joined(f"{name}(", ((f"{name}=", item) for name, item in parts), ")", room)
+    return _joined(f"{name}(", ((f"{one}=" if one else "", item) for one, item in parts), ")", room)
 
 
 def _joined(left: str, items: Iterable[tuple[str, Any]], right: str, room: int) -> str:
@@ -97,10 +135,20 @@ def _is_generated(kind: type) -> bool:
     """Returns True if a library made the `repr` of a class, of all fields; its own words are its
     own."""
     made: Any = kind.__repr__
-    code = getattr(made, "__code__", None)
+    if not _is_own(made, "pydantic"):
+        return not _is_own(getattr(kind, "__repr_str__", made), "pydantic")
     return (
         made is Struct.__repr__
-        or hasattr(made, "__wrapped__")  # a dataclass's
-        or str(getattr(made, "__module__", "")).partition(".")[0] == "pydantic"
-        or str(getattr(code, "co_filename", "")).startswith("<attrs generated")
+        or _file(getattr(made, "__wrapped__", None)) == "<string>"  # a dataclass's
+        or _file(made).startswith("<attrs generated")
     )
+
+
+def _is_own(made: Any, *packages: str) -> bool:
+    """Returns True if a method is a class's own: none of these packages made it."""
+    maker = getattr(made, "__objclass__", made)  # of one of C
+    return str(getattr(maker, "__module__", "")).partition(".")[0] not in packages
+
+
+def _file(function: Any) -> str:
+    return str(getattr(getattr(function, "__code__", None), "co_filename", ""))
