@@ -21,7 +21,7 @@ import pytest
 from msgspec.structs import replace
 
 import perdure
-from perdure import Conflict, Corrupt, NotFound, Store, StoreUnavailable
+from perdure import Conflict, Corrupt, NeedsAttention, NotFound, Store, StoreUnavailable
 from perdure.model import Lease
 from perdure.replication import (
     ClosedError,
@@ -1086,6 +1086,41 @@ def test_who_waits_for_a_run_at_its_old_place_is_told_where_it_went(pair: Pair) 
             handle = await store.handle("a/waits/main")
             with pytest.raises(ClosedError, match="was moved to"):
                 await handle.result(WAIT_MAX_S)
+
+    asyncio.run(look())
+
+
+def test_a_run_that_needed_a_person_as_it_was_moved_is_told_of_where_it_is(pair: Pair) -> None:
+    """It was settled there, and came to its end. At its old place a program was told for ever that
+    it needs a person, and how to settle it."""
+    source, target = pair.both()
+    crashes = True
+
+    @perdure.tool
+    def wire() -> str:
+        if crashes:
+            raise SystemExit
+        return "receipt"
+
+    @perdure.agent(dict)
+    def transfers(run: perdure.Run[dict[str, Any]]) -> str:
+        return wire()
+
+    with pytest.raises(SystemExit):
+        source.run(transfers, "a")
+    with pytest.raises(NeedsAttention):
+        source.run(transfers, "a")
+    crashes = False
+    migrate(pair.source, pair.target)
+    target.handle("a/transfers/main").settle("wire#1", done="receipt", by="a person")
+    assert target.run(transfers, "a") == "receipt"
+    with pytest.raises(ClosedError, match="was moved to"):
+        source.handle("a/transfers/main").result(WAIT_MAX_S)
+
+    async def look() -> None:
+        async with perdure.open_async(pair.source) as store:
+            with pytest.raises(ClosedError, match="was moved to"):
+                await (await store.handle("a/transfers/main")).result(WAIT_MAX_S)
 
     asyncio.run(look())
 

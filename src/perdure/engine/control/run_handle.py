@@ -152,6 +152,7 @@ class RunHandle(Generic[R]):
             raise rebuild_error(info.result, f"run {info.id}")
         if info.status == "cancelled":
             raise RunFailed(f"was cancelled: {info.problem}", target=f"run {info.id}")
+        refuse_moved(self._context.backend, info)  # a person may have settled it there
         raise NeedsAttention(info.problem or "it stopped", target=f"run {info.id}")
 
     def typed(self, function: Callable[..., Any]) -> RunHandle[Any]:
