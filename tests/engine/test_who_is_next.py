@@ -10,6 +10,8 @@ import pytest
 
 import perdure
 from perdure.engine.dispatch import picking
+from perdure.engine.dispatch.picking import Picker
+from perdure.engine.functions.agent_functions import by_name
 from perdure.store import Store
 from perdure.testing import run_until_waiting
 from tests.engine.working import BOUND_S, doubling, wait_until, working
@@ -114,6 +116,27 @@ def test_runs_that_are_due_for_others_hide_none_of_ones_own(
     waits.signal("go", "told")
     with working(store, told):
         assert waits.result(BOUND_S) == "told"
+
+
+def test_a_look_that_did_not_go_deep_forgets_nothing_that_is_there(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Behind many runs that were due for others, a run's function was served by nobody. A worker
+    reads that far only now and then, and each look in between forgot it: it stayed as it was, and
+    no person was told, for as long as there was any traffic."""
+    monkeypatch.setattr(picking, "PAGES", (2, 4))
+    monkeypatch.setattr(picking, "UNKNOWN_AFTER_S", 0.0)
+    monkeypatch.setattr(picking, "LOOKING_MAX", 1e-9)  # the next deep look is far away
+    for number in range(30):
+        one = run_until_waiting(store.options(queue="theirs"), nightly, f"theirs{number}")
+        one.signal("go")
+    lost = run_until_waiting(store, told, "lost")
+    lost.signal("go")
+    picker = Picker(store.runner, by_name([doubling]), ["default"], lambda run, left_s: None)
+    for _ in range(3):
+        assert list(picker.picks(lambda *which: False, lambda: 8, False)) == []
+    assert [row.id for row in picker.note_unknown()] == [lost.id]
+    assert lost.status == "needs_attention"
 
 
 def test_a_run_that_sleeps_for_moments_gives_way_to_who_is_due(store: Store) -> None:

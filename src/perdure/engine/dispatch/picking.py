@@ -104,6 +104,8 @@ class Picker:
         self._callers: set[str] = set()
         self._deeper_at = 0.0
         """When it may read behind `PAGES` again."""
+        self._saw_all = True
+        """False if the last look left rows behind `PAGES` unread."""
 
     # -- finding work ----------------------------------------------------------------------------
 
@@ -183,8 +185,9 @@ class Picker:
             look = Look(backend, row.agent, row.id)
             since_when = due_since(row, now)
             yield Pick(row.id, row.agent, row.branch, function, look, since_when, row)
-        # Replaced only once complete: an interruption in between keeps the old one.
-        self._unknown = {run: self._unknown[run] for run in unknown if run in self._unknown}
+        # Replaced only once complete: what this look has not come to may be there still.
+        if self._saw_all:
+            self._unknown = {run: self._unknown[run] for run in unknown if run in self._unknown}
 
     def _ready(self, now: int) -> Iterator[RunInfo]:
         """Yields rows that could be gone on with, those first that have been due for longest.
@@ -193,7 +196,8 @@ class Picker:
         took_s, may_go_deeper = 0.0, time.monotonic() >= self._deeper_at
         for limit in chain(PAGES, (PAGES[-1] * DEEPER**n for n in count(1))):
             is_deep = limit > PAGES[-1]
-            if is_deep and not may_go_deeper:
+            self._saw_all = not is_deep or may_go_deeper
+            if not self._saw_all:
                 return
             began = time.monotonic()
             found = self._context.backend.ready(now, limit)
