@@ -113,6 +113,95 @@ def test_partials_of_closures_are_not_taken_for_each_other() -> None:
         assert paid == ["FR02"]
 
 
+class Bank:
+    def __init__(self, iban: str, paid: list[str]) -> None:
+        self._iban, self._paid = iban, paid
+
+    def pay(self) -> str:
+        self._paid.append(self._iban)
+        return self._iban
+
+
+def tool_of(bank: Bank) -> Callable[[int], str]:
+    def through(cents: int) -> str:
+        return bank.pay()
+
+    @perdure.tool(on_crash="fail")
+    def pay(cents: int) -> str:
+        return through(cents)
+
+    return pay
+
+
+def tool_by(kind: str, sent: list[str]) -> Callable[[str], str]:
+    if kind == "mail":
+
+        @perdure.tool(on_crash="fail")
+        def send(text: str) -> str:
+            sent.append("mail")
+            return "mailed"
+
+    else:
+
+        @perdure.tool(on_crash="fail")
+        def send(text: str) -> str:
+            sent.append("SMS")
+            return "texted"
+
+    return send
+
+
+def test_tools_of_a_factory_over_clients_are_not_taken_for_each_other() -> None:
+    """A tool for each bank, made by one function. The process died when FR02 was paid, and the
+    banks came in another order: IT04's got FR02's receipt, FR02 was paid once more, and IT04
+    never."""
+    paid: list[str] = []
+    crashes = True
+    french, italian = (Bank(iban, paid) for iban in ("FR02", "IT04"))
+
+    @perdure.agent(dict)
+    def pay_all(run: perdure.Run[dict[str, Any]]) -> list[str]:
+        receipts = []
+        for bank in (french, italian) if crashes else (italian, french):
+            receipts.append(tool_of(bank)(5))
+            if crashes:
+                raise SystemExit
+        return receipts
+
+    with perdure.open("memory://") as store:
+        with pytest.raises(SystemExit):
+            store.run(pay_all, "a")
+        crashes = False
+        with pytest.raises(perdure.NeedsAttention, match=r"closes over \(through\)"):
+            store.run(pay_all, "a")
+    assert paid == ["FR02"]
+
+
+def test_two_functions_of_one_name_in_one_function_are_not_taken_for_each_other() -> None:
+    sent: list[str] = []
+
+    @perdure.agent(dict)
+    def tell(run: perdure.Run[dict[str, Any]]) -> list[str]:
+        return [tool_by("mail", sent)("hi"), tool_by("SMS", sent)("hi")]
+
+    refused = pytest.raises(perdure.NeedsAttention, match="another tool of this name")
+    with perdure.open("memory://") as store, refused:
+        store.run(tell, "a")
+    assert sent == ["mail"]
+
+
+def test_a_tool_that_is_made_again_over_the_same_is_the_same() -> None:
+    paid: list[str] = []
+    bank = Bank("FR02", paid)
+
+    @perdure.agent(dict)
+    def pay_all(run: perdure.Run[dict[str, Any]]) -> list[str]:
+        return [tool_of(bank)(5), tool_of(bank)(5), tool_by("mail", paid)("x")]
+
+    with perdure.open("memory://") as store:
+        assert store.run(pay_all, "a") == ["FR02", "FR02", "mailed"]
+
+
 def test_tools_of_a_factory_with_names_or_the_same_values_are_called() -> None:
     paid: list[str] = []
 

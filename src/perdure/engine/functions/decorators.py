@@ -85,7 +85,10 @@ class RecordedFunction:
         self._identity = identity
         told = kind == "step" or identity is not None
         self._captured = {} if told else captured_by(function)
-        self._module, self._home = note_home(self.name, function) if kind == "tool" else ("", "")
+        self._module = self._home = ""
+        self._code: Any = None
+        if kind == "tool":
+            self._module, self._home, self._code = note_home(self.name, function)
 
     def call(
         self,
@@ -114,7 +117,9 @@ class RecordedFunction:
                     del arguments[SELF]  # its repr has an address, another one each time
             captured = None
             if self._captured or (self._home and is_shared(self.name)):
-                captured = Captured(self.name, told, self._captured, self._home, execution.met)
+                captured = Captured(
+                    self.name, told, self._captured, self._home, self._code, execution.met
+                )
             function, probe, fakes = self.function, self._probe, execution.fakes
             if fakes:
                 function, probe = fakes.get(self.decorated, function), fakes.get(probe, probe)

@@ -13,19 +13,19 @@ import inspect
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from types import MethodType, ModuleType
+from types import FunctionType, MethodType, ModuleType
 from typing import Any, get_origin
 
 from msgspec import Struct
 
 from perdure.core.schema.value_digest import (
-    AS_IT_IS,
     UNKNOWN,
     called_by,
     class_label,
     declared_key,
     digest,
     is_function,
+    is_known,
     is_none_yet,
     module_name,
 )
@@ -44,6 +44,9 @@ DECLARED = "(identity)"
 
 KEY = "(key)"
 """The name for the key of a run that another one starts."""
+
+CLOSED_MAX = 5
+"""Functions within what a function closes over that are looked into."""
 
 QUESTION = "(question)"
 SCHEMA = "(schema)"
@@ -183,8 +186,9 @@ class Captured(Struct):
     crash.
 
     Attributes:
-        values: the plain values by the variable's name, as they were when the tool was declared.
+        values: what it closes over, by the variable's name, as it was when the tool was declared.
         home: the function's module and name in it.
+        code: the function's; None where it has none.
         met: see `Unsaid.met`.
     """
 
@@ -192,15 +196,16 @@ class Captured(Struct):
     digests: Mapping[str, str]
     values: Mapping[str, Any]
     home: str
+    code: Any
     met: dict[int, Any]
 
     def check(self, target: str, *, recorded: bool) -> None:
         """Checks that the call can be made; see `Unsaid.check`."""
         key = hash(("captured", self.name, *sorted(self.digests.items())))
-        home, before = self.met.setdefault(key, (self.home, self.values))
+        home, code, before = self.met.setdefault(key, (self.home, self.code, self.values))
         if recorded:
             return
-        if home != self.home:
+        if (home, code) != (self.home, self.code):
             raise NeedsAttention(
                 f"another tool of this name, {home}, was called with the same arguments as "
                 f"{self.home} now: after a crash one call could get the result of the other",
@@ -210,7 +215,7 @@ class Captured(Struct):
         differing = [
             name
             for name, one in self.values.items()
-            if type(before.get(name)) is not type(one) or before[name] != one
+            if not _is_same(before.get(name, MISSING), one)
         ]
         if differing:
             raise NeedsAttention(
@@ -223,36 +228,54 @@ class Captured(Struct):
             )
 
 
-_homes: dict[str, str] = {}
+def _is_same(before: Any, now: Any, depth: int = 0) -> bool:
+    """Returns True if it makes no difference which of two values a function closes over."""
+    if before is now:
+        return True
+    if type(before) is not type(now) or depth > CLOSED_MAX:
+        return False
+    if type(now) is FunctionType:
+        closed, other = captured_by(before), captured_by(now)
+        return (
+            before.__code__ == now.__code__
+            and closed.keys() == other.keys()
+            and all(_is_same(one, other[name], depth + 1) for name, one in closed.items())
+        )
+    said = digest(now)
+    return is_known(said) and digest(before) == said
+
+
+_homes: dict[str, tuple[str, Any]] = {}
 _shared: set[str] = set()
-"""The names that tools of several homes have."""
+"""The names that several functions have, as tools."""
 
 
-def note_home(name: str, function: Callable[..., Any]) -> tuple[str, str]:
-    """Notes where a tool's function is; returns its module, and that with its name in it."""
+def note_home(name: str, function: Callable[..., Any]) -> tuple[str, str, Any]:
+    """Notes where a tool's function is; returns its module, that with its name in it, and its
+    code."""
     called = called_by(function)
     module = module_name(str(getattr(called, "__module__", None) or ""))
     home = f"{module}.{getattr(called, '__qualname__', type(called).__qualname__)}"
-    if _homes.setdefault(name, home) != home:
+    code = getattr(called, "__code__", None)
+    if _homes.setdefault(name, (home, code)) != (home, code):
         _shared.add(name)
-    return module, home
+    return module, home, code
 
 
 def is_shared(name: str) -> bool:
-    """Returns True if tools of several homes have a name."""
+    """Returns True if several functions have a name, as tools."""
     return name in _shared
 
 
 def captured_by(function: Callable[..., Any]) -> dict[str, Any]:
-    """The plain values that a function closes over, by the variables' names."""
+    """Returns what a function closes over, by the variables' names."""
     inner = inspect.unwrap(called_by(function), stop=lambda one: hasattr(one, "__closure__"))
     cells = getattr(inner, "__closure__", None) or ()
     names = inner.__code__.co_freevars if cells else ()
     found: dict[str, Any] = {}
     for name, cell in zip(names, cells, strict=True):
         with suppress(ValueError):  # it is empty yet
-            if type(cell.cell_contents) in AS_IT_IS:
-                found[name] = cell.cell_contents
+            found[name] = cell.cell_contents
     return found
 
 
