@@ -10,14 +10,22 @@ import dataclasses
 from collections.abc import Callable, Iterable, Mapping
 from enum import Enum
 from functools import cached_property
-from inspect import isabstract
+from inspect import getattr_static, isabstract
 from types import MemberDescriptorType
 from typing import Any
 
 from pydantic import BaseModel
+from pydantic_core import PydanticUndefined
 
 from perdure.errors import Unstorable
 from perdure.integrations.langgraph.values import live_parts
+from perdure.integrations.langgraph.values.class_code import (
+    MisfitError,
+    UnmadeError,
+    default_of,
+    give,
+    is_computed,
+)
 
 TAG = "@"
 """The key that says of what kind a stored map is; a user's own dict with that key is wrapped."""
@@ -32,22 +40,6 @@ ABSENT = "@absent"
 
 BESIDE = ("@unset", "@private", "@more", ABSENT, live_parts.ANEW)
 """The keys that kinds store beside the fields of a class."""
-
-
-class MisfitError(ValueError):
-    """The stored fields do not fit those that the class has now."""
-
-
-class UnmadeError(ValueError):
-    """An object has all of its data, and the class does not make what was left out beside it.
-
-    Attributes:
-        made: the object without that.
-    """
-
-    def __init__(self, made: Any, problem: str) -> None:
-        super().__init__(problem)
-        self.made = made
 
 
 class Kind:
@@ -100,6 +92,11 @@ class ModelKind(Kind):
         self._names = frozenset(cls.model_fields)
         self._keeps_extra = cls.model_config.get("extra") == "allow"
         self._private = bool(cls.__private_attributes__)
+        self._private_made = {
+            name: _private_maker(item)
+            for name, item in cls.__private_attributes__.items()
+            if item.default_factory is not None or item.default is not PydanticUndefined
+        }
         self._template: dict[str, Any] = dict.fromkeys(cls.model_fields)
         self._required: set[str] = set()
         self._made: list[tuple[str, Callable[[], Any]]] = []
@@ -141,6 +138,8 @@ class ModelKind(Kind):
             taken["@unset"] = unset
         if (private := value.__pydantic_private__) is not None:
             taken["@private"] = dict(private)
+            if lacking := self._private_made.keys() - private.keys():
+                taken[ABSENT] = sorted(lacking.union(taken.get(ABSENT, ())))
         return taken
 
     def _add_extra(self, taken: dict[str, Any], value: Any) -> None:
@@ -211,8 +210,9 @@ class ModelKind(Kind):
     def build(self, fields: dict[str, Any]) -> Any:
         if anew := fields.pop(live_parts.ANEW, ()):
             own = {name: item for name, item in fields.items() if name not in BESIDE}
+            private = self._all_private(fields["@private"], (*fields.get(ABSENT, ()), *anew))
             made = self.build({**fields, "@private": {}})
-            problem = live_parts.make_anew(made, own, fields["@private"], anew)
+            problem = live_parts.make_anew(made, own, private, anew)
             if problem is not None:
                 raise UnmadeError(made, f"its {anew[0]!r}: {problem}") from problem
             return made
@@ -231,7 +231,7 @@ class ModelKind(Kind):
         own.update(fields)
         for name, make in self._made:
             if name not in fields:
-                own[name] = make()
+                own[name] = default_of(name, make)
         for name in absent:
             own.pop(name, None)
         made = _new(self.model)
@@ -245,8 +245,16 @@ class ModelKind(Kind):
                 live_parts.set_private(made, {})
                 raise UnmadeError(made, f"its private attributes: {error}") from error
         else:
-            live_parts.set_private(made, private)
+            live_parts.set_private(made, self._all_private(private, absent))
         return made
+
+    def _all_private(self, private: dict[str, Any] | None, absent: Iterable[str]) -> Any:
+        """Returns the stored private attributes, with the defaults of those that the class had not
+        when they were stored."""
+        new = self._private_made.keys() - set(absent) - (private or {}).keys()
+        if private is None or not new:
+            return private
+        return {**private, **{name: default_of(name, self._private_made[name]) for name in new}}
 
 
 _new: Callable[[type[Any]], Any] = object.__new__
@@ -263,6 +271,12 @@ def _maker(field: Any) -> Callable[[], Any]:
     return lambda: field.get_default(call_default_factory=True, validated_data={})
 
 
+def _private_maker(attribute: Any) -> Callable[[], Any]:
+    if getattr(attribute, "default_factory_takes_validated_data", False):
+        return lambda: attribute.get_default(call_default_factory=True, validated_data={})
+    return attribute.default_factory or attribute.get_default  # type: ignore[no-any-return]
+
+
 class DataclassKind(Kind):
     """A dataclass. Attributes that are not fields are kept beside them, except the values of
     `functools.cached_property`, which are computed again. Those that are no data, such as a lock,
@@ -274,6 +288,8 @@ class DataclassKind(Kind):
         self._is_error = issubclass(cls, BaseException)
         self._fields = {field.name: field for field in dataclasses.fields(cls)}
         members = [item for base in cls.__mro__ for item in base.__dict__.items()]
+        computed = {name for name, member in members if isinstance(member, property)}
+        self._computed = {name for name in computed if is_computed(getattr_static(cls, name))}
         self._slots = [
             name
             for name, member in members
@@ -302,18 +318,20 @@ class DataclassKind(Kind):
         for name, value in fields.pop("@more", {}).items():
             if not hasattr(made, "__dict__") and name not in self._slots:
                 raise MisfitError(f"the class has no place for the attribute {name!r} any more")
-            object.__setattr__(made, name, value)
+            if name not in self._computed:
+                give(made, name, value)
         for name, value in fields.items():
             if name not in self._fields:
                 raise MisfitError(f"the class has no field {name!r} any more")
-            object.__setattr__(made, name, value)
+            if name not in self._computed:
+                give(made, name, value)
         for name, field in self._fields.items():
-            if name in fields or name in absent:
+            if name in fields or name in absent or name in self._computed:
                 continue
             if field.default is not dataclasses.MISSING:
-                object.__setattr__(made, name, field.default)
+                give(made, name, field.default)
             elif field.default_factory is not dataclasses.MISSING:
-                object.__setattr__(made, name, field.default_factory())
+                give(made, name, default_of(name, field.default_factory))
             else:
                 raise MisfitError(f"the required field {name!r} is not stored")
         if problem is not None:
@@ -357,7 +375,9 @@ class EnumKind(Kind):
     def build(self, fields: dict[str, Any]) -> Any:
         try:
             return self.cls(fields["value"])
-        except (ValueError, KeyError) as error:
+        except RecursionError:
+            raise
+        except Exception as error:  # of its `_missing_`, too
             members: Mapping[Any, Any] = vars(self.cls)["_member_map_"]
             named = members.get(fields.get("name"))  # its value is equal to none
             if named is not None:

@@ -27,13 +27,12 @@ from perdure.core.values.plain_values import (
 )
 from perdure.errors import SchemaError, Unstorable
 from perdure.integrations.langgraph.values.arrays import ARRAY, ARRAYS, is_array
+from perdure.integrations.langgraph.values.class_code import MisfitError, UnmadeError
 from perdure.integrations.langgraph.values.foreign_serializers import loads
 from perdure.integrations.langgraph.values.kinds import (
     TAG,
     Kind,
     Kinds,
-    MisfitError,
-    UnmadeError,
     may_register,
     own_name,
 )
