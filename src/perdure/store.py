@@ -203,7 +203,7 @@ class Store:
         They may be deleted.
 
         Raises:
-            NotFound: it is not from this store.
+            NotFound: it is not from this store, or one of them is not there.
         """
         return [*origins(self._context.backend, self._ours(info))]
 

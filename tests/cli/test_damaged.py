@@ -147,3 +147,35 @@ def test_verify_sees_the_log_that_a_copy_reads(tmp_path: Path, named: list[str])
     assert found.exit_code == 5 and '"commit": 3' in found.stdout
     said = operator.type("verify", *named).output
     assert "restore the store from a copy" in said and "rollback" not in said
+
+
+@pytest.mark.parametrize("another", [False, True])
+def test_the_export_of_a_copy_says_what_it_is_read_through(tmp_path: Path, another: bool) -> None:
+    """Story: a thread was renamed, by a copy whose origin was deleted, and exported for a backup.
+    Export, import and verify said that it was whole; nothing of it could be read, and the store
+    that it came from was gone."""
+    here, there = Operator(tmp_path / "here.db"), Operator(tmp_path / "there.db")
+    with perdure.open(here.path) as store:
+        saver = PerdureSaver(store)
+        line(saver, 5, config("origin"))
+        saver.copy_thread("origin", "copy")
+        saver.copy_thread("copy", "copy of it")
+        store.delete("origin")
+    with perdure.open(there.path) as store:
+        if another:  # of that name
+            line(PerdureSaver(store), 9, config("origin"))
+    for name, reads in (("origin", []), ("copy", ["origin"]), ("copy of it", ["copy", "origin"])):
+        file = str(tmp_path / name)
+        assert here.json("export", name, "-o", file).get("reads", []) == reads
+        said = here.type("export", name, "-o", file, "--force").output
+        assert all(f"{one}" in said for one in reads) and ("is a copy" in said) == bool(reads)
+    said = there.type("import", str(tmp_path / "copy of it")).output
+    assert "not in this store" in said and "bring 'copy' along" in said
+    for named in ([], ["copy of it"]):
+        found = there.type("verify", *named)
+        assert found.exit_code == 3 and "not in this store" in found.output
+        assert '"ok": false' in there.type("verify", *named, "--json").stdout
+    assert there.json("import", str(tmp_path / "copy"))["lacks"]
+    if not another:
+        assert "lacks" not in there.json("import", str(tmp_path / "origin"))
+        assert there.json("verify")["ok"]

@@ -21,7 +21,7 @@ from perdure.repairing import repair_store
 from perdure.system import shell
 from perdure.types import AgentInfo
 
-Outcome = Verified | Corrupt | UnsupportedFormat
+Outcome = Verified | Corrupt | UnsupportedFormat | NotFound
 
 
 def verify(
@@ -158,9 +158,20 @@ def _verify(
     progress.begin(f"verifying {info.name}", info.seq)
     try:
         agent = session.store.agent_of(info)
-        return agent.verify(anchor=anchor, progress=progress.at, heal=heal)
+        verified = agent.verify(anchor=anchor, progress=progress.at, heal=heal)
     except (Corrupt, UnsupportedFormat) as error:
         return error
+    return lacking(session, info) or verified
+
+
+def lacking(session: Session, info: AgentInfo) -> NotFound | None:
+    """Returns the error of an agent that is a copy, if what it was copied from is not there."""
+    with suppress(Corrupt, UnsupportedFormat):  # of the other agent, which has its own outcome
+        try:
+            session.store.origins(info)
+        except NotFound as error:
+            return error
+    return None
 
 
 GO_BACK = "go back to commit"
@@ -207,7 +218,7 @@ def _print(
                 what += ", purged: only the last commit, the deletion, is left"
             console.print(text(("✓ ", "bold green"), (info.name, "bold"), f"  {what}"))
             console.print(text("  root ", outcome.root))
-        elif isinstance(outcome, Corrupt):
+        elif isinstance(outcome, Corrupt | NotFound):
             console.print(text(("✗ ", "bold red"), (info.name, "bold")))
             problem, hints = _parts(session, outcome, info)
             for one in _damages(outcome) or [problem]:

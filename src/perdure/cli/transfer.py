@@ -14,8 +14,9 @@ from typing import Annotated, Any, BinaryIO
 
 import typer
 
-from perdure import Conflict, PerdureError
+from perdure import Conflict, NotFound, PerdureError
 from perdure.cli import plain
+from perdure.cli.checking import lacking
 from perdure.cli.failures import UsageError
 from perdure.cli.portable import write_log
 from perdure.cli.progress import bar
@@ -83,6 +84,10 @@ def export(
                 said = _write_state(session, agent, branch, at, stream)
             else:
                 said = _write_log(session, agent, stream, until)
+        if said.get("reads") and not session.json:
+            also = ", ".join(said["reads"])
+            words = f"{agent} is a copy, and cannot be read without these: export them, too: {also}"
+            stderr_console().print(text(("? ", "bold yellow"), words))
         if output is None:
             return
         if session.json:
@@ -179,7 +184,11 @@ def _write_log(session: Session, agent: str, stream: BinaryIO, until: int | None
         progress.begin(f"exporting {agent}", until or info.seq)
         entries = session.store.export_log(info, until=until)
         root = write_log(info, entries, stream, progress=progress.at)
-    return {"agent": agent, "incarnation": info.incarnation, **root}
+    said = {"agent": agent, "incarnation": info.incarnation, **root}
+    with suppress(NotFound):  # it was imported alone
+        if origins := session.store.origins(info):
+            said["reads"] = [origin.name for origin in origins]
+    return said
 
 
 def _write_state(
@@ -225,13 +234,15 @@ def import_(
         progress.begin(f"verifying {read.agent}", verified.commits)
         info = session.find(verified.agent, deleted_too=True)
         verified = session.store.agent_of(info).verify(anchor=read.root, progress=progress.at)
-        said = {
+        said: dict[str, Any] = {
             "agent": verified.agent,
             "incarnation": info.incarnation,
             "commits": verified.commits,
             "root": verified.root,
         }
-        as_json = session.json
+        as_json, missing = session.json, lacking(session, info)
+        if missing is not None:
+            said["lacks"] = missing.problem
     if as_json:
         plain.put(said)
         return
@@ -239,6 +250,9 @@ def import_(
     number = count(verified.commits, "commit")
     console.print(text(("✓ ", "bold green"), (verified.agent, "bold"), f"  {number}, verified"))
     console.print(text("  root ", verified.root))
+    if missing is not None:
+        console.print(text(("? ", "bold yellow"), missing.problem))
+        console.print(text(("→ ", "cyan"), missing.hint))
     if stderr_console().is_terminal and info.deleted:
         console.print(text(("  this agent was deleted; its log is here", "yellow")))
 

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Iterator
-from typing import TypeGuard
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, TypeGuard
 
 from msgspec import Struct
 
@@ -126,13 +126,31 @@ def incarnations(backend: Backend, name: str) -> Iterator[AgentInfo]:
 
 
 def origins(backend: Backend, info: AgentInfo) -> Iterator[AgentInfo]:
-    """Yields the agents whose logs one reads as a copy of them, the nearest first."""
-    one: AgentInfo | None = info
-    while one is not None and not one.purged:
-        copied = _copied_from(LogReader(backend, one).peek(1))
-        one = backend.agent(*copied) if copied is not None else None
-        if one is not None:
-            yield one
+    """Yields the agents whose logs one reads as a copy of them, the nearest first.
+
+    Raises:
+        NotFound: one of them is not in this store; what is read through a living one is not, then.
+    """
+    one = info
+    while not one.purged and (copied := _copy_record(LogReader(backend, one).peek(1))) is not None:
+        origin = backend.agent(*_origin_of(copied))
+        if origin is None or origin.purged or _is_another(backend, origin, copied):
+            if info.deleted:  # so that nothing kept it from being purged
+                return
+            raise NotFound(
+                "what it was copied from is not in this store, and it cannot be read without",
+                target=f"agent {info.name!r}",
+                hint=f"bring {_origin_of(copied)[0]!r} along from where it was, or copy it again",
+            )
+        yield (one := origin)
+
+
+def _is_another(backend: Backend, origin: AgentInfo, copied: Mapping[str, Any]) -> bool:
+    """Returns True if the log is not the one that was copied, but another of that name."""
+    if "id" not in copied:  # of an earlier version
+        return False
+    seq = int(copied["seq"])
+    return origin.seq < seq or LogReader(backend, origin).peek(seq).id != bytes(copied["id"])
 
 
 def purge_name(backend: Backend, name: str) -> Purged:
@@ -213,10 +231,16 @@ def _copies_called(backend: Backend, name: str, origin: AgentInfo) -> Iterator[A
 
 def _copied_from(first: Commit) -> tuple[str, int] | None:
     """Returns name and incarnation of the agent whose copy one is, from its first commit."""
-    for record in first.records:
-        if record.get("t") == COPIED:
-            return str(record["agent"]), int(record["incarnation"])
-    return None
+    record = _copy_record(first)
+    return None if record is None else _origin_of(record)
+
+
+def _copy_record(first: Commit) -> Mapping[str, Any] | None:
+    return next((record for record in first.records if record.get("t") == COPIED), None)
+
+
+def _origin_of(copied: Mapping[str, Any]) -> tuple[str, int]:
+    return str(copied["agent"]), int(copied["incarnation"])
 
 
 def verify_grave(backend: Backend, reader: LogReader, anchor: str | None) -> Verified:
