@@ -11,6 +11,7 @@ import pytest
 import perdure
 from perdure.errors import StoreUnavailable
 from perdure.model import Checkpoint
+from perdure.storage.postgres.backend import PostgresBackend
 from perdure.storage.standing import ClosedError, Why
 from perdure.testing.pen import Pen, refused
 from tests.postgres.bouncer import Bouncer
@@ -139,3 +140,20 @@ def test_refusals_are_read_however_bytes_are_shown(
     assert refused(backend.append([pen.make(key=("k", b"\xff"))[0]])[0]) == "key"
     taken = pen.make(checkpoint=Checkpoint("point", 1, "", "dict", (1, 0)))[0]
     assert refused(backend.append([taken])[0]) == "exists"
+
+
+def test_a_line_that_is_silent_is_not_ended(url: str, settings: Callable[..., None]) -> None:
+    """The connection that proves that an executor lives is silent for seconds. A database whose
+    sessions may not be idle ended it: a process in the middle of a tool counted as dead, another
+    one took its run, and called the tool again."""
+    settings("idle_session_timeout", "5min")
+    backend = PostgresBackend(url)
+    try:
+        backend.heartbeat("one", 60_000)
+        asked = "SELECT current_setting('idle_session_timeout')"
+        found: list[object] = []
+        with backend._line._lock:
+            backend._line._use(lambda db: found.append(db.execute(asked).fetchone()))
+        assert found == [("0",)]
+    finally:
+        backend.close()

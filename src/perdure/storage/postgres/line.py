@@ -52,6 +52,12 @@ RETRY_S = 0.1
 RETRY_MAX_S = 2.0
 HOLD_TRIES = 50
 
+_NEVER_IDLE = (
+    "SELECT set_config(name, '0', false) FROM pg_settings WHERE name = 'idle_session_timeout'"
+)
+"""The line is silent for seconds; a server (from version 14 on) that ends idle sessions would make
+a living executor look dead."""
+
 _log = logs.logger("perdure.postgres")
 
 
@@ -195,6 +201,7 @@ class PermanentConnection:
                 self._address.shown,
             )
             return
+        db.execute(_NEVER_IDLE)
         db.add_notify_handler(lambda notice: self._listeners.notify(from_text(notice.payload)))
         db.execute(f"LISTEN {quoted(self.channel)}")
         self._hold_all(db)
