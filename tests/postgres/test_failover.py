@@ -212,3 +212,76 @@ def test_i1_an_old_primary_that_comes_back_is_found_out(pair: Pair, open_store: 
     assert isinstance(outcome, Corrupt), outcome
     assert "knows commit 2" in str(outcome)
     assert len(open_store(url).read(number, 1, 9)) == 1
+
+
+def test_i2_nothing_is_made_on_a_commit_that_its_server_lost(pair: Pair) -> None:
+    """At `group` a server may lose what was acknowledged last. Another process then wrote under the
+    same number, and an open handle took it for its own: its block saw a bill as paid, and the log
+    never said so; an item that was lost made the log unreadable, for everybody and for good."""
+    url, names = pair.url(retry=60), ("seen", "changed", "forked")
+    with perdure.open(url, durability="group") as one:
+        seen, changed, forked = agents = [one.agent(name) for name in names]
+        for agent in agents:
+            with agent.edit("first") as draft:
+                draft |= {"notes": ["0"], "paid": False}
+        one.flush()
+        pair.catch_up()
+        pair.part()
+        for agent in agents:
+            with agent.edit("lost") as draft:
+                draft["notes"] += ["1", "2", "3"]
+                draft["paid"] = True
+        pair.fail_over()
+        with perdure.open(url, durability="group") as two:
+            for name in names:
+                with two.agent(name).edit("of process 2") as draft:
+                    draft["seen"] = True
+            aside = two.agent("forked").fork("aside")
+            lost = "commit 3 that is not in the log"
+            with pytest.raises(Corrupt, match=lost), seen.edit("") as draft:
+                draft["notes"].append("4")
+            with pytest.raises(Corrupt, match=lost), changed.edit("") as draft:
+                draft["notes"][3] = "three"
+            with pytest.raises(Corrupt, match=lost), forked.edit("") as draft:
+                draft["notes"].append("4")
+            for _ in range(2):  # the next one goes on with the log as it is
+                for agent in agents:
+                    with agent.edit("goes on") as draft:
+                        draft["notes"].append("4")
+                with aside.edit("another branch's, in between") as draft:
+                    draft["notes"].append("5")
+    with perdure.open(url) as fresh:
+        for name in names:
+            agent = fresh.agent(name)
+            assert agent.state == {"notes": ["0", "4", "4"], "paid": False, "seen": True}
+            agent.verify()
+
+
+def test_i2_the_number_of_a_lost_agent_is_another_ones(pair: Pair) -> None:
+    """Numbers are given out again where a server lost agents. An open handle of a lost one wrote to
+    the log of whoever had its number, and that one's owner, who had lost nothing, found it
+    corrupt."""
+    url = pair.url(retry=60)
+    with perdure.open(url, durability="group") as one:
+        one.agent("kept").edit("")
+        pair.catch_up()
+        pair.part()
+        early = [one.agent(f"early-{n}", initial={"n": 0}) for n in range(40)]
+        for agent in early:
+            agent.update(partial(add, 1))
+        pair.fail_over()
+        with perdure.open(url, durability="group") as two:
+            for n in range(40):
+                two.agent(f"late-{n}", initial={"n": 0}).update(partial(add, 5))
+        refused = 0
+        for agent in early:
+            try:
+                agent.update(partial(add, 1))
+            except Corrupt:
+                refused += 1
+        assert refused
+    with perdure.open(url) as fresh:
+        for n in range(40):
+            agent = fresh.agent(f"late-{n}")
+            assert agent.verify().commits == 2
+            assert agent.state == {"n": 5}

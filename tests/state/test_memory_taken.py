@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import perdure
-from perdure.storage.log import committer
+from perdure.storage.log import log_ends
 from perdure.storage.sqlite import writer
 from tests.state.conftest import Place
 
@@ -21,14 +21,14 @@ def test_agents_that_come_and_go_leave_nothing_behind(
 ) -> None:
     """Of each agent that was ever made, the committer remembered the end of its log: 400 bytes
     for good, as only ends that it had to look up were counted. An hour's soak found it."""
-    monkeypatch.setattr(committer, "TAILS_KEPT", 8)
+    monkeypatch.setattr(log_ends, "KEPT", 8)
     monkeypatch.setattr(writer, "HEADS_KEPT", 8)
     with perdure.open(tmp_path / "a.db") as store:
         for n in range(40):
             store.agent(f"agent {n}").save({"n": n})
             store.delete(f"agent {n}", purge=True)
         context = store._context
-        assert len(context.committer._tails) <= 8
+        assert len(context.committer._ends.tails) <= 8
         backend: Any = context.backend
         assert len(backend._writer._heads) <= 9
         store.agent("agent 1").save({"n": 1})

@@ -44,12 +44,14 @@ class Held(Struct, frozen=True):
     """A state at a commit, in memory, with the data for its next snapshot.
 
     Nobody changes `state`: later states share its unchanged parts. `since` is None if only its
-    place in the log is known.
+    place in the log is known. `id`: of the commit, if known: what is made on it gets in only behind
+    that very one.
     """
 
     seq: int
     state: Plain
     since: SinceSnapshot | None
+    id: bytes = b""
 
 
 Step = tuple[Sequence[Op], Plain, Cause, Sequence[Mapping[str, Any]]]
@@ -140,7 +142,7 @@ class ForeignLogs:
         since.note((ops.Set((), state),), len(payload.data))
         since.begin_ageing(committed.at_micros)
         made = AgentInfo(name, committed.no, number, False, committed.seq)
-        return ForeignLog(self, made), Held(committed.seq, state, since)
+        return ForeignLog(self, made), Held(committed.seq, state, since, committed.id)
 
     def _propose(
         self,
@@ -152,6 +154,7 @@ class ForeignLogs:
         expected: int | None,
         cause: Cause,
         payload: chain.Payload,
+        parent_id: bytes = b"",
     ) -> Proposal:
         check_cause(cause)
         kind, run, step = (
@@ -171,6 +174,7 @@ class ForeignLogs:
             0,
             cause,
             payload,
+            parent_id,
         )
         key = None if cause.key is None else (index_key(cause.key), b"")
         return Proposal(draft, no, expected, Riders(key=key))
@@ -327,7 +331,7 @@ class ForeignLog:
             raise
         if stored is not None and since is not None:
             since.wrote(proposal, stored, committed.at_micros)
-        return Held(committed.seq, state, since)
+        return Held(committed.seq, state, since, committed.id)
 
     def _fold(self, base: Held, delta: Sequence[Op]) -> Plain:
         first = delta[0]
@@ -357,6 +361,7 @@ class ForeignLog:
             None if new else base.seq,
             cause,
             payload,
+            base.id,
         )
         return proposal, len(payload.data)
 
@@ -391,12 +396,12 @@ class ForeignLog:
 def _held(folded: Folded) -> Held:
     since = SinceSnapshot()
     since.begin(folded, migrated=False)
-    return Held(folded.seq, folded.state, since)
+    return Held(folded.seq, folded.state, since, folded.id)
 
 
 def moved(base: Held, seq: int) -> Held:
     """Returns the same state at a later commit, which did not change it."""
-    return replace(base, seq=seq)
+    return replace(base, seq=seq, id=b"")
 
 
 __all__ = ["ForeignLog", "ForeignLogs", "Held", "KeyUsedError", "Retained", "Step", "moved"]

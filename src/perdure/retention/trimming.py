@@ -302,7 +302,7 @@ def draft_of(word: Trim, reader: LogReader, schema_of: Commit, executor: str) ->
     """Returns the draft of the commit that says a word of retention. Each begins at the first
     commit, which stays: otherwise the second would need the state of the one before it."""
     cause = Cause("trim", f"what was before commit {word.before} removed", refers=(word.before,))
-    first = replace(schema_of, seq=1)
+    first = replace(schema_of, seq=1, id=schema_of.id if schema_of.seq == 1 else b"")
     return without_delta(reader, RETENTION, first, cause, [word.record()], executor)
 
 

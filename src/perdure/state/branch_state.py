@@ -65,7 +65,7 @@ class BranchState(Generic[T]):
         self._reader: LogReader | None = None
         self._plain: Plain = MISSING
         self._live = Live(schema, name)
-        self._seq = 0
+        self._seq, self._id = 0, b""
         self._stored: tuple[str, tuple[int, int]] | None = None
         self.schema_to_write = self._own
         """The schema to write: a newer minor version in the log stays, with its fields."""
@@ -208,7 +208,9 @@ class BranchState(Generic[T]):
         own = self._own
         if self._mixes:
             return None
-        return newer_commits(self.reader, self._seq, head, own) if self._stored == own else None
+        if self._stored != own:
+            return None
+        return newer_commits(self.reader, self._seq, self._id, head, own)
 
     @property
     def _mixes(self) -> bool:
@@ -246,6 +248,11 @@ class BranchState(Generic[T]):
         self._live.drop()
         self._open = None
 
+    def lose(self) -> None:
+        """Drops what is known of a log that the store has lost a part of, its number included."""
+        self._reader = None
+        self.forget()
+
     def _load_anew(self) -> None:
         reader = self.reader_if_created()
         if reader is None:
@@ -263,7 +270,7 @@ class BranchState(Generic[T]):
         self._plain = MISSING
         self._live.forget()
         self._live.of(plain, 0, self.schema.version)
-        self._seq, self._incomplete = 0, False
+        self._seq, self._id, self._incomplete = 0, b"", False
         self._plain = plain
 
     def _adopt(self, folded: Folded) -> None:
@@ -278,7 +285,7 @@ class BranchState(Generic[T]):
         self.schema_to_write = stored if own < version < (own[0] + 1,) else self._own
         self._live.drop()
         self._open, self._incomplete = None, False
-        self._seq = folded.seq
+        self._seq, self._id = folded.seq, folded.id
         self._since.begin(folded, migrated=self.migration_due)
         self._plain = plain  # last: an exception before leaves none, which is read anew
 
@@ -313,5 +320,5 @@ class BranchState(Generic[T]):
         if self._live.value is MISSING and commit.delta:
             self._incomplete = True
         self._since.note(commit.delta, commit.size)
-        self._seq = commit.seq
+        self._seq, self._id = commit.seq, commit.id
         self._plain = plain

@@ -32,9 +32,10 @@ def any_changes(commits: Sequence[Commit]) -> bool:
 
 
 def newer_commits(
-    reader: LogReader, seq: int, head: int, schema: tuple[str, tuple[int, int]]
+    reader: LogReader, seq: int, id_: bytes, head: int, schema: tuple[str, tuple[int, int]]
 ) -> list[Commit] | None:
-    """Returns the commits from one commit to a branch's head, oldest first.
+    """Returns the commits from one commit (by its number and its id) to a branch's head, oldest
+    first.
 
     Returns:
         None if the head does not build on that commit, is too far ahead of it, or a commit on the
@@ -43,7 +44,7 @@ def newer_commits(
     newer: list[Commit] = []
     for commit in reader.ancestors(head, damaged="foldable"):
         if commit.seq <= seq:
-            return newer[::-1] if commit.seq == seq else None
+            return newer[::-1] if commit.id == id_ else None
         if commit.trimmed or commit.damaged or len(newer) == FOLLOW_MAX:
             return None
         if (commit.schema_id, commit.schema_version) != schema:

@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 from msgspec import Struct
 
 from perdure.core.draft.draft import Recording
+from perdure.core.format.chain import LogTail
 from perdure.core.schema.schema import TypedPlan
 from perdure.core.values.plain_values import Plain
 from perdure.missing import MISSING
@@ -100,22 +101,22 @@ class ViewedCopy(WorkingCopy[T]):
         self._kept = self._apart = None
         super().rewind(folded)
 
-    def _land(self, seq: int, root: Plain, plan: TypedPlan | None) -> None:
+    def _land(self, end: LogTail, root: Plain, plan: TypedPlan | None) -> None:
         if plan is None or (not self.ahead and self.lookers is not None and len(self.lookers) < 2):
-            WorkingCopy._land(self, seq, root, plan)
+            WorkingCopy._land(self, end, root, plan)
             return
         recording = self._open if isinstance(self._open, Recording) else None
-        ahead = _Ahead(seq, self._seq, recording=recording)
+        ahead = _Ahead(end.seq, self._seq, recording=recording)
         if self.ahead:
             self._follower()  # the plan is one for the newest object, and not for what is seen
             self.ahead.append(ahead)
-            WorkingCopy._land(self, seq, root, plan)
+            WorkingCopy._land(self, end, root, plan)
             return
         ahead.seen, ahead.plan = self._live.value, plan
         self._kept = ahead
         self.ahead.append(ahead)
         self._live.drop()
-        WorkingCopy._land(self, seq, root, None)
+        WorkingCopy._land(self, end, root, None)
 
     def _show_next(self) -> None:
         # While it is changed it belongs to nobody: after an exception in between it is read again

@@ -53,4 +53,5 @@ def without_delta(
         epoch,
         cause,
         chain.pack_payload((), records),
+        parent.id,
     )

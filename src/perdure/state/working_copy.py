@@ -35,6 +35,7 @@ from perdure.state.threads import refuse_edit
 from perdure.storage.appending import NOTHING, Riders
 from perdure.storage.log.proposals import Committed, Proposal
 from perdure.storage.log.reader import Folded, LogReader
+from perdure.storage.lost_commits import LostCommitsError
 from perdure.storage.retention import STORES_OWN
 
 T = TypeVar("T")
@@ -310,7 +311,9 @@ class WorkingCopy(BranchState[T]):
             committed: Committed = yield proposal
         except BaseException as error:
             if self._open is token:  # else a thrown away generator's, late
-                if isinstance(error, PerdureError):
+                if isinstance(error, LostCommitsError):
+                    self.lose()
+                elif isinstance(error, PerdureError):
                     self._open = None
                 else:
                     self.forget()
@@ -344,7 +347,7 @@ class WorkingCopy(BranchState[T]):
         incarnation: int = reader.incarnation if reader else (yield lambda: self.incarnation)
         place = self.name, incarnation, self.branch, () if first else (self._seq,)
         by = self.context.executor, self.epoch or 0
-        draft = chain.Draft(*place, *schema, *by, cause, payload)
+        draft = chain.Draft(*place, *schema, *by, cause, payload, self._id)
         # The first one: whether it is created meanwhile, or not, the store says.
         no = None if first or self._reader is None else self._reader.no
         expected = None if first else self._seq
@@ -356,7 +359,11 @@ class WorkingCopy(BranchState[T]):
             proposal.snapshot, stored = yield partial(
                 self._since.write, state, self.name, incarnation, self._seq
             )
-        committed: Committed = yield proposal
+        try:
+            committed: Committed = yield proposal
+        except LostCommitsError:
+            self.lose()
+            raise
         if first:
             self._reader = LogReader(
                 self._reads,
@@ -366,18 +373,19 @@ class WorkingCopy(BranchState[T]):
         if along is not None:
             self._since.note((), len(along.draft.payload.data))
         if root is MISSING:
-            self._seq = proposal.end.seq  # the state stays; before what is due, which goes by it
+            # The state stays; before what is due, which goes by it.
+            self._seq, self._id = proposal.end.seq, proposal.end.id
         self._stored, self._older, self.migration_due = schema, bool(under), bool(under)
         if root is not MISSING:
-            self._land(proposal.end.seq, root, plan)
+            self._land(proposal.end, root, plan)
         if stored is not None:
             self._since.wrote(proposal, stored, committed.at_micros)
         return committed
 
-    def _land(self, seq: int, root: Plain, plan: TypedPlan | None) -> None:
+    def _land(self, end: chain.LogTail, root: Plain, plan: TypedPlan | None) -> None:
         """Brings all in step with a landed commit; the plain state, which says so, last."""
         self._plain = MISSING
-        self._seq = seq
+        self._seq, self._id = end.seq, end.id
         if plan is not None:
             self._live.value = plan.apply()
         self._plain, self._open = root, None

@@ -117,7 +117,11 @@ class Payload(Struct, frozen=True, gc=False):
 
 
 class Draft(Struct, frozen=True):
-    """The fields of a header that do not depend on the commit's position in the log."""
+    """The fields of a header that do not depend on the commit's position in the log.
+
+    Attributes:
+        parent_id: id of the first of `parents`, which is not part of the header; empty if unknown.
+    """
 
     agent: str
     incarnation: int
@@ -129,6 +133,7 @@ class Draft(Struct, frozen=True):
     epoch: int
     cause: Cause
     payload: Payload
+    parent_id: bytes = b""
 
 
 _KINDS: tuple[type[Any], ...] = (

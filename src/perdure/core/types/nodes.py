@@ -492,9 +492,8 @@ class TupleNode(Node):
     def child(self, key: Any) -> Node | None:
         if type(key) is not int:  # as of a dict that is stored where a tuple is declared
             return None
-        if key < 0 and self.rest is not None:  # from an end that is anywhere
-            return self.rest
-        return self.items[key] if -len(self.items) <= key < len(self.items) else self.rest
+        first = 0 if self.rest is not None else -len(self.items)  # else the end is anywhere
+        return self.items[key] if first <= key < len(self.items) else self.rest
 
     def takes(self, kind: type) -> bool:
         return kind is tuple

@@ -17,8 +17,7 @@ from contextlib import suppress
 from sys import _getframe
 from types import FrameType
 
-from perdure.core.format import chain
-from perdure.core.format.chain import START, LogTail
+from perdure.core.format.chain import LogTail
 from perdure.errors import (
     Conflict,
     Corrupt,
@@ -32,14 +31,12 @@ from perdure.errors import (
 )
 from perdure.storage.appending import Append, Appended, Outcome, Refused
 from perdure.storage.capabilities import Backend
+from perdure.storage.log.log_ends import LogEnds
 from perdure.storage.log.proposals import Committed, Proposal
 from perdure.storage.log.refusals import HeldError
 from perdure.system import process_id
 from perdure.system.locks import LOOK_FIRST_S, LOOK_MAX_S, Lock
 from perdure.system.threads import Servants
-
-TAILS_KEPT = 4096
-"""Logs whose ends are remembered, for some 400 bytes each; another one's is one look away."""
 
 ROUNDS_MAX = 1000
 """Relinks of one commit before giving up. Each means that somebody else's commit got in."""
@@ -87,7 +84,7 @@ class Committer:
         self._lead, self._making = Lock(), Lock()
         self._queue: deque[Proposal] = deque()
         self._batch: list[Proposal] = []
-        self._tails: dict[int | None, LogTail] = {}
+        self._ends = LogEnds(self._backend)
         self._servants = Servants("perdure-committer")
         self._summons: queue.SimpleQueue[Committer | None] = queue.SimpleQueue()
 
@@ -292,13 +289,13 @@ class Committer:
         try:
             self._commit_queued()
         except _BACKENDS as error:  # its word, for all of them
-            self._tails.clear()
+            self._ends.clear()
             came_first = not self._batch
             self._fail_open(error)
             if came_first:
                 raise
         except BaseException:
-            self._tails.clear()
+            self._ends.clear()
             # If an interrupt ends this, too, the next leader finds the batch as it is.
             try:
                 self._commit_queued()
@@ -314,8 +311,7 @@ class Committer:
         self._batch = []
 
     def _commit_queued(self) -> None:
-        if len(self._tails) > TAILS_KEPT:
-            self._tails.clear()
+        self._ends.limit()
         batch = list(self._queue)
         if self._batch:  # it is a leader's who was interrupted
             batch = list(dict.fromkeys((*self._batch, *batch)))
@@ -368,8 +364,10 @@ class Committer:
                 try:
                     draft, no = proposal.draft, proposal.no
                     log = no if no is not None else (draft.agent, draft.incarnation)
-                    tail = ends.get(log) or self._tails.get(no) or self._tail(proposal)
-                    append = proposal.link(tail, now)
+                    tail = self._ends.tails.get(no) or self._ends.find(proposal)
+                    if draft.parent_id and draft.parent_id != tail.id:
+                        tail = self._ends.behind_parent(proposal, tail)
+                    append = proposal.link(ends.get(log) or tail, now)
                 except Exception as error:  # its own: the others of the batch go on
                     proposal.error = error
                     continue
@@ -380,7 +378,9 @@ class Committer:
             outcomes = self._backend.append(appends) if appends else ()
             for proposal, outcome in zip(linked, outcomes, strict=True):
                 if isinstance(outcome, Appended):
-                    self._tails[outcome.no] = proposal.end
+                    self._ends.tails[outcome.no] = proposal.end
+                    if outcome.no in self._ends.heads:
+                        self._ends.heads[outcome.no][proposal.draft.branch] = proposal.end.id
                     proposal.landed(outcome.no)
                 elif not self._settle(proposal, outcome):
                     waiting.append(proposal)
@@ -393,39 +393,13 @@ class Committer:
                 hint="make the call again",
             )
 
-    def _tail(self, proposal: Proposal) -> LogTail:
-        """Returns the end of its log, if it is not known yet."""
-        if proposal.no is None:
-            return START
-        last = self._backend.read(proposal.no, 0, 2**40, newest_first=True, limit=1)
-        target = f"agent {proposal.draft.agent!r}"
-        try:
-            tail = chain.tail_of(last[0].header, target) if last else START
-        except (Corrupt, UnsupportedFormat):
-            # The next commit links to its bytes, even if they cannot be read.
-            tail = LogTail(
-                last[0].seq, chain.commit_id(last[0].header), self._last_time(proposal.no)
-            )
-        self._tails[proposal.no] = tail
-        return tail
-
-    def _last_time(self, no: int) -> int:
-        """Returns the time of the last commit whose header can be read; 0 if there is none."""
-        last = 2**40
-        while rows := self._backend.read(no, 0, last, newest_first=True, limit=32):
-            for row in rows:
-                with suppress(Corrupt, UnsupportedFormat):
-                    return chain.tail_of(row.header, "").at
-            last = rows[-1].seq - 1
-        return 0
-
     def _settle(self, proposal: Proposal, outcome: Outcome) -> bool:
         """Notes an outcome; returns False if the proposal must be linked and tried again."""
         if isinstance(outcome, Appended):
-            self._tails[outcome.no] = proposal.end
+            self._ends.tails[outcome.no] = proposal.end
             proposal.landed(outcome.no)
             return True
-        self._tails.pop(proposal.no, None)
+        self._ends.forget(proposal.no)
         if not isinstance(outcome, Refused):
             proposal.error = outcome
         elif outcome.why == "stale":

@@ -45,6 +45,7 @@ class Folded(Struct):
     """A state according to the log, with the data for its next snapshot.
 
     Attributes:
+        id: of the commit `seq`.
         schema_id, schema_version: the schema under which the state was written.
         leaves: the sealed leaves that hold its lists' items.
         weight: bytes of deltas since the nearest snapshot, plus the cost of reading them.
@@ -54,6 +55,7 @@ class Folded(Struct):
     """
 
     seq: int
+    id: bytes
     state: Plain
     schema_id: str
     schema_version: tuple[int, int]
@@ -346,7 +348,7 @@ class LogReader(CommitReader):
         chunk = None if known is None else CHUNK_NEAR
         for commit, row in self._ancestor_rows(seq, "foldable", chunk):
             newest = newest or commit
-            if known is not None and commit.seq == known.seq:
+            if known is not None and commit.id == known.id:
                 state, snapshot_at = copy(known.state), commit.at_micros
                 break
             if row.snapshotted and snapshots_too:
@@ -382,6 +384,7 @@ class LogReader(CommitReader):
             weighed += commit.size + REPLAY_COST[bool(commit.delta)]
         return Folded(
             seq,
+            newest.id,
             state,
             newest.schema_id,
             newest.schema_version,
@@ -405,17 +408,8 @@ class LogReader(CommitReader):
             leaves.note(commit.delta)
             weighed += commit.size + REPLAY_COST[bool(commit.delta)]
         first, last = commits[0], commits[-1]
-        return Folded(
-            last.seq,
-            state,
-            last.schema_id,
-            last.schema_version,
-            leaves,
-            weighed,
-            len(commits),
-            first.at_micros,
-            0,
-        )
+        place, schema = (last.seq, last.id), (last.schema_id, last.schema_version)
+        return Folded(*place, state, *schema, leaves, weighed, len(commits), first.at_micros, 0)
 
     def origins(self, last: int) -> dict[int, int]:
         """Returns, for each commit up to one and by its header alone, the commit that its state

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 
-from perdure.errors import Corrupt
+from perdure.storage.lost_commits import LostCommitsError
 from perdure.storage.postgres.address import Address
 from perdure.storage.postgres.connection import Connection
 from perdure.storage.postgres.rows import from_text, text
@@ -31,10 +31,6 @@ HINT = (
     "writers, and compare the servers' logs (`perdure log`) and what the tools did; restart "
     "this program to go on with the log as it is here"
 )
-
-
-class LostCommitsError(Corrupt):
-    """The server's log lacks acknowledged commits."""
 
 
 class Witness:

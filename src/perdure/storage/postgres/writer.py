@@ -20,6 +20,7 @@ from msgspec.structs import replace
 from perdure.errors import PerdureError, StoreUnavailable
 from perdure.model import Durability
 from perdure.storage.appending import Append, Appended, Outcome, Refused
+from perdure.storage.lost_commits import LostCommitsError
 from perdure.storage.postgres import plain_commit
 from perdure.storage.postgres.address import Address
 from perdure.storage.postgres.append import TYPES, outcome_of, values_of_all
@@ -36,7 +37,7 @@ from perdure.storage.postgres.pool import BACKOFF_MAX_S, BACKOFF_S, ConnectionPo
 from perdure.storage.postgres.rows import text
 from perdure.storage.postgres.statements import statements
 from perdure.storage.postgres.wire import to_number, truth
-from perdure.storage.postgres.witness import LostCommitsError, Witness
+from perdure.storage.postgres.witness import Witness
 from perdure.storage.unknown_outcome import unknown
 
 T = TypeVar("T")
