@@ -68,8 +68,8 @@ def by_readers(monkeypatch: pytest.MonkeyPatch) -> Guarded:
 
 def by_pool() -> Guarded:
     address: Any = SimpleNamespace(pool_size=1, pool_timeout_s=BOUND_S, retry_s=0, shown="")
-    connection: Any = SimpleNamespace(usable=True, end=lambda: None)
-    pool = ConnectionPool(address, lambda: connection)
+    connection: Any = SimpleNamespace(usable=True, may_be_another=False, end=lambda: None)
+    pool = ConnectionPool(address, lambda: connection, lambda _: None)
     return Guarded(pool.connection, pool._waiting)
 
 

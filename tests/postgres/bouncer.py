@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
 import tempfile
 import time
@@ -49,11 +50,8 @@ class Bouncer:
         if who:
             os.chown(self._folder, who["user"], who["group"])
         (self._folder / "users").write_text(f'"{USER}" ""\n')
-        (self._folder / "ini").write_text(
-            SETTINGS.format(
-                server=server.port, port=self.port, folder=self._folder, connections=connections
-            )
-        )
+        self._connections = connections
+        self._configure(server)
         self._process = subprocess.Popen(
             [program, "-q", str(self._folder / "ini")], start_new_session=True, **who
         )
@@ -62,6 +60,21 @@ class Bouncer:
         except BaseException:
             self.end()
             raise
+
+    def _configure(self, server: Server) -> None:
+        (self._folder / "ini").write_text(
+            SETTINGS.format(
+                server=server.port,
+                port=self.port,
+                folder=self._folder,
+                connections=self._connections,
+            )
+        )
+
+    def lead_to(self, server: Server) -> None:
+        """From now on another server is behind it; who is connected notices nothing."""
+        self._configure(server)
+        self._process.send_signal(signal.SIGHUP)
 
     def _await(self) -> None:
         until = time.monotonic() + START_S

@@ -15,7 +15,7 @@ from perdure.testing.pen import Pen
 from tests.chaos.processes import Site
 from tests.postgres.conftest import Open
 from tests.postgres.crew import Crew
-from tests.postgres.server import Server, programs
+from tests.postgres.server import USER, Server, programs
 from tests.postgres.test_outages import Writers
 
 SETTINGS = {"wal_level": "replica", "hot_standby": "on", "max_wal_senders": "4"}
@@ -65,8 +65,8 @@ class Pair:
         self.one.remove()
 
 
-@pytest.fixture
-def pair() -> Iterator[Pair]:
+@pytest.fixture(name="pair")
+def pair_of_servers() -> Iterator[Pair]:
     if not (programs() / "pg_basebackup").exists():
         pytest.skip("these programs of PostgreSQL have no pg_basebackup")
     made = Pair()
@@ -114,9 +114,14 @@ def test_a_standby_is_verified(pair: Pair) -> None:
         assert store.agent("ticket").verify().commits == 2
 
 
-def test_i1_a_commit_on_the_primary_alone_is_made_once_after_a_failover(pair: Pair) -> None:
+@pytest.mark.parametrize("said", ["notice", "error"])
+def test_i1_a_commit_on_the_primary_alone_is_made_once_after_a_failover(
+    pair: Pair, said: str
+) -> None:
     """Its standby was gone: cancelled, COMMIT said success, and a warning, on the primary alone.
-    Had that been acknowledged, it would have been lost now. It was unknown, and its key tells."""
+    Had that been acknowledged, it would have been lost now. It was unknown, and its key tells. For
+    a role that was sent no warnings, it was a success."""
+    pair.one.sql(f"ALTER ROLE {USER} SET client_min_messages = {said}")
     with perdure.open(pair.url(retry=60, deadline=2)) as store:
         agent = store.agent("ticket", initial={"n": 0})
         agent.update(partial(add, 1), key="first")

@@ -96,7 +96,7 @@ class PostgresBackend:
             raise translate(error, self._address) from error
         finally:
             first.end()
-        self._pool = ConnectionPool(self._address, self._connect)
+        self._pool = ConnectionPool(self._address, self._connect, self._meet)
         self._line = PermanentConnection(self._address, self._connect)
         self._notifier = Notifier(self._pool, self._address.schema, self._line.channel)
         self._witness = Witness(self._address)
@@ -108,22 +108,26 @@ class PostgresBackend:
     def _connect(self) -> Connection:
         connection = connect(self._address, self._clock)
         try:
-            # A newer program may have changed the tables since; see schema.py.
-            if schema.find(connection, self._address) is None:
-                raise StoreUnavailable(
-                    "its tables are no longer there",
-                    target=f"store {self.url}",
-                    hint="the schema was dropped, or this is another database",
-                )
-            if self._witness.meet(connection):
-                self._clock.forget()
-                self._clock.measure(lambda: self._ask_clock(connection))
+            self._meet(connection)
         except BaseException as error:
             connection.end()
             if isinstance(error, psycopg.Error | DeadlineError):
                 raise translate(error, self._address) from error
             raise
         return connection
+
+    def _meet(self, connection: Connection) -> None:
+        """Looks who answers on a connection, and what that one has."""
+        # A newer program may have changed the tables since; see schema.py.
+        if schema.find(connection, self._address) is None:
+            raise StoreUnavailable(
+                "its tables are no longer there",
+                target=f"store {self.url}",
+                hint="the schema was dropped, or this is another database",
+            )
+        if self._witness.meet(connection):
+            self._clock.forget()
+            self._clock.measure(lambda: self._ask_clock(connection))
 
     def _ask_clock(self, connection: Connection) -> int:
         return int((connection.execute(self._sql["clock"]).fetchone() or (0,))[0])
@@ -137,7 +141,7 @@ class PostgresBackend:
         for tried in range(1, READ_TRIES + 1):
             try:
                 with self._pool.connection() as connection:
-                    self._witness.check([no])
+                    self._witness.check(connection, [no])
                     if self._clock.is_old and self._own_clock is None:
                         self._clock.measure(lambda: self._ask_clock(connection))
                     return work(connection)
@@ -222,9 +226,9 @@ class PostgresBackend:
     def _heads(self, places: Sequence[tuple[int, str]], db: Connection) -> Sequence[Head]:
         values = numbers([no for no, _ in places]), texts([text(name) for _, name in places])
         found = db.call(self._sql["find_heads"], (BIGINTS, TEXTS), values).get_value(0, 0)
-        lost = self._witness.lost
+        lacks = self._witness.lacks
         return [
-            self._witness.error(no) if no in lost else head
+            self._witness.error(no) if lacks(db, no) else head
             for (no, _), head in zip(places, to_numbers(found), strict=True)
         ]
 
@@ -287,7 +291,7 @@ class PostgresBackend:
         taking = release is None and executor is not None
 
         def lease(db: Connection) -> Any:
-            self._witness.check([no] if taking else [])
+            self._witness.check(db, [no] if taking else [])
             return db.execute(self._sql["lease"], values).fetchone()
 
         row = self._writer.settled(lease, repeat=not taking)
@@ -308,7 +312,7 @@ class PostgresBackend:
         )
 
         def take(db: Connection) -> PGresult:
-            self._witness.check([no])
+            self._witness.check(db, [no])
             types = (BIGINT, TEXT, TEXT, BIGINT, TEXT, TEXT, BIGINT)
             return db.call(self._sql["take"], types, values)
 
@@ -335,7 +339,7 @@ class PostgresBackend:
     def _seen(self, result: PGresult, begin: int, run: str) -> AgentAndRun:
         found = seen(result, begin, run)
         if found.agent is not None:
-            self._witness.check([found.agent.no])
+            self._witness.check_agent(found.agent)
             if found.commits and self._all_durable:
                 newest = found.commits[0]
                 self._witness.saw(found.agent.no, newest.seq, newest.header)

@@ -33,6 +33,9 @@ CANCEL_S = 5.0
 """The time that a server may take to cancel a statement before its connection is given up."""
 
 SERVER_MIN = 130_000
+ASK_AGAIN_S = 0.1
+"""No server takes another one's place in so short a time: who was just asked is not asked again."""
+
 VALUES_MAX = 16
 """Of a statement that goes out without a cursor."""
 
@@ -50,13 +53,15 @@ _NOTICING = "".join(
 """So that the server notices within half a minute that our machine is gone, too: it would keep for
 two hours what the session holds, locks in the middle of a transaction among it."""
 
+_LOUD = ("notice", "warning", "log", "debug1", "debug2", "debug3", "debug4", "debug5")
 _PINNED = {
-    "standard_conforming_strings": "on",  # a backslash in the texts of our functions is one
-    "default_transaction_isolation": "read committed",  # they ask, behind a lock, what is there now
-    "bytea_output": "hex",  # as their refusals are read
+    "standard_conforming_strings": ("on",),  # a backslash in the texts of our functions is one
+    "default_transaction_isolation": ("read committed",),  # behind a lock, they ask what is there
+    "bytea_output": ("hex",),  # as their refusals are read
+    "client_min_messages": _LOUD,  # only a warning says that no standby has a commit
 }
-"""Settings on which the functions of a store depend. With others, set for the user, the database or
-the server, they would silently do something else."""
+"""Settings on which a store depends, each with what it may be. With others, set for the user, the
+database or the server, it would silently do something else."""
 
 _POLL = {
     waiting.WAIT_R: select.POLLIN,
@@ -79,7 +84,8 @@ class Connection(psycopg.Connection[Any]):
     Attributes:
         pooled: True if a pooler is in between: this session may be another one at each transaction.
         doubt: the server's warning about the last COMMIT, if any.
-        server: the server's identity, by the moment at which it was started; "" for a standby.
+        server: who answered when it was last `asked`: the server, by the moment at which it was
+            started, and the tables, by their number in it; "" for a standby.
     """
 
     _pool = None
@@ -88,6 +94,7 @@ class Connection(psycopg.Connection[Any]):
     deadline_s: float = 30.0
     pooled: bool = False
     server: str = ""
+    asked: float = 0.0
     doubt: str | None = None
     _names: dict[str, bytes]
     _names_given: int
@@ -211,6 +218,14 @@ class Connection(psycopg.Connection[Any]):
             self.doubt = f"the commit is on the primary only: {words}"
 
     @property
+    def may_be_another(self) -> bool:
+        """True if another primary may answer than when it was asked: behind a pooler, or because a
+        standby was promoted. Any other session ends with its server."""
+        if self.server and not self.pooled:
+            return False
+        return time.monotonic() > self.asked + ASK_AGAIN_S
+
+    @property
     def usable(self) -> bool:
         return self.pgconn.transaction_status == TransactionStatus.IDLE  # else UNKNOWN, if closed
 
@@ -326,8 +341,7 @@ def _look(connection: Connection, address: Address, clock: StoreClock) -> None:
     def ask() -> int:
         cursor = connection.execute(
             "SELECT pg_backend_pid(), current_setting('server_encoding'), "
-            "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint, CASE "
-            "WHEN pg_is_in_recovery() THEN '' ELSE pg_postmaster_start_time()::text END, "
+            "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint, "
             f"ARRAY[{pinned}]" + _NOTICING
         )
         seen[:] = cursor.fetchone() or ()
@@ -340,13 +354,12 @@ def _look(connection: Connection, address: Address, clock: StoreClock) -> None:
             target=target,
             hint="create one with ENCODING 'UTF8' TEMPLATE template0",
         )
-    connection.server = str(seen[3])
     if seen[0] != connection.info.backend_pid:
         connection.pooled = True
         connection.prepare_threshold = None
-    for (name, wanted), found in zip(_PINNED.items(), seen[4], strict=True):
-        if found != wanted:
-            _pin(connection, name, wanted, found, target)
+    for (name, fine), found in zip(_PINNED.items(), seen[3], strict=True):
+        if found not in fine:
+            _pin(connection, name, fine[0], found, target)
 
 
 def _pin(connection: Connection, name: str, wanted: str, found: str, target: str) -> None:

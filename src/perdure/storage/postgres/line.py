@@ -6,9 +6,10 @@ server sees the connection's end and frees the lock: others then know within a s
 dead, without waiting for its time to be up. Three events could make a living one look dead:
 
 - The server was started anew, or another one took over: all locks are gone at once, and nobody
-  died. So the row of an executor names the server under which it holds its lock, by the moment at
-  which that was started; a free lock proves something under the same server only. On a standby,
-  which has none of the primary's locks, nothing is proven, either.
+  died. It is the same where a server recovers because one of its processes was killed. So the row
+  of an executor names the server under which it holds its lock, by the moment at which that was
+  started, and by its own processes; a free lock proves something under the same server only. On a
+  standby, which has none of the primary's locks, nothing is proven, either.
 - The connection broke, and the process lives. The line notices as soon as its socket does, connects
   again and takes the lock anew; who looks gives it GRACE_S for that.
 - The network between them is gone for longer. Then the server gives the connection up, and the

@@ -72,9 +72,15 @@ class ConnectionSlot:
 class ConnectionPool:
     """See the module."""
 
-    def __init__(self, address: Address, connect: Callable[[], Connection]) -> None:
+    def __init__(
+        self,
+        address: Address,
+        connect: Callable[[], Connection],
+        meet: Callable[[Connection], None],
+    ) -> None:
         self._address = address
         self._connect = connect
+        self._meet = meet
         self._final: StoreUnavailable | None = None
         self._begin()
 
@@ -120,10 +126,13 @@ class ConnectionPool:
         place = self._find(frame) or self._await(frame, began)
         place.torn = True
         connection = place.connection
-        if connection is None:
+        if connection is None or connection.may_be_another:
             try:
-                place.age = self._age
-                connection = place.connection = self._reach(began)
+                if connection is None:
+                    place.age = self._age
+                    connection = place.connection = self._reach(began)
+                else:
+                    self._meet(connection)
             except BaseException as error:
                 self.give_back(place, frame, error)
                 raise

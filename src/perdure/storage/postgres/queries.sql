@@ -2,7 +2,9 @@
 -- stands for the part of that name, which is the same in several statements. Values are bound.
 
 -- name: find_format
-SELECT version, readable_by, partitions, store FROM {schema}.format;
+-- And who answers: "" for a standby. Tables that were put back from a dump have other numbers.
+SELECT version, readable_by, partitions, store, CASE WHEN pg_is_in_recovery() THEN ''
+    ELSE concat_ws(' ', pg_postmaster_start_time(), tableoid) END FROM {schema}.format;
 
 -- name: append
 SELECT agent_no, refusal FROM {schema}.append_all_1($1, $2, $3, $4, $5, $6);
@@ -120,7 +122,7 @@ DELETE FROM {schema}.executors WHERE expires < coalesce(%s::bigint, {schema}.clo
 -- so ends with the statement.
 e.id, e.expires, e.serves, e.expires > coalesce(%(now)s::bigint, {schema}.clock_1()),
 CASE WHEN e.expires > coalesce(%(now)s::bigint, {schema}.clock_1())
-          AND e.proof = {schema}.server_1() AND NOT pg_is_in_recovery()
+          AND e.proof = (SELECT {schema}.server_1()) AND NOT pg_is_in_recovery()
      THEN pg_try_advisory_xact_lock_shared({schema}.executor_lock_1(e.id)) ELSE false END
 
 -- name: list_executors
@@ -335,6 +337,9 @@ FROM unnest(%s::bigint[], %s::bigint[], %s::bytea[]) AS k (no, seq, header)
 WHERE NOT EXISTS (SELECT 1 FROM {schema}.commits c
     WHERE c.agent_no = k.no AND c.seq = k.seq AND c.header = k.header)
   AND NOT EXISTS (SELECT 1 FROM {schema}.agents a WHERE a.no = k.no AND a.purged);
+
+-- name: find_owner
+SELECT name, incarnation FROM {schema}.agents WHERE no = %s;
 
 -- name: find_lost_epochs
 -- Of epochs that somebody took, those that the branch has not come to.

@@ -46,7 +46,7 @@ class Format(Struct, frozen=True):
 
 
 def find(connection: Connection, address: Address) -> Format | None:
-    """Returns the format of the store that is there; None if there is none.
+    """Returns the format of the store that is there; None if there is none. Notes who answers.
 
     Raises:
         UnsupportedFormat: only a newer perdure may use it.
@@ -57,7 +57,9 @@ def find(connection: Connection, address: Address) -> Format | None:
         return None
     if row is None:
         return None
-    found = Format(*row)
+    *fields, connection.server = row
+    connection.asked = time.monotonic()
+    found = Format(*fields)
     ours = max(migrations())
     if found.readable_by > ours:
         raise UnsupportedFormat(

@@ -4,9 +4,10 @@ A standby that did not follow synchronously may be promoted without the last ack
 and an old primary may come back beside a new one. Such a server looks like any other: a run that
 continued there would silently repeat what was done. So a process keeps, for each agent, the last
 commit that it knows to be durable, and for each branch the last epoch that it took. The first
-connection to a server with another start time than the one before asks for all of these. If
-something is missing there, the agent's log is `Corrupt` for this process, until it ends: people
-have to decide which of two histories is right.
+connection to another server than the one before asks for all of these: to one that was started at
+another moment, or with tables that were put back. If something is missing there, the agent's log is
+`Corrupt` for this process, until it ends: people have to decide which of two histories is right.
+An agent is known by its name and incarnation: its number may be another one's by then.
 
 A process that knows nothing of a commit cannot miss it.
 """
@@ -15,6 +16,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 
+from msgspec import Struct
+
+from perdure.core.format import chain
+from perdure.errors import Corrupt, UnsupportedFormat
+from perdure.model import AgentInfo
 from perdure.storage.lost_commits import LostCommitsError
 from perdure.storage.postgres.address import Address
 from perdure.storage.postgres.connection import Connection
@@ -33,6 +39,14 @@ HINT = (
 )
 
 
+class _Lost(Struct, frozen=True):
+    """A loss of the server, in one agent. `owner`: its name and incarnation, if known."""
+
+    owner: tuple[str, int] | None
+    who: str
+    what: str
+
+
 class Witness:
     """The known commits and epochs of one store, checked against each new server.
 
@@ -45,7 +59,7 @@ class Witness:
         self._sql = statements(address.schema)
         self._commits: dict[int, tuple[int, bytes]] = {}
         self._epochs: dict[tuple[int, str], int] = {}
-        self._lost: dict[int, str] = {}
+        self._lost: dict[int, _Lost] = {}
         self.lost: Collection[int] = self._lost.keys()
         self._server = ""
         self.renew()
@@ -73,7 +87,7 @@ class Witness:
             if len(self._epochs) > KEPT:
                 del self._epochs[next(iter(self._epochs))]
 
-    def check(self, numbers_: Iterable[int | None]) -> None:
+    def check(self, db: Connection, numbers_: Iterable[int | None]) -> None:
         """Checks agents before anything is reported of them, or done to them.
 
         Raises:
@@ -82,12 +96,38 @@ class Witness:
         if not self._lost:
             return
         for no in numbers_:
-            if no in self._lost:
+            if no is not None and self.lacks(db, no):
                 raise self.error(no)
 
+    def check_agent(self, info: AgentInfo) -> None:
+        """Checks one that was looked up by its name.
+
+        Raises:
+            LostCommitsError: the server has lost something of it.
+        """
+        lost = self._lost.get(info.no)
+        if lost is not None and lost.owner in (None, (info.name, info.incarnation)):
+            raise self.error(info.no)
+
+    def lacks(self, db: Connection, no: int) -> bool:
+        """True if the server has lost something of the agent of that number. If it gave the number
+        to another agent since, nothing of that one is lost."""
+        lost = self._lost.get(no)
+        if lost is None or lost.owner is None:
+            return lost is not None
+        row = db.execute(self._sql["find_owner"], (no,)).fetchone()
+        if row is None or (from_text(row[0]), row[1]) == lost.owner:
+            return True
+        with self._lock:
+            self._lost.pop(no, None)
+            self._commits.pop(no, None)
+            for place in [place for place in self._epochs if place[0] == no]:
+                del self._epochs[place]
+        return False
+
     def error(self, no: int) -> LostCommitsError:
-        who, _, what = self._lost[no].partition("\0")
-        return LostCommitsError(what, target=who, hint=HINT)
+        lost = self._lost[no]
+        return LostCommitsError(lost.what, target=lost.who, hint=HINT)
 
     # -- whether it is there -----------------------------------------------------------------
 
@@ -141,6 +181,21 @@ class Witness:
                 f"that answers is at epoch {last}",
             )
 
+    def _owner(self, no: int) -> tuple[str, int] | None:
+        """Returns whose number it was; None if no commit of it is known."""
+        known = self._commits.get(no)
+        if known is None:
+            return None
+        try:
+            _, name, incarnation, *_ = chain.read_header(known[1], f"agent number {no}")
+        except (Corrupt, UnsupportedFormat):
+            return None
+        return name, incarnation
+
     def _note(self, no: int, name: str | None, what: str) -> None:
-        who = f"agent number {no}" if name is None else f"agent {from_text(name)!r}"
-        self._lost.setdefault(no, f"{who} of store {self._address.shown}\0{what}")
+        owner = self._owner(no)
+        if owner is not None:
+            who = f"agent {owner[0]!r}"
+        else:
+            who = f"agent number {no}" if name is None else f"agent {from_text(name)!r}"
+        self._lost.setdefault(no, _Lost(owner, f"{who} of store {self._address.shown}", what))

@@ -146,7 +146,7 @@ class Writer:
 
     def _write(self, connection: Connection, items: Sequence[Append]) -> list[Outcome]:
         if self._witness.lost:
-            self._witness.check(item.no for item in items)
+            self._witness.check(connection, [item.no for item in items])
         durable = self._sync or any(item.riders.sync for item in items)
         if len(items[0].then) > FOLLOWERS_MAX:
             return [self._write_whole(connection, items[0], self._now())]
@@ -241,7 +241,7 @@ class Writer:
 
     def _landed(self, item: Append) -> int | None:
         with self._pool.connection() as connection:
-            self._witness.check([item.no])
+            self._witness.check(connection, [item.no])
             connection.forget_doubt()
             durable = self._sync or item.riders.sync
             values = (durable, text(item.agent), item.no, item.incarnation, item.seq, item.header)
