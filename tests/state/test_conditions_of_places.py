@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
@@ -15,6 +16,7 @@ from pydantic import (
     ConfigDict,
     Field,
     ValidationInfo,
+    WithJsonSchema,
     model_validator,
     with_config,
 )
@@ -23,6 +25,7 @@ from typing_extensions import TypedDict
 
 import perdure
 from perdure import SchemaError
+from perdure.core.types.registry import Registry
 
 
 def at_most_two(items: Any) -> Any:
@@ -158,6 +161,23 @@ def test_conditions_that_hold_let_an_edit_pass() -> None:
         assert again.any == [1, 2]
         assert again.modest.cents == 7
         assert again.lists == [[1, 2], None]
+
+
+class Reduced(BaseModel):
+    """Its marks are others' business: a framework's reducers, words, a class."""
+
+    messages: Annotated[list[Invoice], operator.add, "appended", dict] = []
+    described: Annotated[list[int], Field(description="numbers"), WithJsonSchema({})] = []
+
+
+def test_marks_that_demand_nothing_cost_nothing() -> None:
+    """A list with a reducer among its marks, as frameworks have, was read as a whole each time that
+    something was appended to it."""
+    root = Registry(Reduced).root
+    for name in ("messages", "described"):
+        node = root.child(name)
+        assert node is not None
+        assert not node.limits.judged
 
 
 @with_config(ConfigDict(str_max_length=8, str_to_lower=True))

@@ -186,20 +186,19 @@ def _marks(metadata: Iterable[Any]) -> Iterator[Any]:
 
 
 def _says_nothing(mark: Any) -> bool:
-    """True if a mark is known to judge no value."""
-    if isinstance(mark, EphemeralMark | str | msgspec.Meta):
+    """True if a mark is known to judge no value: those of msgspec judge by size alone, and pydantic
+    passes over all but its own, those of annotated_types, and those with a hook of its."""
+    if isinstance(mark, EphemeralMark | msgspec.Meta):
         return True
-    name, module = type(mark).__name__, type(mark).__module__
-    return name in _SILENT.get(module.partition(".")[0], ())
+    if hasattr(mark, "__get_pydantic_core_schema__"):
+        return type(mark).__name__ in _SILENT and type(mark).__module__.startswith("pydantic.")
+    homes = {one.__module__.partition(".")[0] for one in type(mark).__mro__}
+    return not homes & {"pydantic", "annotated_types"} or type(mark).__name__ in _SILENT
 
 
-_SILENT = {
-    "pydantic": {"FieldInfo", "Discriminator", "Tag", "WithJsonSchema", "Examples"},
-    "typing_extensions": {"Doc", "DocInfo"},
-    "annotated_types": {"DocInfo"},
-}
-"""Marks by the names of their classes, by the library that they are of. What such a `FieldInfo`
-demands stands in its own metadata."""
+_SILENT = {"FieldInfo", "Discriminator", "Tag", "WithJsonSchema", "Examples", "DocInfo"}
+"""Marks of these libraries that demand nothing. What a `FieldInfo` does stands in its own
+metadata."""
 
 
 def _is_of_size(mark: Any) -> bool:
