@@ -44,8 +44,8 @@ def asking() -> Iterator[_Asked]:
     if asked.known is not None:
         yield asked
         return
-    asked.known = {}
     try:
+        asked.known = {}
         yield asked
     finally:
         asked.known = None
@@ -55,8 +55,8 @@ def asking() -> Iterator[_Asked]:
 def checking() -> Iterator[None]:
     """A part that is built meanwhile is not checked by itself: whoever checks the whole comes to
     it."""
-    asked.checked = True
     try:
+        asked.checked = True
         yield
     finally:
         asked.checked = False

@@ -236,8 +236,8 @@ class UnionNode(Node):
             self.check_limits(plain, at, root)
         if kind not in (dict, list) or asked.refused is not None:
             return self._assemble(plain, at, root)
-        asked.refused = {}
         try:
+            asked.refused = {}
             return self._assemble(plain, at, root)
         finally:
             asked.refused = None
