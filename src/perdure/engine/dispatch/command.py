@@ -38,7 +38,8 @@ class Command(Struct, frozen=True):
         stored.
 
         Args:
-            turn: the arguments with which the run began its current turn; None for the first.
+            turn: the arguments with which the run began its current turn; None if they could not
+                be stored.
 
         Raises:
             NeedsAttention: they do not fit the function's current declarations.

@@ -261,7 +261,8 @@ class Drive:
         if info is not None:
             return self._cause("run-resumed"), resuming(info)
         branch, asked = self.working.branch, self.look.inbox("start")
-        return self._cause("run-started"), starting(self._order, self.id, branch, asked)
+        begins = starting(self._order, self._command.function, self.id, branch, asked)
+        return self._cause("run-started"), begins
 
     def _noted(self, made: Committed) -> RunInfo:
         """The row of a run that begins, or goes on, with this commit."""
@@ -302,16 +303,16 @@ class Drive:
         self.working.rewind(self.working.reader.fold(seq))
 
     def _read_turn(self, began: Commit, origins: Origins) -> Any:
-        """The arguments of a later turn than the first; notes the deadline, which both may say."""
-        reader, row = self.working.reader, self._row
+        """The arguments of the turn, if stored; notes the deadline, which both begins may say."""
+        reader, row, given = self.working.reader, self._row, None
         first = began if row.turn_at == row.started else reader.commit(row.started)
         since = origins.back or first  # a run that is set back has its time anew
         for record in first.typed:
-            deadline = record.deadline if isinstance(record, records.Started) else 0
-            if deadline and record.run in origins.runs:
-                # Whole milliseconds: the log's time runs microseconds ahead of a clock that stands.
-                self._deadline = (since.at_micros + deadline) // 1000 * 1000
-        given = None
+            if isinstance(record, records.Started) and record.run in origins.runs:
+                given = record.input
+                if record.deadline:
+                    # Whole milliseconds: the log's time runs ahead of a clock that stands.
+                    self._deadline = (since.at_micros + record.deadline) // 1000 * 1000
         for record in began.typed:
             if isinstance(record, records.Turn) and record.run in origins.runs:
                 given, told = record.input, record.deadline_at

@@ -140,6 +140,13 @@ class Order(Struct, frozen=True):
         """One digest of all arguments."""
         return args_digest(self.digests)
 
+    def completed(self, function: Callable[..., Any]) -> Order:
+        """With all that the classes of the function's arguments fill in anew each time: who
+        requested the run gave plain data, or has an older program."""
+        if self.input is None:
+            return self
+        return replace(self, input=parameters_of(function).completed(*self.input))
+
     def look(self, backend: Backend) -> Look:
         """A look at the agent, and at this run, if it is of the agent's first incarnation."""
         return Look(backend, self.agent, run_id(self.agent, self.function, self.key, 1)).again()
@@ -220,8 +227,10 @@ def refuse_others(order: Order, run: str, info: RunInfo | None, asked: Sequence[
         )
 
 
-def starting(order: Order, run: str, branch: str, asked: Sequence[Message]) -> Riders:
-    """Returns the additions to the commit with which a run begins.
+def starting(
+    order: Order, function: Callable[..., Any], run: str, branch: str, asked: Sequence[Message]
+) -> Riders:
+    """Returns the additions to the commit with which a run of a function begins.
 
     Args:
         asked: the messages that requested it. They have more than a call does: the run's parent,
@@ -229,6 +238,7 @@ def starting(order: Order, run: str, branch: str, asked: Sequence[Message]) -> R
     """
     if asked:
         order = Order.asked(asked[0])
+    order = order.completed(function)
     row = RunInfo(
         run,
         order.agent,

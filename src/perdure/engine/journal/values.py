@@ -17,10 +17,11 @@ from perdure.core.schema.schema import EphemeralMark, Schema, take_at
 from perdure.core.schema.value_digest import AS_IT_IS, called_by
 from perdure.core.types.hints import hints_of
 from perdure.core.types.nodes import Node, isolate
+from perdure.core.types.normal_form import completed
 from perdure.core.types.registry import Registry, is_known
 from perdure.core.values import codec
 from perdure.core.values.plain_values import Plain, take
-from perdure.errors import SchemaError, Unstorable
+from perdure.errors import PerdureError, SchemaError, Unstorable
 from perdure.system.user_errors import check_own
 
 T = TypeVar("T")
@@ -142,6 +143,23 @@ class Parameters:
             tuple(self._build(*self._at(place), arg) for place, arg in enumerate(args)),
             {name: self._build(*self._of(name), arg) for name, arg in kwargs.items()},
         )
+
+    def completed(
+        self, args: Sequence[Plain], kwargs: Mapping[str, Plain]
+    ) -> tuple[list[Plain], dict[str, Plain]]:
+        """Returns plain arguments with the fields that they lack and whose defaults may be others
+        each time, such as ids: each call of the function then gets the same."""
+        return (
+            [self._completed(*self._at(place), arg) for place, arg in enumerate(args)],
+            {name: self._completed(*self._of(name), arg) for name, arg in kwargs.items()},
+        )
+
+    def _completed(self, name: str, parameter: inspect.Parameter | None, plain: Plain) -> Plain:
+        node, _ = self._type(parameter)
+        if node is not None:
+            with suppress(PerdureError):  # it does not fit: that is said where it is built
+                return completed(node, plain)
+        return plain
 
     def _at(self, place: int) -> tuple[str, inspect.Parameter | None]:
         if place < len(self._positional):
