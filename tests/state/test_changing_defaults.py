@@ -305,3 +305,25 @@ def test_a_default_of_one_class_is_none_of_another(store):
     assert newer.refresh() == {"k": CallAfter("again", 7)}
     newer.update(lambda draft: draft.__setitem__("other", NoteAfter("x")))
     assert newer.state == store.agent("t", schemas[1]).state
+
+
+@dataclass
+class Invoice:
+    status: str = "new"
+    id: str = field(default_factory=new_id)
+
+
+@pytest.mark.parametrize("initial", [{}, {"initial": {"status": "new"}}, {"initial": Invoice()}])
+def test_a_new_agent_is_created_with_what_it_showed(initial: dict[str, Any]) -> None:
+    """A new agent showed an id that its class had filled in, and its first edit stored another one:
+    what a program had read, printed or paid under was nowhere in the log."""
+    with perdure.open("memory://") as store:
+        agent = store.agent("a", Invoice, **initial)
+        shown = agent.state.id
+        agent.refresh()
+        assert agent.state.id == shown
+        with agent.edit("charged") as draft:
+            assert draft.id == shown
+            draft.status = "charged"
+        assert agent.state.id == store.agent("a", Invoice).state.id == shown
+        assert store.agent("b", Invoice).state.id != shown

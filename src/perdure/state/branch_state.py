@@ -12,7 +12,7 @@ from typing import Any, Generic, TypeVar
 from perdure.core.draft.draft import Recording
 from perdure.core.live.drift import Drift
 from perdure.core.schema.schema import Schema
-from perdure.core.values.plain_values import Plain
+from perdure.core.values.plain_values import Plain, copy
 from perdure.missing import MISSING
 from perdure.model import MAIN, Commit
 from perdure.state import not_found, refused_calls
@@ -61,6 +61,8 @@ class BranchState(Generic[T]):
         before the first one, and unset behind the last. An exception may come in between: who
         finds it set where nothing is under way reads the log anew."""
         self._initial = initial
+        self._first: Plain = MISSING
+        """The initial state as it was made first."""
         self._incarnation = Incarnation(self._reads, name, incarnation)
         self._reader: LogReader | None = None
         self._plain: Plain = MISSING
@@ -266,7 +268,10 @@ class BranchState(Generic[T]):
         self._adopt(reader.fold(ref.seq))
 
     def _start_from_initial(self) -> None:
-        plain = initial_state(self.schema, self._initial, self.name)
+        if self._first is MISSING:  # else it was shown: an id that the types filled in stays
+            given = initial_state(self.schema, self._initial, self.name)
+            self._first = self.schema.complete(given)
+        plain = copy(self._first)
         self._plain = MISSING
         self._live.forget()
         self._live.of(plain, 0, self.schema.version)
