@@ -31,6 +31,7 @@ from perdure.errors import (
 )
 from perdure.storage.appending import Append, Appended, Outcome, Refused
 from perdure.storage.capabilities import Backend
+from perdure.storage.log import log_ends
 from perdure.storage.log.log_ends import LogEnds
 from perdure.storage.log.proposals import Committed, Proposal
 from perdure.storage.log.refusals import HeldError
@@ -311,7 +312,8 @@ class Committer:
         self._batch = []
 
     def _commit_queued(self) -> None:
-        self._ends.limit()
+        if len(self._ends.tails) > log_ends.KEPT:
+            self._ends.clear()
         batch = list(self._queue)
         if self._batch:  # it is a leader's who was interrupted
             batch = list(dict.fromkeys((*self._batch, *batch)))

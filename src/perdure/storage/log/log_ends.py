@@ -32,11 +32,6 @@ class LogEnds:
         self.tails: dict[int | None, LogTail] = {}
         self.heads: dict[int, dict[str, bytes]] = {}
 
-    def limit(self) -> None:
-        """Forgets all, if it is too many."""
-        if len(self.tails) > KEPT:
-            self.clear()
-
     def find(self, proposal: Proposal) -> LogTail:
         """Returns the end of its log, if it is not known yet."""
         if proposal.no is None:
