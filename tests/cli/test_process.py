@@ -4,6 +4,7 @@ import json
 import os
 import pty
 import resource
+import signal
 import subprocess
 import sys
 import time
@@ -194,22 +195,69 @@ def test_output_that_cannot_be_written_is_no_wrong_command_line(
     )
 
 
-def test_a_worker_goes_on_when_nobody_reads_what_it_says(tmp_path: Path, unread: int) -> None:
-    """What took its lines was restarted, and the worker ended without a word at its next one."""
+@pytest.mark.parametrize("stream", ["stdout", "stderr"])
+def test_a_worker_goes_on_when_nobody_reads_what_it_says(
+    tmp_path: Path, unread: int, stream: str
+) -> None:
+    """What took its lines was restarted, and the worker ended without a word at its next one. Then
+    it went on, and each run whose function printed something failed for good."""
     (tmp_path / "jobs.py").write_text(
-        "import perdure\n@perdure.agent(dict)\ndef job(run): return 1\n"
+        f"""
+import sys, perdure
+
+@perdure.step
+def draft(n):
+    print("drafting", n, file=sys.{stream}, flush=True)
+    return n
+
+@perdure.agent(dict)
+def job(run): return draft(1)
+"""
     )
     path = tmp_path / "a.db"
     with perdure.open(path) as store:
         for number in range(3):
             store.start(job, f"a{number}")
         command = [*COMMAND, "worker", "jobs", "--store", str(path)]
-        with subprocess.Popen(command, cwd=tmp_path, stdout=unread, stderr=subprocess.PIPE) as one:
-            while any(run.status != "done" for run in store.runs()):
+        streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, stream: unread}
+        with subprocess.Popen(command, cwd=tmp_path, **streams) as one:  # type: ignore[call-overload]
+            while (ends := {run.status for run in store.runs()}) != {"done"}:
                 assert one.poll() is None
+                assert "failed" not in ends
                 time.sleep(0.05)
             one.terminate()
-            assert b"Broken pipe" in one.stderr.read()  # type: ignore[union-attr]
+            heard = one.stderr if stream == "stdout" else one.stdout
+            assert (b"Broken pipe" if stream == "stdout" else b"done") in heard.read()
+            assert one.wait() == 0
+
+
+def test_ctrl_c_at_a_question_is_an_interruption(tmp_path: Path) -> None:
+    """It ended with 1, "an unexpected error", as nothing else that is interrupted does."""
+    path = tmp_path / "a.db"
+    with perdure.open(path) as store:
+        for number in range(2):
+            store.start(job, f"a{number}")
+    leader, follower = pty.openpty()
+    command = [*COMMAND, "--store", str(path), "cancel", "--all"]
+    try:
+        with subprocess.Popen(
+            command,
+            stdin=follower,
+            stdout=follower,
+            stderr=follower,
+            # Where these tests run in the background, it would be ignored.
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+        ) as one:
+            shown = b""
+            while b"[y/N]" not in shown:
+                shown += os.read(leader, 1000)
+            one.send_signal(signal.SIGINT)
+            assert one.wait(60) == 130
+    finally:
+        os.close(leader)
+        os.close(follower)
+    with perdure.open(path) as store:
+        assert {run.status for run in store.runs()} == {"pending"}
 
 
 def test_no_colour_and_no_cut_lines_where_nobody_looks(operator: Operator) -> None:

@@ -57,9 +57,9 @@ class Root(TyperGroup):
             made = super().invoke(ctx)
             terminal.flush()
             return made
-        except (typer.Exit, typer.Abort):
+        except typer.Exit:
             raise
-        except KeyboardInterrupt:
+        except (KeyboardInterrupt, typer.Abort):  # the latter: at a question
             raise typer.Exit(failures.INTERRUPTED) from None
         except BrokenPipeError:  # e.g. `perdure log … | head`
             terminal.say_no_more()

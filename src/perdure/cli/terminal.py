@@ -8,6 +8,7 @@ colours. No other module of the command line writes to stdout or stderr (a test 
 from __future__ import annotations
 
 import errno
+import io
 import logging
 import os
 import sys
@@ -15,7 +16,7 @@ import threading
 import traceback
 import warnings
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, redirect_stdout
+from contextlib import contextmanager, redirect_stdout, suppress
 from typing import Any, BinaryIO, TextIO
 
 from rich.console import Console, ConsoleOptions, RenderableType
@@ -161,6 +162,49 @@ def say_no_more(*, stderr: bool = False) -> None:
     """Drops the remaining output, which would fail again when the process ends."""
     stream = sys.stderr if stderr else stdout()
     os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+
+
+STDOUT = 1
+
+
+class _Unread(io.FileIO):
+    """A descriptor that leads nowhere once nobody reads it any more."""
+
+    def write(self, data: Any) -> Any:
+        try:
+            return super().write(data)
+        except BrokenPipeError:
+            null = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(null, self.fileno())
+            os.close(null)
+            if self.fileno() == STDOUT:
+                complain(
+                    "Broken pipe: nobody reads stdout any more, and what goes there is dropped"
+                )
+            return len(memoryview(data).cast("B"))
+
+
+@contextmanager
+def outliving_readers() -> Iterator[None]:
+    """Within it, output that nobody reads any more is dropped, also that of users' functions: where
+    a log shipper is restarted, a `print` in a step would fail each run that executes one."""
+    were = {name: getattr(sys, name) for name in ("stdout", "stderr")}
+    try:
+        for name, stream in were.items():
+            with suppress(OSError, ValueError, AttributeError):  # it has no descriptor
+                stream.flush()
+                raw = _Unread(stream.fileno(), "w", closefd=False)
+                buffered = stream.line_buffering or name == "stderr"
+                made = io.TextIOWrapper(
+                    io.BufferedWriter(raw), stream.encoding, stream.errors, line_buffering=buffered
+                )
+                setattr(sys, name, made)
+        yield
+    finally:
+        for name, stream in were.items():
+            with suppress(ValueError):  # a function closed it
+                getattr(sys, name).flush()
+            setattr(sys, name, stream)
 
 
 # -- what Python prints by itself ------------------------------------------------------------------

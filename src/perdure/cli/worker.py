@@ -13,7 +13,7 @@ import typer
 from perdure import Worker
 from perdure.cli.failures import UsageError
 from perdure.cli.session import Session, close_names, opened
-from perdure.cli.terminal import elsewhere, flush, stdout_console, text
+from perdure.cli.terminal import elsewhere, flush, outliving_readers, stdout_console, text
 from perdure.cli.user_modules import user_module
 from perdure.cli.words import STATUS_STYLES
 from perdure.types import WorkerEvent
@@ -69,16 +69,17 @@ def worker(
     It prints a line for each thing that happens; with --json each is one JSON object, and what the
     functions print goes to stderr.
     """
-    found = [function for words in functions for function in _load(words)]
     queues = queue or ["default"]
     if "" in queues:
         raise UsageError("--queue is empty: is a variable unset?")
-    with opened(ctx) as session, _events(session, queues, limit) as on_event:
-        try:
-            made = Worker(session.store, found, queues, limit, on_event=on_event)
-        except ValueError as error:
-            raise UsageError(str(error)) from error
-        made.run()
+    with outliving_readers():  # before modules are loaded: their log handlers may keep stderr
+        found = [function for words in functions for function in _load(words)]
+        with opened(ctx) as session, _events(session, queues, limit) as on_event:
+            try:
+                made = Worker(session.store, found, queues, limit, on_event=on_event)
+            except ValueError as error:
+                raise UsageError(str(error)) from error
+            made.run()
 
 
 @contextlib.contextmanager
