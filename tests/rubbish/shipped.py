@@ -66,7 +66,7 @@ class Adapters(Room):
         "Adapters.in_thread": "calls a function of the adapter's own",
         **{
             f"Adapters.{name}": "takes what the log itself gave"
-            for name in ("log", "log.apply", "log.begin")
+            for name in ("log", "log.spend", "log.begin")
         },
         **{
             f"Adapters.{name}": "no arguments"

@@ -374,3 +374,25 @@ def test_validators_do_not_hang_on_what_else_is_in_a_state(cls: Any) -> None:
         with agent.edit("sorted") as draft:
             draft.few, draft.order = [2, 1], [2, 1]
         assert agent.state == store.agent("a", cls).state == cls(few=[2, 1], order=[1, 2])
+
+
+@dataclass
+class Diary:
+    name: str
+    lines: list[str] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.lines = []
+
+
+def test_what_an_edit_puts_into_a_derived_field_stays() -> None:
+    """A field that the class begins empty still held what it had begun with, and so an edit that
+    appended to it had it made anew: the line was gone again."""
+    with perdure.open("memory://") as store:
+        agent = store.agent("a", Diary, initial=Diary("a"))
+        for line in ("one", "two"):
+            with agent.edit("a line") as draft:
+                draft.lines.append(line)
+        with agent.edit("another name") as draft:
+            draft.name = "b"
+        assert agent.state.lines == store.agent("a", Diary).state.lines == ["one", "two"]

@@ -295,21 +295,29 @@ class Ground:
         final = self.paths.final(shadow.path, shadow.at)
         if final is None:
             return []
-        node, stored, taken = shadow.node, look_up(self.plain, final), {}
-        for name, new in made.items():
-            child, path = node.child(name), (*final, name)
-            if child is not None:
-                taken[name] = child.plain(new, path, Walker(root=self.name))
-        fixed = fields_as_stored(node, stored, taken, final, self.name)
+        stored, taken = look_up(self.plain, final), self.fields_taken(shadow.node, made, final)
+        fixed = fields_as_stored(shadow.node, stored, taken, final, self.name)
         for name, plain in fixed.items():
             self.check_class(shadow, name, stored.get(name, MISSING), plain)
             index = shadow.ops.get(name, -1)
             self.write(shadow, name, index, plain)
             shadow.put(name, made[name], index)
-        for name in taken.keys() - fixed.keys():
-            if self._shows_another(shadow, name, made[name], taken[name], (*final, name)):
+        for name, plain in taken.items():
+            if name not in fixed and self._shows_another(
+                shadow, name, made[name], plain, (*final, name)
+            ):
                 shadow.put(name, made[name], shadow.ops.get(name, -1))
         return [*fixed]
+
+    def fields_taken(
+        self, node: ObjectNode, fields: dict[str, Any], final: Path
+    ) -> dict[str, Plain]:
+        """Returns the typed values of fields of an object as plain data."""
+        return {
+            name: child.plain(item, (*final, name), Walker(root=self.name))
+            for name, item in fields.items()
+            if (child := node.child(name)) is not None
+        }
 
     def _shows_another(
         self, shadow: ObjectShadow, name: str, made: Any, plain: Plain, path: Path

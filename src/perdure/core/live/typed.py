@@ -23,7 +23,7 @@ from perdure.core.types.classes import PydanticFace
 from perdure.core.types.derived_fields import derived, without
 from perdure.core.types.kept_whole import check_parts
 from perdure.core.types.nodes import DictNode, LeafNode, Node, Walker, isolate
-from perdure.core.types.normal_form import restless
+from perdure.core.types.normal_form import fields_as_stored, restless
 from perdure.core.types.objects import ObjectNode
 from perdure.core.types.unions import UnionNode
 from perdure.core.values import ops as ops_module
@@ -409,8 +409,9 @@ class Planner(Ground):
         if final is None:
             return
         face, node, plain = shadow.node.face, shadow.node, look_up(self.plain, final)
-        if face.late:
-            plain = without(derived(node, shadow.value).keys() - shadow.changes.keys(), plain)
+        if face.late:  # what follows from other fields is made anew, if nothing came since
+            was = {k: v for k, v in derived(node, shadow.value).items() if k not in shadow.changes}
+            plain = without([k for k, v in was.items() if same(plain.get(k, MISSING), v)], plain)
         try:
             made = node.build(plain, shadow.path, self.name)
         except SchemaError as error:
@@ -421,8 +422,13 @@ class Planner(Ground):
             for name in {**node.fields, **plain, **face.extras(made)}
             if (item := face.get(made, name)) is not MISSING or name not in node.fields
         }
-        if self.normalise(shadow, shown) and not self._reads_back(shadow, node):
-            raise restless(shadow.path, self.name)
+        fixed = self.normalise(shadow, shown)
+        if fixed:
+            stored = look_up(self.plain, final)
+            again = node.build(stored, shadow.path, self.name)
+            taken = self.fields_taken(node, {name: face.get(again, name) for name in fixed}, final)
+            for name in fields_as_stored(node, stored, taken, final, self.name):
+                raise restless((*shadow.path, name), self.name)
 
     def _check_fields(self, shadow: ObjectShadow, face: PydanticFace) -> None:
         """Runs the validators of the fields that changed, and of those that look inside."""

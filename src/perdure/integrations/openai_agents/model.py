@@ -12,6 +12,7 @@ from agents.retry import ModelRetryAdvice, ModelRetryAdviceRequest, ModelRetryNo
 from openai.types.responses import Response, ResponseCompletedEvent, ResponseUsage
 from pydantic import TypeAdapter
 
+from perdure.core.arguments.checks import flag
 from perdure.system.late_imports import optional
 
 if TYPE_CHECKING:
@@ -45,7 +46,7 @@ class RecordedModel(Model):
                 have dealt with it.
         """
         self._run = run
-        self._knows_doubt = knows_doubt
+        self._knows_doubt = flag(knows_doubt, "knows_doubt=")
         self._model = MultiProvider().get_model(model) if isinstance(model, str) else model
 
     async def get_response(
