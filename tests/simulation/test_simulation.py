@@ -42,18 +42,20 @@ def test_a_seed_gives_the_same_history_byte_for_byte() -> None:
 
 def test_it_does_so_in_another_process_with_other_hashes() -> None:
     """A pool of threads keeps them in a set, and threads were waited for in the order of their
-    addresses: a seed that had failed did not fail again in the next process."""
+    addresses: a seed that had failed did not fail again in the next process. Nor did it where
+    another test's tools had the names of the simulated ones."""
     code = "from tests.simulation.simulation import simulate\nprint(simulate(55).digest)"
+    namesakes = "from tests.chaos import agents\n"
     said = {
         subprocess.run(
-            [sys.executable, "-c", code],
+            [sys.executable, "-c", more + code],
             cwd=ROOT,
             check=True,
             capture_output=True,
             text=True,
             env={**os.environ, "PYTHONHASHSEED": hashes, "PYTHONPATH": str(ROOT)},
         ).stdout
-        for hashes in ("1", "2")
+        for hashes, more in (("1", ""), ("2", namesakes))
     }
     assert said == {f"{simulate(55).digest}\n"}
 
