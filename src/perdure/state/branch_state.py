@@ -19,7 +19,7 @@ from perdure.state import not_found, refused_calls
 from perdure.state.context import Context
 from perdure.state.handle_lock import HandleLock
 from perdure.state.incarnation import Incarnation
-from perdure.state.initial_state import initial_state
+from perdure.state.initial_state import FirstState, initial_state
 from perdure.state.live_object import Live
 from perdure.state.others_commits import MOVES, advance_both, newer_commits
 from perdure.state.snapshot_age import SinceSnapshot
@@ -61,8 +61,6 @@ class BranchState(Generic[T]):
         before the first one, and unset behind the last. An exception may come in between: who
         finds it set where nothing is under way reads the log anew."""
         self._initial = initial
-        self._first: Plain = MISSING
-        """The initial state as it was made first."""
         self._incarnation = Incarnation(self._reads, name, incarnation)
         self._reader: LogReader | None = None
         self._plain: Plain = MISSING
@@ -268,10 +266,10 @@ class BranchState(Generic[T]):
         self._adopt(reader.fold(ref.seq))
 
     def _start_from_initial(self) -> None:
-        if self._first is MISSING:  # else it was shown: an id that the types filled in stays
+        if not isinstance(self._initial, FirstState):
             given = initial_state(self.schema, self._initial, self.name)
-            self._first = self.schema.complete(given)
-        plain = copy(self._first)
+            self._initial = FirstState(self.schema.complete(given))
+        plain = copy(self._initial.plain)
         self._plain = MISSING
         self._live.forget()
         self._live.of(plain, 0, self.schema.version)

@@ -4,11 +4,19 @@ from __future__ import annotations
 
 from typing import Any
 
+from msgspec import Struct
+
 from perdure.core.schema.schema import Schema
 from perdure.core.schema.value_digest import class_label
 from perdure.core.values.plain_values import Plain
 from perdure.errors import SchemaError, Unstorable
 from perdure.missing import MISSING
+
+
+class FirstState(Struct, frozen=True):
+    """An initial state that was made, and maybe shown: an id that the types filled in stays."""
+
+    plain: Plain
 
 
 def initial_state(schema: Schema[Any], given: Any, agent: str) -> Plain:
