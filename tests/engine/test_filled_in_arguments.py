@@ -34,22 +34,20 @@ def pay(order: Any) -> str:
     return str(order.id)
 
 
-@perdure.agent(dict)
-def buy(run: perdure.Run[dict], order: Order, *more: Order) -> str:
-    receipt = pay(order)
-    for one in more:
-        pay(one)
+def pay_for(run: perdure.Run[dict], *orders: Any) -> str:
+    receipt, *_ = [pay(order) for order in orders]
     run.wait_for("delivered")
     return receipt
+
+
+@perdure.agent(dict)
+def buy(run: perdure.Run[dict], order: Order, *more: Order) -> str:
+    return pay_for(run, order, *more)
 
 
 @perdure.agent(dict, name="buy-model")
 def buy_model(run: perdure.Run[dict], order: OrderModel, *more: OrderModel) -> str:
-    receipt = pay(order)
-    for one in more:
-        pay(one)
-    run.wait_for("delivered")
-    return receipt
+    return pay_for(run, order, *more)
 
 
 @pytest.mark.parametrize("function", [buy, buy_model])

@@ -20,7 +20,7 @@ from perdure.core.live.shadow import (
     shadow_of,
 )
 from perdure.core.types.classes import PydanticFace
-from perdure.core.types.derived_fields import derived, without
+from perdure.core.types.derived_fields import derived, untouched, without
 from perdure.core.types.kept_whole import check_parts
 from perdure.core.types.nodes import DictNode, LeafNode, Node, Walker, isolate
 from perdure.core.types.normal_form import fields_as_stored, restless
@@ -410,8 +410,8 @@ class Planner(Ground):
             return
         face, node, plain = shadow.node.face, shadow.node, look_up(self.plain, final)
         if face.late:  # what follows from other fields is made anew, if nothing came since
-            was = {k: v for k, v in derived(node, shadow.value).items() if k not in shadow.changes}
-            plain = without([k for k, v in was.items() if same(plain.get(k, MISSING), v)], plain)
+            again = {*untouched(plain, derived(node, shadow.value))} - shadow.changes.keys()
+            plain = without(again, plain)
         try:
             made = node.build(plain, shadow.path, self.name)
         except SchemaError as error:
@@ -425,8 +425,8 @@ class Planner(Ground):
         fixed = self.normalise(shadow, shown)
         if fixed:
             stored = look_up(self.plain, final)
-            again = node.build(stored, shadow.path, self.name)
-            taken = self.fields_taken(node, {name: face.get(again, name) for name in fixed}, final)
+            read = node.build(stored, shadow.path, self.name)
+            taken = self.fields_taken(node, {name: face.get(read, name) for name in fixed}, final)
             for name in fields_as_stored(node, stored, taken, final, self.name):
                 raise restless((*shadow.path, name), self.name)
 

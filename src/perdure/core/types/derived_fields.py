@@ -41,7 +41,7 @@ def derive_anew(
         before: what `derived` gave before the object changed. A field that was itself set to
             another value since stays.
     """
-    names = [name for name, was in before.items() if same(plain.get(name, MISSING), was)]
+    names = untouched(plain, before)
     if not names:
         return {}
     try:
@@ -49,6 +49,11 @@ def derive_anew(
     except PerdureError:
         return {}  # it does not fit: whoever checks the whole says why
     return {name: item for name, item in made.items() if not same(plain[name], item)}
+
+
+def untouched(plain: Mapping[str, Plain], before: Mapping[str, Plain]) -> list[str]:
+    """Returns the fields of those that `derived` gave which still hold the same."""
+    return [name for name, was in before.items() if same(plain.get(name, MISSING), was)]
 
 
 def without(names: Iterable[str], plain: Mapping[str, Plain]) -> dict[str, Plain]:
