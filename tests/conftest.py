@@ -2,6 +2,7 @@
 
 import gc
 import os
+import sys
 
 from hypothesis import settings
 
@@ -13,6 +14,11 @@ settings.load_profile("perdure-hunt" if os.environ.get("PERDURE_HUNT") else "per
 
 for name in [name for name in os.environ if name.startswith("PG")]:
     del os.environ[name]  # libpq's: they would reach into every connection to the tests' servers
+
+# Images for containers forbid compiled modules. Then each of the hundreds of processes that tests
+# start would compile all of the package.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 
 
 gc.disable()  # what is being imported stays
