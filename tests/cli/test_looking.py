@@ -452,7 +452,7 @@ def test_the_log_of_a_run_that_waits_says_for_what_and_what_came(tmp_path: Path)
     for words in (
         "run waits: wanting  for signal 'note'",
         "run goes on: wanting",
-        "refused at wait_for:note#1: state: Expected `str`, got `int`",
+        "refused at wait_for:note#1: value: Expected `str`, got `int`",
         "← wait_for:note#1 → 'text'",
         "for an answer to 'Go on?'",
         "← ask#1 → True  from ann",

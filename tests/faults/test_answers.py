@@ -17,9 +17,9 @@ import perdure
 from perdure.core.schema import value_digest
 from perdure.core.schema.value_digest import digest
 from perdure.core.types.hints import hints_of
+from perdure.engine.journal.answer_schema import json_schema
 from perdure.engine.journal.failures import error_record, rebuild_error
 from perdure.engine.journal.previews import preview
-from perdure.engine.journal.question_digest import json_schema
 from tests.faults.injecting import KINDS, Helper, count, inject
 
 

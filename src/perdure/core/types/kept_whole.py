@@ -179,8 +179,8 @@ class _Comparison:
             self.exact = False
             for key, one in given.items():
                 name: Any = face.aliases.get(key, key) if key not in face.fields else key
-                child, other = node.child(name), face.get(built, name)
-                if child is not None and other is not MISSING:
+                child = node.child(name)
+                if child is not None and (other := face.get(built, name)) is not MISSING:
                     self.compare(child, one, other, (*at, name), False)
                 elif child is None and not (face.opaque_input or node.knows(name)):
                     raise self._refused(given, built, at)  # meant for another class of a union

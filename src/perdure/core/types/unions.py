@@ -25,7 +25,7 @@ from perdure.core.types.nodes import (
 from perdure.core.types.objects import ObjectNode
 from perdure.core.types.side_by_side import Pair, side_by_side
 from perdure.core.types.validation import Engine
-from perdure.core.values.plain_values import SCALARS, Path, Plain, look_up, same
+from perdure.core.values.plain_values import SCALARS, Path, Plain, format_path, look_up, same
 from perdure.errors import SchemaError, Unstorable
 from perdure.system.cached import cached
 
@@ -153,6 +153,8 @@ class UnionNode(Node):
         else:
             option = self.pick_typed(value)
         if option is not self:
+            if kind is dict and isinstance(option, ObjectNode):
+                self._check_tag(option, value, at, walker)
             return option.plain(value, at, walker)
         derived = [one for one in self._objects() if one.face.derives(value)]
         if derived:
@@ -164,6 +166,17 @@ class UnionNode(Node):
                 except Unstorable:
                     continue
         return walker.take(value, at)
+
+    def _check_tag(
+        self, option: ObjectNode, value: dict[Any, Any], at: Path, walker: Walker
+    ) -> None:
+        """Refuses a dict of one of several classes that says by no tag of which."""
+        tag = option.face.tag
+        if tag is not None and tag[0] not in value and len(self.takers(dict)) > 1:
+            raise SchemaError(
+                f"it does not say of which class it is: {tag[0]!r} is missing",
+                target=format_path(at, walker.root),
+            )
 
     def _objects(self) -> list[ObjectNode]:
         return [one for one in self.options if isinstance(one, ObjectNode)]

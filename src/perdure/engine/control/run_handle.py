@@ -23,12 +23,12 @@ from perdure.engine.control.settlement import check_open, journals, left_open
 from perdure.engine.control.wait_circles import WaitingInPlace
 from perdure.engine.execution.wakeups import POLL_S, Wakeups
 from perdure.engine.functions.run_lookup import (
-    check_answer,
     find_run,
     refuse_moved,
     refuse_not_begun,
     take_any,
 )
+from perdure.engine.journal.answer_schema import check_answer
 from perdure.engine.journal.failures import rebuild_error
 from perdure.engine.journal.journal import Journal
 from perdure.engine.journal.ledger import SETTLED, EffectInfo, effects_of

@@ -1,12 +1,8 @@
-"""Looking runs up, those included that were asked for and have not begun; and checking answers."""
+"""Looking runs up, those included that were asked for and have not begun."""
 
 from __future__ import annotations
 
-import datetime as dt
-from collections.abc import Mapping
-from decimal import Decimal
-from typing import TYPE_CHECKING, Any
-from uuid import UUID
+from typing import Any
 
 from msgspec.structs import replace
 
@@ -14,14 +10,11 @@ from perdure.core.schema.schema import Schema
 from perdure.core.values.plain_values import Plain, take
 from perdure.engine.functions.orders import Order
 from perdure.engine.journal.values import fitting
-from perdure.errors import Conflict, NotFound, SchemaError, Unstorable
+from perdure.errors import Conflict, NotFound, Unstorable
 from perdure.model import FINISHED, Message, RunInfo
 from perdure.state.runs.run_rows import DELETED
 from perdure.storage.capabilities import SHIPPING, Backend, RunQuery
 from perdure.storage.standing import ClosedError, closed_error, read_why
-
-if TYPE_CHECKING:
-    from perdure.engine.journal.questions import Question
 
 
 def find_run(backend: Backend, run: str) -> RunInfo:
@@ -122,37 +115,3 @@ def _take_any(value: Any, root: str) -> Plain:
         if isinstance(value, list | dict | tuple | set | frozenset):
             raise
         return Schema(type(value), id=root).take(value, (), aliases_refused=False)
-
-
-_TYPES: Mapping[str, tuple[type, ...]] = {
-    "boolean": (bool,),
-    "integer": (int,),
-    "number": (int, float, Decimal),
-    "string": (str, bytes, dt.datetime, dt.date, dt.time, dt.timedelta, Decimal, UUID),
-    "array": (list, tuple, set, frozenset),
-    "object": (dict,),
-    "null": (type(None),),
-}
-"""The types for JSON Schema's words: also plain values that JSON has no kind of its own for."""
-
-
-def check_answer(question: Question, answer: Plain) -> None:
-    """A first look whether an answer is of the kind that was asked for; the run looks closely.
-
-    Raises:
-        SchemaError: it is not.
-    """
-    schema = question.schema
-    wanted = schema.get("type")
-    target = f"run {question.run}, {question.place}"
-    kinds = _TYPES.get(wanted, ()) if isinstance(wanted, str) else ()
-    wrong_bool = isinstance(answer, bool) and bool not in kinds
-    if kinds and (not isinstance(answer, kinds) or wrong_bool):
-        raise SchemaError(
-            f"{question.question!r} wants a {wanted}, not {answer!r:.100}", target=target
-        )
-    allowed = schema.get("enum")
-    if isinstance(allowed, list) and answer not in allowed:
-        raise SchemaError(
-            f"{question.question!r} wants one of {allowed}, not {answer!r:.100}", target=target
-        )

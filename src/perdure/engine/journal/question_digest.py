@@ -8,17 +8,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from functools import lru_cache, partial
 from typing import Any
 
 from msgspec.structs import replace
 
 from perdure.core.format.records import WaitBegan
 from perdure.core.schema.value_digest import shorten
-from perdure.core.values.plain_values import Plain, take
+from perdure.core.values.plain_values import Plain
 from perdure.engine.journal.call_identity import QUESTION, SCHEMA
-from perdure.system.late_imports import NotLoadedError, loading
-from perdure.system.user_errors import check_own
 
 SHOWN = 200
 """The length of a type's description that is shown along with a question."""
@@ -52,29 +49,6 @@ def in_full(question: str, schema: Plain) -> str:
     said = json.dumps(meaning, ensure_ascii=False, default=str)
     return f"{in_short(question)} of type {said:.{SHOWN}}"
 
-
-def json_schema(kind: Any) -> Plain:
-    """Returns the JSON schema of a type, for those who answer; {} if it has none."""
-    if kind is bool:  # most are, and each replay comes by
-        return {"type": "boolean"}
-    for made in (_kept_schema, _json_schema):  # not all are keys of a dict
-        try:
-            return made(kind)
-        except NotLoadedError:  # says nothing about the type
-            raise
-        except Exception as error:  # also what its own code raises; that is not kept
-            check_own(error, partial(made, kind))
-    return {}
-
-
-def _json_schema(kind: Any) -> Plain:
-    with loading:
-        from pydantic import TypeAdapter
-
-    return take(TypeAdapter(kind).json_schema())
-
-
-_kept_schema = lru_cache(256)(_json_schema)
 
 _NESTED = ("items", "additionalProperties", "propertyNames", "not")
 _SEVERAL = ("anyOf", "oneOf", "allOf", "prefixItems")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any, Literal
 from urllib.parse import unquote
@@ -128,8 +129,11 @@ def _tool_again(call: Call, arrived: Arrived, made: Made) -> Effects:
         of=call.of,
     )
     gave = made.gave(call.digests, call.of) if arrived.effects == "reuse" else None
+    said: dict[str, Any] = {}
     if gave is not None:
-        said = {"value": gave.value} if gave.error is None else {"error": gave.error}
+        with suppress(NeedsAttention):  # what it was settled with does not fit: it is asked again
+            said = {"error": gave.error} if gave.error is not None else {"value": _said(call, gave)}
+    if said:
         outcome = call.outcome(by="reuse", **said)
         yield RecordEffect(Riders((asked, outcome), sync=True))
         return _outcome(call, outcome)
@@ -441,19 +445,35 @@ def _outcome(call: Call, outcome: Outcome) -> Any:
     """Returns the result of a recorded call: its value, rebuilt; or raises its error again."""
     if outcome.error is not None:
         raise Carried(rebuild_error(outcome.error, call.target))
+    plain = _said(call, outcome)
     try:
-        return call.results.build(outcome.value)
+        return call.results.build(plain)
     except PerdureError as error:
-        problem = "its recorded result no longer fits its declared type"
-        hint = "let the type read the old form too, then run it again"
-        if outcome.by == "person":  # whoever settled it may have mistyped it
-            problem = "the result that it was settled with does not fit its declared type"
-            hint = (
-                f"settle it again with a value that fits: `{_settle(call, done='JSON')}` "
-                "(text is '\"like this\"'); then run it again"
-            )
         raise NeedsAttention(
-            f"{problem}: {error.problem}", target=call.target, hint=hint
+            f"its recorded result no longer fits its declared type: {error.problem}",
+            target=call.target,
+            hint="let the type read the old form too, then run it again",
+        ) from error
+
+
+def _said(call: Call, outcome: Outcome) -> Plain:
+    """Returns the plain value of an outcome. One that a person said is taken in here, as what a
+    call returns is taken in: a key that its type does not have is refused.
+
+    Raises:
+        NeedsAttention: it does not fit the declared type.
+    """
+    if outcome.by != "person":
+        return outcome.value
+    try:
+        return call.results.take(outcome.value)
+    except PerdureError as error:  # whoever settled it may have mistyped it
+        raise NeedsAttention(
+            "the result that it was settled with does not fit its declared type: "
+            f"{error.target}: {error.problem}",
+            target=call.target,
+            hint=f"settle it again with a value that fits: `{_settle(call, done='JSON')}` "
+            "(text is '\"like this\"'); then run it again",
         ) from error
 
 

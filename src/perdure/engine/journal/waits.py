@@ -17,10 +17,11 @@ from perdure.core.arguments.bounds import index_key
 from perdure.core.arguments.checks import Seconds, seconds
 from perdure.core.arguments.names import check_key, check_name, check_words, shown
 from perdure.core.format.records import WaitBegan, WaitBranch, WaitEnded
-from perdure.core.schema.schema import Schema
+from perdure.core.schema.schema import Schema, take_at
 from perdure.core.schema.value_digest import shorten
 from perdure.core.types.nodes import isolate
 from perdure.core.values.plain_values import Plain
+from perdure.engine.journal.answer_schema import answer_schema, json_schema
 from perdure.engine.journal.call_identity import QUESTION, SCHEMA
 from perdure.engine.journal.effects import (
     Arrive,
@@ -32,7 +33,7 @@ from perdure.engine.journal.effects import (
     RecordEffect,
 )
 from perdure.engine.journal.failures import rebuild_error
-from perdure.engine.journal.question_digest import digests_of, in_full, in_short, json_schema
+from perdure.engine.journal.question_digest import digests_of, in_full, in_short
 from perdure.errors import NeedsAttention, PerdureError, RunFailed, SchemaError, TimedOut
 from perdure.missing import MISSING
 from perdure.model import UNTIL, from_micros
@@ -248,7 +249,7 @@ class Wait:
                     # An answer to a question of an earlier turn, at the same place, is not an
                     # answer to this one.
                     branch = WaitBranch(label, "ask", index_key(f"{place} {key[:12]}"))
-                    questions = {"question": spec.question, "schema": json_schema(spec.schema)}
+                    questions = {"question": spec.question, "schema": answer_schema(spec.schema)}
                 case ChildEnd():
                     branch = WaitBranch(label, "child", CHILD + spec.run)
                 case Timer():
@@ -286,15 +287,16 @@ class Wait:
         return " or ".join(parts)
 
     def _checked(self, came: Came) -> Plain:
-        """The value as it is recorded.
+        """The value as it is recorded: taken in as a value of a state is.
 
         Raises:
-            SchemaError: it is not of the declared type.
+            SchemaError: it is not of the declared type, or has a key that this does not have.
         """
         schema = self._schemas.get(came.label)
         if schema is None:
             return came.value
-        return schema.take(schema.build(came.value), (), aliases_refused=False)
+        said = "answer" if isinstance(self._specs[came.label], Ask) else "value"
+        return take_at(schema.root, came.value, (), root=said)
 
     def _result(self, place: str, label: str, value: Plain) -> Selected:
         spec = self._specs.get(label)

@@ -1,0 +1,210 @@
+"""The JSON schema of an answer: made for those who answer, and a first look at what they say."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Callable, Mapping, Sequence
+from decimal import Decimal
+from functools import lru_cache, partial
+from typing import TYPE_CHECKING, Any
+from uuid import UUID
+
+import msgspec
+
+from perdure.core.types.classes import face_of
+from perdure.core.types.registry import Registry
+from perdure.core.values.plain_values import Path, Plain, format_path, take
+from perdure.errors import SchemaError
+from perdure.system.late_imports import NotLoadedError, loading
+from perdure.system.user_errors import check_own
+
+if TYPE_CHECKING:
+    from perdure.engine.journal.questions import Question
+
+# Not "additionalProperties", which is a part of a question's identity on replay.
+CLOSED = "unevaluatedProperties"
+"""JSON Schema's word for other names than those in "properties"; False: there are none."""
+
+
+def answer_schema(kind: Any) -> Plain:
+    """Returns the JSON schema of a type, for those who answer; {} if it has none."""
+    return json_schema(kind) or _made(kind, _by_msgspec)
+
+
+def json_schema(kind: Any) -> Plain:
+    """Returns the JSON schema that a question of this type is known by on replay; {} for a type
+    that pydantic does not know, or if it is not installed."""
+    if kind is bool:  # most are, and each replay comes by
+        return {"type": "boolean"}
+    return _made(kind, _kept_schema, _json_schema)  # not all are keys of a dict
+
+
+def _made(kind: Any, *makers: Callable[[Any], Plain]) -> Plain:
+    for make in makers:
+        try:
+            return make(kind)
+        except NotLoadedError:  # says nothing about the type
+            raise
+        except Exception as error:  # also what its own code raises; that is not kept
+            check_own(error, partial(make, kind))
+    return {}
+
+
+def _json_schema(kind: Any) -> Plain:
+    with loading:
+        from pydantic import TypeAdapter
+        from pydantic.json_schema import GenerateJsonSchema
+
+    class Closing(GenerateJsonSchema):
+        def model_schema(self, schema: Any) -> Any:
+            return _closed(super().model_schema(schema), schema["cls"])
+
+        def dataclass_schema(self, schema: Any) -> Any:
+            return _closed(super().dataclass_schema(schema), schema["cls"])
+
+        def typed_dict_schema(self, schema: Any) -> Any:
+            return _closed(super().typed_dict_schema(schema), schema.get("cls"))
+
+    return take(TypeAdapter(kind).json_schema(schema_generator=Closing))
+
+
+_kept_schema = lru_cache(256)(_json_schema)
+
+
+def _by_msgspec(kind: Any) -> Plain:
+    """It knows Structs, and the TypedDicts of each Python."""
+    schema = msgspec.json.schema(kind)
+    classes = Registry(kind).faces
+    for name, one in schema.get("$defs", {}).items():
+        named = [cls for cls in classes if cls.__name__ == name]
+        if len(named) == 1:
+            _closed(one, named[0])
+    return take(schema)
+
+
+def _closed(schema: dict[str, Any], cls: Any) -> dict[str, Any]:
+    """Returns the schema of a class; if it shows all names that the class is taken from, and the
+    class refuses others, it says so."""
+    try:
+        face = face_of(cls)
+    except SchemaError:  # is said where a value of it comes in
+        return schema
+    if face is None or face.keeps_extra or face.opaque_input:
+        return schema
+    if schema.get("properties", {}).keys() >= face.fields.keys() | face.aliases.keys():
+        schema[CLOSED] = False
+    return schema
+
+
+_TYPES: Mapping[str, tuple[type, ...]] = {
+    "boolean": (bool,),
+    "integer": (int,),
+    "number": (int, float, Decimal),
+    "string": (str, bytes, dt.datetime, dt.date, dt.time, dt.timedelta, Decimal, UUID),
+    "array": (list, tuple, set, frozenset),
+    "object": (dict,),
+    "null": (type(None),),
+}
+"""The types for JSON Schema's words: also plain values that JSON has no kind of its own for."""
+
+
+def check_answer(question: Question, answer: Plain) -> None:
+    """A first look whether an answer is of the kind that was asked for; the run looks closely.
+
+    Raises:
+        SchemaError: it is not.
+    """
+    schema = question.schema
+    wanted = schema.get("type")
+    target = f"run {question.run}, {question.place}"
+    kinds = _kinds(schema)
+    wrong_bool = isinstance(answer, bool) and bool not in kinds
+    if kinds and (not isinstance(answer, kinds) or wrong_bool):
+        raise SchemaError(
+            f"{question.question!r} wants a {wanted}, not {answer!r:.100}", target=target
+        )
+    allowed = schema.get("enum")
+    if isinstance(allowed, list) and answer not in allowed:
+        raise SchemaError(
+            f"{question.question!r} wants one of {allowed}, not {answer!r:.100}", target=target
+        )
+    stray = _Names(schema.get("$defs")).stray(schema, answer, ())
+    if stray is not None:
+        at, names = stray
+        raise SchemaError(
+            f"{question.question!r} declares no such field: {format_path(at, 'answer')}",
+            target=target,
+            hint=f"it would be lost; there are: {', '.join(map(str, names)) or 'none'}",
+        )
+
+
+def _kinds(schema: Mapping[Any, Any]) -> tuple[type, ...]:
+    word = schema.get("type")
+    return _TYPES.get(word, ()) if isinstance(word, str) else ()
+
+
+Stray = tuple[Path, Sequence[Any]]
+"""The place of a name that is not declared, and the declared ones there."""
+
+
+class _Names:
+    """The names in an answer, by a JSON schema with these definitions."""
+
+    def __init__(self, definitions: Any) -> None:
+        self._definitions = definitions if isinstance(definitions, dict) else {}
+
+    def stray(
+        self, schema: Any, value: Plain, at: Path, inside: Sequence[str] = ()
+    ) -> Stray | None:
+        """Returns the first name that the schema surely has no place for; None if there is none.
+
+        Args:
+            inside: the definitions that led to this schema, at the same value.
+        """
+        if not isinstance(schema, dict):
+            return None
+        ref = str(schema.get("$ref", "")).rpartition("/")[2]
+        if ref and ref not in inside:
+            return self.stray(self._definitions.get(ref), value, at, (*inside, ref))
+        for word in ("anyOf", "oneOf"):
+            options = schema.get(word)
+            if isinstance(options, list):
+                return self._in_all(options, value, at, inside)
+        if isinstance(value, dict):
+            return self._in_object(schema, value, at)
+        if isinstance(value, list | tuple):
+            first = schema.get("prefixItems")
+            kinds = first if isinstance(first, list) else []
+            for index, item in enumerate(value):
+                kind = kinds[index] if index < len(kinds) else schema.get("items")
+                if (found := self.stray(kind, item, (*at, index))) is not None:
+                    return found
+        return None
+
+    def _in_all(
+        self, options: Sequence[Any], value: Plain, at: Path, inside: Sequence[str]
+    ) -> Stray | None:
+        """Returns the first stray name by the first of several schemas, if each has one."""
+        found = []
+        for one in options:
+            kinds = _kinds(one) if isinstance(one, dict) else ()
+            if kinds and not isinstance(value, kinds):
+                continue
+            stray = self.stray(one, value, at, inside)
+            if stray is None:
+                return None
+            found.append(stray)
+        return found[0] if found else None
+
+    def _in_object(
+        self, schema: Mapping[Any, Any], value: Mapping[Any, Plain], at: Path
+    ) -> Stray | None:
+        fields = schema.get("properties")
+        fields = fields if isinstance(fields, dict) else {}
+        others = schema.get("additionalProperties", schema.get(CLOSED))
+        for key, item in value.items():
+            if key not in fields and others is False:
+                return (*at, key), list(fields)
+            if (found := self.stray(fields.get(key, others), item, (*at, key))) is not None:
+                return found
+        return None
