@@ -9,6 +9,7 @@ from typing import Any, Literal
 from unittest.mock import Mock
 
 import pytest
+from typing_extensions import TypedDict
 
 import perdure
 from perdure.cli.failures import UsageError
@@ -36,6 +37,15 @@ def telling(run: Any) -> str:
     return str(run.ask("What is the number?", schema=str))
 
 
+class Decision(TypedDict, total=False):
+    approve: bool
+
+
+@perdure.agent(dict)
+def deciding(run: Any) -> str:
+    return str(run.ask("Refund 42 EUR?", schema=Decision))
+
+
 def until(so: Callable[[], bool]) -> None:
     end = time.monotonic() + BOUND_S
     while not so():
@@ -46,7 +56,7 @@ def until(so: Callable[[], bool]) -> None:
 def work(operator: Operator, run: str, till: str) -> None:
     """A worker that ends once the run has got as far as this."""
     with perdure.open(operator.path) as store:
-        worker = perdure.Worker(store, [asking, choosing, telling])
+        worker = perdure.Worker(store, [asking, choosing, telling, deciding])
         thread = Thread(target=lambda: worker.run(signals=False))
         thread.start()
         try:
@@ -127,6 +137,20 @@ def test_answers_are_read_by_the_type_that_is_asked_for(tmp_path: Path) -> None:
     assert operator.json("answer", "a", "red")["answer"] == "red"
     assert operator.json("answer", "b", "42")["answer"] == "42"
     assert operator.refused("answer", "b", "x", "--question", "ask#9")[0] == 4
+
+
+def test_a_misspelt_answer_is_none(operator: Operator) -> None:
+    """`perdure answer` took `{"aprove": false}` with exit code 0, and the run got what an answer
+    without a word gives."""
+    with perdure.open(operator.path) as store:
+        store.start(deciding, "a")
+    work(operator, "a/deciding/main", "waiting")
+    code, stderr = operator.refused("answer", "a", '{"aprove": false}')
+    assert code == 8
+    assert "declares no such field: answer.aprove" in stderr and "there are: approve" in stderr
+    operator.json("answer", "a", '{"approve": false}')
+    work(operator, "a/deciding/main", "done")
+    assert operator.json("run", "show", "a")["result"] == "{'approve': False}"
 
 
 def test_runs_are_filtered(operator: Operator) -> None:

@@ -208,7 +208,8 @@ class RunHandle(Generic[R]):
         Raises:
             Conflict: it asks nothing, or several questions, or this question was answered already,
                 or is over; or was when the answer came, as far as that is known.
-            SchemaError: the answer is not of the requested type.
+            SchemaError: the answer is not of the requested type, or has a name that this does not
+                declare; what only the run can tell is refused when it takes the answer.
         """
         by = check_words(by, "by=")
         asked = self._asked()
