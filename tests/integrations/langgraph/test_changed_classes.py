@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import ast
+import copy
+import pickle
 import sys
 import types
 from collections.abc import Callable, Iterator
@@ -131,6 +134,29 @@ def test_a_class_whose_code_fails_gives_data_not_its_error(
     new field's default needed the network, and an enum refused unknown values in its own way."""
     assert next_version(before, after) == data
     assert "does not fit the class" in caplog.text
+
+
+@pytest.mark.parametrize(
+    "value", ["'old'", "7", "0.5", "b'old'", "('old', 1)", "True", "None", "[1]"]
+)
+def test_a_member_that_the_enum_lacks_is_handed_on_as_that_member(
+    next_version: Next, value: str
+) -> None:
+    """A deploy was taken back. The older program's enum lacked a member, which its nodes saw as the
+    member's value, and handed on: for the newer program it was a mere text from then on."""
+    newer = f"class A(Enum):\n    NEW = 'new'\n    OLD = {value}\nstored = A.OLD"
+    coder = Coder(BUILT_IN, strict=False)
+
+    def handed_on(found: Any) -> Any:
+        copied = copy.deepcopy(found), pickle.loads(pickle.dumps(found))
+        return coder.encode([found, {found: found}, {found}, copied])
+
+    read = next_version(newer, "class A(Enum):\n    NEW = 'new'\n")
+    if not isinstance(read, dict):
+        assert read == ast.literal_eval(value)
+    stored = handed_on(read)
+    member = next_version(newer, newer)
+    assert coder.decode(stored) == [member, {member: member}, {member}, (member, member)]
 
 
 def test_a_class_that_is_registered_says_why_it_does_not_fit() -> None:

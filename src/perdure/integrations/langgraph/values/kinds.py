@@ -404,15 +404,6 @@ class TupleKind(Kind):
         return tuple.__new__(self.cls, [fields[name] for name in self._names])
 
 
-def as_data(fields: dict[str, Any]) -> tuple[Any, dict[str, Any] | None]:
-    """Returns the data and the values stored beside it, from the fields of an object whose class is
-    missing; for an enum's member, its value and None."""
-    if MEMBER in fields:
-        return fields.get("value"), None
-    beside = {name: fields[name] for name in BESIDE if name in fields}
-    return {name: item for name, item in fields.items() if name not in beside}, beside
-
-
 def is_delta_snapshot(plain: Any) -> bool:
     """Returns True if a stored value is the whole of a channel that is stored as deltas."""
     return type(plain) is dict and plain.get(TAG) == DELTA_SNAPSHOT

@@ -42,6 +42,7 @@ from perdure.integrations.langgraph.values.thread_names import plain_name
 from perdure.integrations.langgraph.values.unnamed import (
     MET,
     Data,
+    Member,
     data_of,
     say_absent,
     say_misfit,
@@ -168,7 +169,7 @@ class Coder:
                 usual or all(type(key) in _KEYS and key == key for key in value)
             ):
                 return self.encode_items(value, at, root)
-            keys = {plain_key(key): item for key, item in value.items()} if not usual else value
+            keys = value if usual else {_key(key): item for key, item in value.items()}
             if not usual and _TEXT.issuperset(map(type, keys)):
                 return self._encode_dict(keys, at, root)
             pairs = [
@@ -190,6 +191,8 @@ class Coder:
             return self._encode_error(value, at, root)
         if type(value) is Data and hasattr(value, "tag"):
             return {TAG: value.tag, **self.encode_items({**value, **value.beside}, at, root)}
+        if isinstance(value, Member) and hasattr(value, "tag"):
+            return {TAG: value.tag, **self.encode_items(value.stored, at, root)}
         plain = plain_of(value)
         if plain is not NOT_PLAIN:
             return self.encode(plain, at, root)
@@ -432,6 +435,10 @@ def way_in(cls: type) -> str:
         "keep it outside of the graph's state, or store its parts: a dict, a dataclass, a "
         "pydantic model"
     )
+
+
+def _key(key: Any) -> Any:
+    return key if isinstance(key, Member) else plain_key(key)
 
 
 def _check_zone(value: Any, at: Path, root: str) -> None:

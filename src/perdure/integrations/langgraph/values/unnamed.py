@@ -11,8 +11,9 @@ import sys
 from typing import Any
 
 from perdure.integrations.langgraph.values.kinds import (
+    BESIDE,
+    MEMBER,
     Kind,
-    as_data,
     kind_of,
     may_register,
     own_name,
@@ -57,13 +58,52 @@ class Data(dict[str, Any]):
         return hash((self._parts()[0], scalars))
 
 
+class Member:
+    """The value of an enum's member that this program does not have. Stored again, it is that
+    member.
+
+    Attributes:
+        tag: the name of the enum.
+        stored: its name and value, as they are stored.
+    """
+
+    tag: str
+    stored: dict[str, Any]
+
+
+class TextMember(str, Member): ...
+
+
+class NumberMember(int, Member): ...
+
+
+class FloatMember(float, Member): ...
+
+
+class BytesMember(bytes, Member): ...
+
+
+class TupleMember(tuple[Any, ...], Member): ...
+
+
+_MEMBERS: dict[type, Any] = {
+    str: TextMember,
+    int: NumberMember,
+    float: FloatMember,
+    bytes: BytesMember,
+    tuple: TupleMember,
+}
+
+
 def data_of(tag: str, fields: dict[str, Any]) -> Any:
-    """Returns the data of an object without its class: its fields; for an enum's member, its
-    value."""
-    found, beside = as_data(fields)
-    if beside is None:
-        return found
-    made = Data(found)
+    """Returns the data of an object without its class: its fields; for an enum's member, its value
+    where that can be told from another of its kind."""
+    if MEMBER in fields and (cls := _MEMBERS.get(type(fields.get("value")))) is not None:
+        member: Member = cls(fields["value"])
+        member.tag, member.stored = tag, fields
+        return member
+    beside = {name: fields[name] for name in (*BESIDE, MEMBER) if name in fields}
+    made = Data({name: item for name, item in fields.items() if name not in beside})
     made.tag, made.beside = tag, beside
     return made
 
