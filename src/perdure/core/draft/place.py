@@ -14,9 +14,11 @@ from msgspec import Struct
 
 from perdure.core.draft.handed_out import HandedOut, can_change
 from perdure.core.live.ephemeral import follow
-from perdure.core.schema.schema import Schema, take_at
+from perdure.core.schema.schema import Schema
+from perdure.core.schema.taken_values import take_at
 from perdure.core.types.nodes import AnyNode, LeafNode, ListNode, Node, TupleNode
 from perdure.core.types.objects import ObjectNode
+from perdure.core.types.read_values import note_copy
 from perdure.core.types.typed_copies import Copies
 from perdure.core.types.unions import UnionNode
 from perdure.core.values.plain_values import SCALARS, Path, Plain, format_path
@@ -132,7 +134,9 @@ class Place(Struct, eq=False):
         typed = self.session.typed_copy(self)
         if goes and self.session.schema.keeps_live:
             self.session.note_gone(self, typed)
-        self.session.copies.note(self.node, typed, self.plain, stays=self.frozen)
+        stays = self.frozen
+        newer = self.session.copies.note(self.node, typed, self.plain, stays=stays)
+        note_copy(self.node, typed, self.plain, newer=newer, stays=stays)
         return typed
 
     def typed(self) -> Any:

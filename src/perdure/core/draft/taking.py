@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from perdure.core.draft.place import DraftSession, Place, Proxy, item_of, place_of
-from perdure.core.schema.schema import take_at
+from perdure.core.schema.taken_values import take_at
 from perdure.core.types.nodes import LeafNode
 from perdure.core.values.plain_values import Path, Plain
 from perdure.errors import SharedValue

@@ -18,19 +18,19 @@ from perdure.core.schema.schema_arguments import (
     check_type,
     whole_version,
 )
+from perdure.core.schema.taken_values import take_at
 from perdure.core.types.annotations import Ephemeral, EphemeralMark
-from perdure.core.types.kept_whole import comes_back
 from perdure.core.types.moved_objects import is_of_a_move
-from perdure.core.types.nodes import AnyNode, Node, TupleNode, Walker, isolate
+from perdure.core.types.nodes import AnyNode, Node, TupleNode, isolate
 from perdure.core.types.normal_form import completed, longer_named_tuples, normalised
-from perdure.core.types.objects import ObjectNode, changing, in_stored_order
+from perdure.core.types.objects import changing, in_stored_order
+from perdure.core.types.read_values import note_read
 from perdure.core.types.registry import Registry
-from perdure.core.types.typed_copies import Copies
 from perdure.core.types.unions import UnionNode
-from perdure.core.types.unknown_fields import keep, keep_unknown, unknown
+from perdure.core.types.unknown_fields import keep_unknown, unknown
 from perdure.core.values.ops import Append, Op
-from perdure.core.values.plain_values import Path, Plain, format_path, same
-from perdure.errors import PerdureError, SchemaError, UnknownZone, Unstorable
+from perdure.core.values.plain_values import Path, Plain, format_path
+from perdure.errors import PerdureError, SchemaError, UnknownZone
 from perdure.missing import MISSING
 from perdure.system import shell
 from perdure.system.cached import cached
@@ -201,6 +201,11 @@ class Schema(Generic[T]):
                 raise SchemaError("there is no such field", target=format_path(found))
         built: T = root.build(plain)
         return built
+
+    def read(self, plain: Plain) -> T:
+        """As `build`, for a value that is in no state: stored again, it keeps what a newer program
+        stored in it."""
+        return note_read(self.root, self.build(plain), plain)
 
     def build_stored(self, plain: Plain, agent: str, seq: int, version: tuple[int, int]) -> T:
         """Returns the typed value of a state that is in the log, under that version; see `build`.
@@ -419,76 +424,6 @@ class Schema(Generic[T]):
         """
         merged = keep_unknown(self.root, old_plain, new_plain)
         return in_stored_order(self.root, old_plain, merged)
-
-
-def take_at(
-    node: Node,
-    value: Any,
-    path: Path,
-    seen: dict[int, Path] | None = None,
-    root: str = "state",
-    copies: Copies | None = None,
-) -> Plain:
-    """See `Schema.take`. `seen`: containers met so far; meeting one twice is refused. `copies`: of
-    a draft, which may be met in the value."""
-    walker = Walker(seen, root)
-    if copies is not None:
-        walker.given = copies.given
-    plain = checked = node.plain(value, path, walker)
-    # Of an object, whether it is valid is seen when the edit ends.
-    surely = isinstance(node, ObjectNode) and not walker.unsure and node.stable(plain)
-    if not surely and not isinstance(node, AnyNode):
-        checked = _checked(node, value, plain, path, walker)
-    if copies is None or not walker.found:
-        return checked
-    copies.settle(node, plain, path, walker.found, root)
-    if checked is plain:
-        return plain
-    return keep(node, plain, checked, path, root, copies.taken)  # a validator made another of it
-
-
-def _checked(node: Node, value: Any, plain: Plain, path: Path, walker: Walker) -> Plain:
-    """Returns a value's plain form, checked to come back the same."""
-    root = walker.root
-    previous, classes = plain, walker.classes
-    for attempt in range(2):
-        typed = node.build(previous, path, root)
-        if attempt == 0 and comes_back(node, value, typed, path, root):
-            return plain
-        again = Walker(None, root)
-        plain = node.plain(typed, path, again)
-        for at, cls in again.classes.items():
-            if classes.get(at, cls) is not cls:
-                raise Unstorable(
-                    f"a {classes[at].__qualname__} would come back as a {cls.__qualname__}",
-                    target=format_path(at, root),
-                    hint="give both a field that tells them apart (a Literal, or a tag)",
-                )
-        if same(plain, previous):
-            return plain
-        if attempt == 1:
-            break
-        previous, classes = plain, again.classes
-    difference = _first_difference(previous, plain, path)
-    raise Unstorable(
-        "it would not come back as it is: validating it a second time changes it again",
-        target=format_path(difference, root),
-        hint="make the validator leave its own result as it is",
-    )
-
-
-def _first_difference(a: Plain, b: Plain, at: Path) -> Path:
-    if type(a) is dict and type(b) is dict:
-        for key in [*a, *b]:
-            if key not in a or key not in b:
-                return (*at, key)
-            if not same(a[key], b[key]):
-                return _first_difference(a[key], b[key], (*at, key))
-    if type(a) is list and type(b) is list and len(a) == len(b):
-        for index, (one, other) in enumerate(zip(a, b, strict=True)):
-            if not same(one, other):
-                return _first_difference(one, other, (*at, index))
-    return at
 
 
 def _name(type_: Any) -> str:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from msgspec import Struct, field
 
 from perdure.core.types.derived_fields import derive_anew, derived
-from perdure.core.types.nodes import Copied, DictNode, ListNode, Node, TupleNode
+from perdure.core.types.nodes import AnyNode, Copied, DictNode, ListNode, Node, TupleNode
 from perdure.core.types.objects import ObjectNode
 from perdure.core.types.unknown_fields import Known, keep, keep_unknown
 from perdure.core.values.plain_values import Path, Plain, copy, look_up
@@ -30,11 +30,13 @@ class Copies(Struct):
     taken: Known = field(default_factory=dict)
     made: dict[int, tuple[Plain, object]] = field(default_factory=dict)
 
-    def note(self, node: Node, typed: object, plain: Plain, *, stays: bool) -> None:
-        """Remembers a copy that was just built from `plain`. `stays`: that cannot change."""
-        if self._note(node, typed, plain, newer=False):
-            kept = plain if stays else copy(plain)
-            self._note(node, typed, kept, newer=True)
+    def note(self, node: Node, typed: object, plain: Plain, *, stays: bool) -> bool:
+        """Remembers a copy that was just built from `plain`. Returns True if a newer program stored
+        something in it. `stays`: `plain` cannot change."""
+        if not self._note(node, typed, plain, newer=False):
+            return False
+        kept = plain if stays else copy(plain)
+        return self._note(node, typed, kept, newer=True)
 
     def _note(self, node: Node, typed: object, plain: Plain, *, newer: bool) -> bool:
         """Remembers a copy and its parts. Returns True if a newer program stored something in
@@ -97,7 +99,10 @@ class Copies(Struct):
             holder = look_up(plain, inner)
             if copied.plain is not MISSING or copied.derived:
                 there = _node_at(node, plain, inner, nodes)
-                if there is not None and _alike(there.pick_typed(copied.typed), copied.node):
+                picked = None if there is None else there.pick_typed(copied.typed)
+                if isinstance(picked, AnyNode):
+                    there = picked = copied.node  # what stands there says nothing of it
+                if there is not None and picked is not None and _alike(picked, copied.node):
                     self._bring_in_step(there, holder, path, copied, root)
             self.taken[id(holder)] = holder, copied.plain
             self.made[id(holder)] = holder, copied.typed

@@ -20,7 +20,7 @@ from perdure.core.types.objects import ObjectNode, is_default
 from perdure.core.types.unions import keeps_class, may_be_another
 from perdure.core.values.codec import canonical
 from perdure.core.values.plain_values import Path, Plain, copy, format_path, same
-from perdure.errors import SchemaError
+from perdure.errors import PerdureError, SchemaError
 
 
 def unknown(node: Node, plain: Plain, at: Path = ()) -> Iterator[Path]:
@@ -146,11 +146,19 @@ def _with_same_fields(
     return kept
 
 
+_NOT_TOLD_APART = "its items cannot be told apart, and a newer program stored in them "
+_OF_WHICH_CLASS = "its fields say of which class it is, and a newer program stored some "
+
+
+def is_of_newer_data(error: PerdureError) -> bool:
+    """True if it says that it is not clear where what a newer program stored belongs."""
+    return error.problem.startswith((_NOT_TOLD_APART, _OF_WHICH_CLASS))
+
+
 def of_which_class(at: Path, root: str) -> SchemaError:
     """Returns the error for an object whose class may be another one with other fields."""
     return SchemaError(
-        "its fields say of which class it is, and a newer program stored some that this one does "
-        "not know: so changed it might be of another class",
+        f"{_OF_WHICH_CLASS}that this one does not know: so changed it might be of another class",
         target=format_path(at, root),
         hint="take it out and then put a new one in; or change it with the newer program",
     )
@@ -239,8 +247,7 @@ def _rest(
 
 def _refused(fields: Sequence[str], at: Path, root: str) -> SchemaError:
     return SchemaError(
-        "its items cannot be told apart, and a newer program stored in them what this one does "
-        f"not know: {', '.join(fields)}",
+        f"{_NOT_TOLD_APART}what this one does not know: {', '.join(fields)}",
         target=format_path(at, root),
         hint="change the items one by one in agent.edit(), which knows which is which; "
         "or save with the newer program",

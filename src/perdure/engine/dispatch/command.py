@@ -31,20 +31,19 @@ class Command(Struct, frozen=True):
     played: PreparedReplies | None = None
 
     def arguments(
-        self, function: Callable[..., Any], run: str, turn: Any = None
+        self, function: Callable[..., Any], run: str, given: Any
     ) -> tuple[tuple[Any, ...], Mapping[str, Any]]:
         """Returns the arguments of one call of the function, which may use them up: from the stored
         ones, as for an executor that takes the run over; the caller's own only if they cannot be
         stored.
 
         Args:
-            turn: the arguments with which the run began its current turn; None if they could not
+            given: the arguments with which the run began its current turn; None if they could not
                 be stored.
 
         Raises:
             NeedsAttention: they do not fit the function's current declarations.
         """
-        given = turn or self.order.input
         if given is None:
             return self.args, self.kwargs
         try:

@@ -33,8 +33,7 @@ from perdure.engine.execution.wakeups import Wakeups
 from perdure.engine.functions.agent_functions import of_version
 from perdure.engine.functions.orders import refuse_others, resuming, starting
 from perdure.engine.functions.run import Run
-from perdure.engine.functions.turn_end import Again
-from perdure.engine.journal.call_identity import FORM, digests
+from perdure.engine.functions.turn_end import Again, next_turn
 from perdure.engine.journal.deferred_records import PutOff
 from perdure.engine.journal.effects import Carried, uncarried
 from perdure.engine.journal.failures import error_record, rebuild_error
@@ -43,8 +42,7 @@ from perdure.engine.journal.lacking_resources import lacking, lacks
 from perdure.engine.journal.leaving import CancelAsked, DeadlinePassed, end_of, overdue
 from perdure.engine.journal.left_history import Origins, cut_off, made_before, path_of
 from perdure.engine.journal.own_errors import its_own
-from perdure.engine.journal.previews import preview
-from perdure.engine.journal.values import binding_of, is_async, parameters_of, results_of
+from perdure.engine.journal.values import is_async, results_of
 from perdure.engine.journal.waits import Suspended
 from perdure.errors import (
     Conflict,
@@ -94,6 +92,8 @@ class Drive:
         self._function = command.function
         self._args: tuple[Any, ...]
         self._kwargs: Mapping[str, Any]
+        self._given: Any = None
+        """The stored arguments of the turn; None: they could not be stored."""
         self.look = look or command.order.look(means.context.backend)
         """The look from when this was made, and later from when it took the lease."""
         self.id = self.look.run = command.order.run_id(self.look)
@@ -291,8 +291,8 @@ class Drive:
         origin = (back := origins.back or began).seq, back.id
         journal = Journal.read(self.id, reversed(commits), origin, origins.runs, began.at_micros)
         before = made_before(working.reader, info, origins, journal)
-        given = self._read_turn(began, origins)
-        self._args, self._kwargs = self._command.arguments(self._function, self.id, given)
+        self._given = self._read_turn(began, origins) or self._order.input
+        self._args, self._kwargs = self._command.arguments(self._function, self.id, self._given)
         if any_changes(commits):
             self._rewind(info.turn_at)  # else the state is what it was then
         options: Any = {"fakes": self._command.fakes, "played": self._command.played}
@@ -354,7 +354,8 @@ class Drive:
             if isinstance(result, Again):
                 execution.news()  # a turn may hold no other boundary
                 execution.check_stop()
-                turn = its_own(lambda: self._turn_record(result))
+                given, function = self._given, self._function
+                turn = its_own(lambda: next_turn(self.id, function, result, given, self._deadline))
             elif error is None:
                 plain = its_own(lambda: self._results.take(result))
         except RunInterrupted as interrupt:
@@ -363,6 +364,8 @@ class Drive:
             return self._stopped(execution, self._lacks(unknown), unknown)
         except (Carried, PerdureError) as raised:
             error = uncarried(raised)
+            if isinstance(error, NeedsAttention):
+                return self._stopped(execution, error, None)
         if error is not None:
             self._fail(execution, error)
             raise error
@@ -382,18 +385,6 @@ class Drive:
 
     def _lacks(self, error: UnknownZone) -> NeedsAttention:
         return lacks(error, self.id, f"agent {self.working.name!r}, run {self.id}")
-
-    def _turn_record(self, again: Again) -> records.Turn:
-        arguments = binding_of(self._function).bind(again.args, again.kwargs)
-        given = parameters_of(self._function).take(again.args, again.kwargs)
-        return records.Turn(
-            run=self.id,
-            args=digests(arguments),
-            digests=FORM,
-            preview=preview(arguments),
-            input=given,
-            deadline_at=self._deadline or UNSET,
-        )
 
     def _turn(self, execution: Execution[Any], record: records.Turn) -> None:
         row = replace(self._row, turn=self._row.turn + 1, turn_at=HERE)

@@ -7,7 +7,8 @@ from typing import Any
 from msgspec.structs import replace
 
 from perdure.core.schema.schema import Schema
-from perdure.core.values.plain_values import Plain, take
+from perdure.core.schema.taken_values import take_untyped
+from perdure.core.values.plain_values import Plain
 from perdure.engine.functions.orders import Order
 from perdure.engine.journal.values import fitting
 from perdure.errors import Conflict, NotFound, Unstorable
@@ -110,7 +111,7 @@ def take_any(value: Any, root: str) -> Plain:
 
 def _take_any(value: Any, root: str) -> Plain:
     try:
-        return take(value, root=root)
+        return take_untyped(value, root)
     except Unstorable:
         if isinstance(value, list | dict | tuple | set | frozenset):
             raise

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
-from msgspec import Struct
+from msgspec import UNSET, Struct
 
 from perdure.core.arguments.checks import number
 from perdure.core.arguments.names import check_text
-from perdure.core.format.records import Noted
+from perdure.core.format.records import Noted, Turn
+from perdure.core.types.unknown_fields import is_of_newer_data
 from perdure.engine.execution.commit_items import Item
 from perdure.engine.execution.execution import Execution
+from perdure.engine.journal.call_identity import FORM, digests
+from perdure.engine.journal.previews import preview
+from perdure.engine.journal.values import binding_of, parameters_of
+from perdure.errors import NeedsAttention, SchemaError
 from perdure.model import Cause
 from perdure.storage.appending import Riders
+from perdure.system import shell
 
 NOTE_MAX = 500
 
@@ -23,6 +29,41 @@ class Again(Struct, frozen=True):
 
     args: tuple[Any, ...]
     kwargs: Mapping[str, Any]
+
+
+def next_turn(
+    run: str, function: Callable[..., Any], again: Again, given: Any, deadline_at: int
+) -> Turn:
+    """Returns the record with which the next turn of a run begins.
+
+    Args:
+        given: the stored arguments of this turn; None: they could not be stored.
+
+    Raises:
+        NeedsAttention: a newer program stored something in them, and it is not clear in which of
+            the next ones it belongs.
+        SchemaError, Unstorable: they cannot be stored.
+    """
+    arguments = binding_of(function).bind(again.args, again.kwargs)
+    try:
+        taken = parameters_of(function).take(again.args, again.kwargs, given)
+    except SchemaError as error:
+        if not is_of_newer_data(error):
+            raise
+        raise NeedsAttention(
+            error.problem,
+            target=f"run {run}, {error.target}",
+            hint="hand on what it got, not what is made of that; or let the newer program "
+            f"continue: `{shell.perdure('resume', run)}`",
+        ) from error
+    return Turn(
+        run=run,
+        args=digests(arguments),
+        digests=FORM,
+        preview=preview(arguments),
+        input=taken,
+        deadline_at=deadline_at or UNSET,
+    )
 
 
 def note(execution: Execution[Any], text: str, fraction: float | None) -> None:

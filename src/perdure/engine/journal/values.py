@@ -13,18 +13,22 @@ from typing import Any, Optional, TypeVar, get_type_hints
 import msgspec
 
 from perdure.core.format import envelope
-from perdure.core.schema.schema import EphemeralMark, Schema, take_at
+from perdure.core.schema.schema import EphemeralMark, Schema
+from perdure.core.schema.taken_values import take_at, take_untyped
 from perdure.core.schema.value_digest import AS_IT_IS, called_by
 from perdure.core.types.hints import hints_of
 from perdure.core.types.nodes import Node, isolate
 from perdure.core.types.normal_form import completed
+from perdure.core.types.read_values import read_at
 from perdure.core.types.registry import Registry, is_known
+from perdure.core.types.typed_copies import Copies
 from perdure.core.values import codec
-from perdure.core.values.plain_values import Plain, take
+from perdure.core.values.plain_values import Plain
 from perdure.errors import PerdureError, SchemaError, Unstorable
 from perdure.system.user_errors import check_own
 
 T = TypeVar("T")
+Input = tuple[Sequence[Plain], Mapping[str, Plain]]
 _numbers = count()
 
 
@@ -92,13 +96,13 @@ class Results:
         if type(value) is self._as_it_is:
             return value
         if self._schema is None:
-            return take(value, root=f"{self._name}()")
+            return take_untyped(value, f"{self._name}()")
         return take_at(self._schema.root, value, (), root=f"{self._name}()")
 
     def build(self, plain: Plain) -> Any:
         if self._schema is None or type(plain) is self._as_it_is:
             return plain
-        return self._schema.build(plain)
+        return self._schema.read(plain)
 
 
 class Parameters:
@@ -118,17 +122,23 @@ class Parameters:
         self._types: dict[str, tuple[Node | None, bool]] = {}
 
     def take(
-        self, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+        self, args: tuple[Any, ...], kwargs: Mapping[str, Any], over: Input | None = None
     ) -> tuple[list[Plain], dict[str, Plain]]:
         """Arguments as plain data, positional and named.
 
+        Args:
+            over: the arguments of the turn before: as in a whole state that is saved over another,
+                objects keep what a newer program stored in those at their places.
+
         Raises:
-            SchemaError: one does not fit its declared type; Unstorable: it has no plain form. Both
-                name the parameter and the path in it.
+            SchemaError: one does not fit its declared type, or it is not clear which objects in it
+                are which; Unstorable: it has no plain form. All name the parameter and the path.
         """
+        at, named = over or ((), {})
+        was = {self._at(place)[0]: arg for place, arg in enumerate(at)} | {**named}
         return (
-            [self._take(*self._at(place), arg) for place, arg in enumerate(args)],
-            {name: self._take(*self._of(name), arg) for name, arg in kwargs.items()},
+            [self._take(*self._at(place), arg, was) for place, arg in enumerate(args)],
+            {name: self._take(*self._of(name), arg, was) for name, arg in kwargs.items()},
         )
 
     def build(
@@ -183,29 +193,35 @@ class Parameters:
             )
         return found
 
-    def _take(self, name: str, parameter: inspect.Parameter | None, value: Any) -> Plain:
+    def _take(
+        self, name: str, parameter: inspect.Parameter | None, value: Any, was: Mapping[str, Plain]
+    ) -> Plain:
         node, known = self._type(parameter)
         if node is None:
-            return take(value, root=name)
+            return take_untyped(value, name)
+        copies = Copies()
         try:
-            return take_at(node, value, (), root=name)
+            plain = take_at(node, value, (), root=name, copies=copies)
         except SchemaError as error:
             if _raised_by_class(error) is not None or (isinstance(error, Unstorable) and not known):
                 raise
             try:
-                plain = take(value, root=name)
+                plain = take_untyped(value, name)
             except SchemaError as lost:  # it may be all that its function wants, and cannot be kept
                 raise (error if isinstance(error, Unstorable) else lost) from error.__cause__
             if known:  # not Unstorable, which those may pass who give the function their own
                 raise SchemaError(error.problem, target=error.target, hint=error.hint) from error
-        return plain
+            return plain
+        if name not in was or node.stable(was[name]):
+            return plain
+        return copies.over(node, was[name], plain, (), name)
 
     def _build(self, name: str, parameter: inspect.Parameter | None, plain: Plain) -> Any:
         node, known = self._type(parameter)
         if node is None:
             return isolate(plain)
         try:
-            return node.build(plain, (), name)
+            return read_at(node, plain, (), name)
         except SchemaError as error:
             raised = _raised_by_class(error)
             if raised is not None:

@@ -17,7 +17,8 @@ from perdure.core.arguments.bounds import index_key
 from perdure.core.arguments.checks import Seconds, seconds
 from perdure.core.arguments.names import check_key, check_name, check_words, shown
 from perdure.core.format.records import WaitBegan, WaitBranch, WaitEnded
-from perdure.core.schema.schema import Schema, take_at
+from perdure.core.schema.schema import Schema
+from perdure.core.schema.taken_values import take_at
 from perdure.core.schema.value_digest import shorten
 from perdure.core.types.nodes import isolate
 from perdure.core.values.plain_values import Plain
@@ -301,7 +302,7 @@ class Wait:
     def _result(self, place: str, label: str, value: Plain) -> Selected:
         spec = self._specs.get(label)
         schema = self._schemas.get(label)
-        build: Callable[[Plain], Any] = schema.build if schema is not None else _as_it_is
+        build: Callable[[Plain], Any] = schema.read if schema is not None else _as_it_is
         if isinstance(spec, ChildEnd):
             build, value = spec.build, _child_value(spec, value)
         try:
