@@ -4,6 +4,7 @@ import gc
 import os
 import sys
 
+import pytest
 from hypothesis import settings
 
 # A slow machine is no bug (pytest-timeout finds what hangs). The same examples every time, so that
@@ -20,8 +21,13 @@ for name in [name for name in os.environ if name.startswith("PG")]:
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
 
-
 gc.disable()  # what is being imported stays
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What takes long begins first: begun last, it would leave the other cores without work."""
+    items.sort(key=lambda item: item.get_closest_marker("slow") is None)
 
 
 def pytest_collection_finish() -> None:

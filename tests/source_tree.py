@@ -46,14 +46,15 @@ def imports(module: Module, modules: Mapping[str, Module], *, for_types: bool = 
     return found
 
 
-def _running(node: ast.AST) -> Iterator[ast.AST]:
-    yield node
-    if isinstance(node, ast.If) and ast.unparse(node.test).endswith("TYPE_CHECKING"):
-        children: Iterator[ast.AST] = iter(node.orelse)
-    else:
-        children = ast.iter_child_nodes(node)
-    for child in children:
-        yield from _running(child)
+def _running(tree: ast.AST) -> Iterator[ast.AST]:
+    waiting = [tree]
+    while waiting:
+        node = waiting.pop()
+        yield node
+        if isinstance(node, ast.If) and ast.unparse(node.test).endswith("TYPE_CHECKING"):
+            waiting += node.orelse
+        else:
+            waiting += ast.iter_child_nodes(node)
 
 
 def _named(node: ast.AST, module: Module) -> Iterator[str]:

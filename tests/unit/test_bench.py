@@ -21,7 +21,13 @@ from bench.versions.__main__ import main as beside_itself
 from bench.workplace import TINY, Workplace
 
 
-@pytest.mark.parametrize("name", rows())
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=pytest.mark.slow if row.long else ())
+        for name, row in rows().items()
+    ],
+)
 def test_row(name: str, tmp_path: Path) -> None:
     lines = list(rows()[name].measure(Workplace(TINY, tmp_path)))
     assert lines

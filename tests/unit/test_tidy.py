@@ -44,6 +44,11 @@ def tracked_files() -> list[Path]:
     return [path for path in paths if path.is_file() and "__pycache__" not in path.parts]
 
 
+@pytest.fixture(scope="module")
+def modules() -> dict[str, Module]:
+    return read_modules()
+
+
 def long_functions(tree: ast.Module) -> list[str]:
     return [
         f"{node.name} has {lines} lines"
@@ -76,8 +81,8 @@ def test_files_are_short() -> None:
     assert {str(path): count for path, count in lines.items() if count > FILE_LINES_MAX} == {}
 
 
-def test_functions_are_short() -> None:
-    found = {name: long_functions(module.tree) for name, module in read_modules().items()}
+def test_functions_are_short(modules: dict[str, Module]) -> None:
+    found = {name: long_functions(module.tree) for name, module in modules.items()}
     assert {name: functions for name, functions in found.items() if functions} == {}
 
 
@@ -94,14 +99,13 @@ def vague(tree: ast.Module) -> list[str]:
     return found
 
 
-def test_docstrings_say_what_the_caller_gets() -> None:
+def test_docstrings_say_what_the_caller_gets(modules: dict[str, Module]) -> None:
     """ "Returns the …", "True if …": several hundred began with "What …" or "Whether …"."""
-    found = {name: vague(module.tree) for name, module in read_modules().items()}
+    found = {name: vague(module.tree) for name, module in modules.items()}
     assert {name: texts for name, texts in found.items() if texts} == {}
 
 
-def test_no_dead_files() -> None:
-    modules = read_modules()
+def test_no_dead_files(modules: dict[str, Module]) -> None:
     if "perdure.store" not in modules:
         pytest.skip("built from the bottom up: what is below the store has no user yet")
     assert unused(modules) == []
