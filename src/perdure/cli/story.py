@@ -265,6 +265,9 @@ def _record(record: records.Record, say: Say, whole: bool) -> Text | None:
             return text(("× ", "cyan"), f"{place} was cancelled")
         case records.Valued(t="value"):
             return text(("· ", "cyan"), f"{place} = {say(record.value)}")
+        case records.Completed():
+            value = record.value if record.input is None else record.input
+            return text(("· ", "cyan"), f"{place or 'its arguments'} read as {say(value)}")
         case records.Finished():
             style = "green" if record.status == "done" else "red"
             return text(("■ ", "cyan"), (record.status, style), " ", *_result(record, say))

@@ -267,6 +267,21 @@ class WaitEnded(Outcome, frozen=True, kw_only=True):
     problem: Any = ""
 
 
+class Completed(Placed, frozen=True, kw_only=True):
+    """A recorded value, with what its type fills in anew each time that it is read.
+
+    Attributes:
+        place: of the call whose result it is; empty: it is the arguments of the run's turn.
+        seq: seq of the commit that recorded the result.
+        input: these arguments, positional and named.
+    """
+
+    t: str = "value-completed"
+    place: str = ""
+    seq: Number = 0
+    input: tuple[list[Any], dict[str, Any]] | None = None
+
+
 class Deleted(Record, frozen=True, kw_only=True):
     t: str = "agent-deleted"
     purge: Any = False
@@ -360,6 +375,7 @@ _kind("intent", Intent, "place args preview! kind key policy! attempt first_at m
 _kind("wait-began", WaitBegan, "place branches* words! args preview! question schema")
 _kind("wait-ended", WaitEnded, "place label key! who! at! value")
 _kind("message-refused", WaitEnded, "place label kind key! who! at! value problem!")
+_kind("value-completed", Completed, "place seq value input*")
 _kind("timers", Fired, "after fired clock")
 _kind("agent-deleted", Deleted, "purge")
 _kind("checkpoint", CheckpointRecord, "name state! config! dependencies! run! position!")

@@ -23,7 +23,7 @@ from perdure.core.types.annotations import Ephemeral, EphemeralMark
 from perdure.core.types.moved_objects import is_of_a_move
 from perdure.core.types.nodes import AnyNode, Node, TupleNode, isolate
 from perdure.core.types.normal_form import completed, longer_named_tuples, normalised
-from perdure.core.types.objects import changing, in_stored_order
+from perdure.core.types.objects import in_stored_order
 from perdure.core.types.read_values import note_read
 from perdure.core.types.registry import Registry
 from perdure.core.types.unions import UnionNode
@@ -270,10 +270,6 @@ class Schema(Generic[T]):
         return plain
 
     @cached
-    def _changes(self) -> bool:
-        return any(map(changing, self.registry.faces.values()))
-
-    @cached
     def keeps_live(self) -> bool:
         """True if a class of it has fields, or private attributes, that live in memory only."""
         return any(face.live or face.forgotten for face in self.registry.faces.values())
@@ -282,16 +278,14 @@ class Schema(Generic[T]):
     def fills_unions(self) -> bool:
         """True if what `complete` fills in may be of one class of a union, and stay where another
         program puts fields of another one."""
-        return self._changes and self.registry.has_unions
+        return self.registry.fills_in and self.registry.has_unions
 
     def complete(self, plain: Plain) -> Plain:
         """`plain`, with the fields that it lacks and whose defaults may be others each time: until
         a write stores them, they follow from nothing. The same where it lacks none, or does not
         fit."""
-        if not self._changes:
-            return plain
         try:
-            return completed(self.root, plain)
+            return completed(self.root, plain) if self.registry.fills_in else plain
         except PerdureError:
             return plain
 

@@ -39,7 +39,7 @@ from perdure.core.types.nodes import (
     SetNode,
     TupleNode,
 )
-from perdure.core.types.objects import ObjectNode
+from perdure.core.types.objects import ObjectNode, changing
 from perdure.core.types.revisiting import Revisiting
 from perdure.core.types.unions import UnionNode
 from perdure.core.types.validation import Engine, Marks, MsgspecEngine, PydanticEngine, text_types
@@ -98,6 +98,11 @@ class Registry:
     def derives(self) -> bool:
         """True if a class may make fields of others that its constructor does not take."""
         return any(face.late and face.checks_whole for face in self.faces.values())
+
+    @cached
+    def fills_in(self) -> bool:
+        """True if a class has fields whose defaults may be others each time: ids, times."""
+        return any(map(changing, self.faces.values()))
 
     @cached
     def faces(self) -> Mapping[type, Face]:

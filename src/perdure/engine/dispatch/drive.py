@@ -31,7 +31,7 @@ from perdure.engine.execution.execution import Execution
 from perdure.engine.execution.run_inbox import RunInbox
 from perdure.engine.execution.wakeups import Wakeups
 from perdure.engine.functions.agent_functions import of_version
-from perdure.engine.functions.orders import refuse_others, resuming, starting
+from perdure.engine.functions.orders import completing, refuse_others, resuming, starting
 from perdure.engine.functions.run import Run
 from perdure.engine.functions.turn_end import Again, next_turn
 from perdure.engine.journal.deferred_records import PutOff
@@ -291,13 +291,16 @@ class Drive:
         origin = (back := origins.back or began).seq, back.id
         journal = Journal.read(self.id, reversed(commits), origin, origins.runs, began.at_micros)
         before = made_before(working.reader, info, origins, journal)
-        self._given = self._read_turn(began, origins) or self._order.input
+        given = self._read_turn(began, origins) or self._order.input
+        self._given, filled_in = completing(self._function, self.id, journal, given)
         self._args, self._kwargs = self._command.arguments(self._function, self.id, self._given)
         if any_changes(commits):
             self._rewind(info.turn_at)  # else the state is what it was then
         options: Any = {"fakes": self._command.fakes, "played": self._command.played}
         options |= {"deadline": self._deadline, "before": before, "mail": self._mail}
-        return self.execution_type(working, self.id, journal, self._means.wakeups, **options)
+        execution = self.execution_type(working, self.id, journal, self._means.wakeups, **options)
+        execution.writer.later(filled_in)
+        return execution
 
     def _rewind(self, seq: int) -> None:
         self.working.rewind(self.working.reader.fold(seq))

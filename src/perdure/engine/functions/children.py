@@ -57,7 +57,7 @@ class Child(Generic[R]):
     def __init__(self, execution: Execution[Any], run: str, function: Callable[..., Any]) -> None:
         self._execution = execution
         self.id = run
-        self._build = results_of(function).build
+        self._results = results_of(function)
 
     @property
     def end(self) -> ChildEnd:
@@ -67,7 +67,7 @@ class Child(Generic[R]):
             PerdureError: it cannot begin before this run has ended.
         """
         refuse_deadlock(self._execution, self.id)
-        return ChildEnd(self.id, self._build)
+        return ChildEnd(self.id, self._results.build, self._results.completed)
 
     def result(self, *, timeout: Seconds | None = None, default: Any = MISSING) -> R:
         """Waits for the child's end, and returns its result.

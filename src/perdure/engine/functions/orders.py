@@ -12,17 +12,18 @@ from perdure.core.arguments.bounds import RUN_ID_BYTES_MAX
 from perdure.core.arguments.checks import Seconds, seconds
 from perdure.core.arguments.names import check_name, shown
 from perdure.core.format import chain
-from perdure.core.format.records import Record, Started, plain_of
+from perdure.core.format.records import Completed, Record, Started, plain_of
 from perdure.core.format.rows import order_of
 from perdure.core.values.plain_values import Plain
 from perdure.engine.functions.agent_functions import spec_of
 from perdure.engine.journal.call_identity import FORM, digests
+from perdure.engine.journal.journal import Journal
 from perdure.engine.journal.previews import preview
-from perdure.engine.journal.values import binding_of, fitting, parameters_of
+from perdure.engine.journal.values import Stored, binding_of, fitting, parameters_of
 from perdure.errors import Conflict, Corrupt, PerdureError, SchemaError
 from perdure.model import Message, RunInfo
 from perdure.state.runs.run_rows import args_digest as args_digest
-from perdure.storage.appending import Riders
+from perdure.storage.appending import NOTHING, Riders
 from perdure.storage.capabilities import Backend
 from perdure.storage.log.proposals import HERE
 from perdure.storage.looks import Look, Reads
@@ -145,7 +146,7 @@ class Order(Struct, frozen=True):
         requested the run gave plain data, or has an older program."""
         if self.input is None:
             return self
-        return replace(self, input=parameters_of(function).completed(*self.input))
+        return replace(self, input=parameters_of(function).completed(self.input))
 
     def look(self, backend: Backend) -> Look:
         """A look at the agent, and at this run, if it is of the agent's first incarnation."""
@@ -258,6 +259,23 @@ def starting(
     return Riders(
         records=[order.begin(run)], runs=[row], consumed=[message.no for message in asked]
     )
+
+
+def completing(
+    function: Callable[..., Any], run: str, journal: Journal, given: Stored | None
+) -> tuple[Stored | None, Riders]:
+    """Returns the stored arguments of a run's turn as its function gets them, and what must be
+    recorded of that: an older program began the turn, and the arguments lack what their classes
+    fill in now.
+
+    Args:
+        given: as the turn began; None if they could not be stored.
+    """
+    given = journal.input[1] if journal.input is not None else given
+    whole = given and parameters_of(function).completed(given)
+    if whole is given:
+        return given, NOTHING
+    return whole, Riders([Completed(run=run, input=whole)])
 
 
 def resuming(row: RunInfo) -> Riders:

@@ -76,7 +76,7 @@ class Call(Struct):
 
 def is_settled_as(call: Call, entry: Entry) -> bool:
     """Returns True if a call is exactly the one recorded there, with an outcome that the function
-    saw."""
+    saw, and nothing of that must be recorded first."""
     outcome = entry.outcome
     return (
         outcome is not None
@@ -86,4 +86,6 @@ def is_settled_as(call: Call, entry: Entry) -> bool:
         and not outcome.not_done
         and call.unsaid is None
         and call.captured is None
+        and (outcome.by != "person" or entry.completed_at > 0)
+        and (not call.results.fills_in or call.results.completed(outcome.value) is outcome.value)
     )

@@ -7,7 +7,7 @@ from typing import Any
 
 from msgspec import Struct, field
 
-from perdure.core.format.records import Record, Valued
+from perdure.core.format.records import Completed, Record, Valued
 from perdure.storage.appending import Riders
 
 
@@ -40,6 +40,6 @@ class PutOff(Struct):
         """Forgets values that nothing was recorded behind. The others stay, also where that was in
         another task: it may have been told of them."""
         end = len(self.records)
-        while end and isinstance(self.records[end - 1], Valued):
+        while end and isinstance(self.records[end - 1], Valued | Completed):
             end -= 1
         self.records = self.records[:end]

@@ -42,6 +42,7 @@ class Entry(Struct):
         told: the record of what the function heard then, if there is one.
         cut: it was open, or settled as not done, where the run was set back or forked: its
             later outcome is in the history that was left.
+        completed_at: seq of the commit that completed the value of its outcome; 0 if none did.
     """
 
     place: str
@@ -61,6 +62,7 @@ class Entry(Struct):
     told: Outcome | None = None
     cut: bool = False
     first: int = 0
+    completed_at: int = 0
 
     @property
     def state(self) -> State:

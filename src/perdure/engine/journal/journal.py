@@ -8,9 +8,11 @@ from hashlib import sha256
 from itertools import count
 
 from msgspec import Struct, field
+from msgspec.structs import replace
 
 from perdure.core.format.records import (
     Cancelled,
+    Completed,
     Fired,
     Intent,
     Outcome,
@@ -20,6 +22,7 @@ from perdure.core.format.records import (
     WaitBegan,
     WaitEnded,
 )
+from perdure.core.values.plain_values import Plain
 from perdure.engine.journal.call_identity import QUESTION, SCHEMA, differing
 from perdure.engine.journal.entry import TIMER, UNBOUND, UNORDERED, Entry
 from perdure.engine.journal.failures import words
@@ -49,6 +52,8 @@ class Journal(Struct):
             unknown.
         left: the entries that the function has not come to.
         unpatched: names of patches that the run does not have: it was past one when it was asked.
+        input: the completed arguments of the turn, and the seq of the commit that has them; None:
+            they lacked nothing when it began.
     """
 
     run: str
@@ -61,6 +66,7 @@ class Journal(Struct):
     began_at: int = 0
     left: Leftover = field(default_factory=Leftover)
     unpatched: set[str] = field(default_factory=set)
+    input: tuple[int, tuple[list[Plain], dict[str, Plain]]] | None = None
     _by_name: defaultdict[str, list[Entry]] = field(default_factory=lambda: defaultdict(list))
     _by_args: dict[tuple[str, frozenset[tuple[str, str]]], list[Entry]] = field(
         default_factory=dict
@@ -103,6 +109,8 @@ class Journal(Struct):
     def note(self, record: Record, seq: int) -> Entry | None:
         """Adds a record of a commit; returns the entry at its place, if that has one."""
         entry = None
+        if isinstance(record, Completed):
+            return self.complete(record, seq)
         if record.place:
             entry = self._add(record, seq)
         elif isinstance(record, Fired):
@@ -116,6 +124,22 @@ class Journal(Struct):
             self._unsure[entry.place] = entry
         elif self._unsure:
             self._unsure.pop(entry.place, None)
+        return entry
+
+    def complete(self, record: Completed, seq: int) -> Entry | None:
+        """Adds what a type filled in, also in a history that the run left: the value is the same
+        one there. Of several, the last counts."""
+        if record.input is not None:
+            if self.input is None or seq >= self.input[0]:
+                self.input = seq, record.input
+            return None
+        entry = self.entries.get(record.place)
+        if entry is None or entry.outcome is None or entry.seq != record.seq:
+            return None  # another outcome is recorded there
+        if seq < entry.completed_at:
+            return entry
+        entry.outcome = replace(entry.outcome, value=record.value)
+        entry.completed_at = seq
         return entry
 
     def _note_fired(self, record: Fired, seq: int) -> None:

@@ -10,8 +10,9 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import Literal
 
 from msgspec import Struct, field
+from msgspec.structs import replace
 
-from perdure.core.format.records import Intent, Outcome, Record, WentBack
+from perdure.core.format.records import Completed, Intent, Outcome, Record, WentBack
 from perdure.core.schema.value_digest import is_known
 from perdure.engine.journal.entry import Entry
 from perdure.engine.journal.journal import Journal
@@ -183,7 +184,7 @@ def made_before(
     if origins.back is None:
         return None
     commits = reader.commits(info.turn_at + 1, max(origins.untils.values()), damaged_too=True)
-    calls, unread = _calls(commits, origins.untils)
+    calls, unread = _calls(commits, origins.untils, journal)
     for commit in journal.commits:  # what a person said since
         for record in commit.typed:
             if record.t == "outcome" and record.key in calls:
@@ -199,17 +200,28 @@ def _may_call(commit: Commit, runs: Collection[str]) -> bool:
     return commit.cause.run is None or commit.cause.run in runs
 
 
-def _calls(commits: Iterable[Commit], untils: Mapping[str, int]) -> tuple[dict[str, Made], int]:
+def _calls(
+    commits: Iterable[Commit], untils: Mapping[str, int], journal: Journal
+) -> tuple[dict[str, Made], int]:
     """Returns the calls of these runs, by key; and the first unreadable commit that may record
-    one."""
+    one. Values that were completed there are so in the journal, too."""
     calls: dict[str, Made] = {}
+    settled: dict[tuple[str, int], Made] = {}
     recorded, unread = RecordedCalls(), 0
     for commit in commits:
         if not unread and _may_call(commit, untils):
             unread = commit.seq
         for record in commit.typed:
             run, place = record.run, record.place
-            if not place or commit.seq > untils.get(run, -1):
+            if commit.seq > untils.get(run, -1):
+                continue
+            if isinstance(record, Completed):
+                journal.complete(record, commit.seq)
+                made_there = settled.get((place, record.seq))
+                if made_there is not None and made_there.outcome is not None:
+                    made_there.outcome = replace(made_there.outcome, value=record.value)
+                continue
+            if not place:
                 continue
             key = recorded.key_of(record)
             if begun_key(record):
@@ -220,6 +232,7 @@ def _calls(commits: Iterable[Commit], untils: Mapping[str, int]) -> tuple[dict[s
             cancelled = record.t == "cancelled" and call is not None and call.outcome is None
             if call is not None and (record.t == "outcome" or cancelled):
                 call.outcome = record
+                settled[place, commit.seq] = call
     return calls, unread
 
 

@@ -6,7 +6,6 @@ from collections.abc import Generator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Any, Literal
-from urllib.parse import unquote
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -42,6 +41,7 @@ from perdure.engine.journal.lacking_resources import lacks
 from perdure.engine.journal.left_history import Made
 from perdure.engine.journal.own_errors import make_again
 from perdure.engine.journal.previews import short
+from perdure.engine.journal.recorded_values import completed, plain_of, settle_hint
 from perdure.errors import (
     CallFailed,
     InDoubt,
@@ -54,7 +54,6 @@ from perdure.errors import (
 )
 from perdure.missing import MISSING
 from perdure.storage.appending import Riders
-from perdure.system import shell
 from perdure.system.late_imports import NotLoadedError
 from perdure.system.user_errors import of_code
 
@@ -132,7 +131,9 @@ def _tool_again(call: Call, arrived: Arrived, made: Made) -> Effects:
     said: dict[str, Any] = {}
     if gave is not None:
         with suppress(NeedsAttention):  # what it was settled with does not fit: it is asked again
-            said = {"error": gave.error} if gave.error is not None else {"value": _said(call, gave)}
+            said = (
+                {"error": gave.error} if gave.error is not None else {"value": plain_of(call, gave)}
+            )
     if said:
         outcome = call.outcome(by="reuse", **said)
         yield RecordEffect(Riders((asked, outcome), sync=True))
@@ -156,7 +157,7 @@ def _step(call: Call, arrived: Arrived) -> Effects:
     """A function without outside effects: recorded once it is done, repeated freely before."""
     entry = arrived.entry
     if entry is not None and entry.outcome is not None:
-        return _outcome(call, entry.outcome)
+        return _outcome(call, (yield from completed(call, entry, entry.outcome)))
     tries = _Tries(call, call.limits.total_timeout is not None)
     if entry is not None:
         tries.go_on_from(entry)
@@ -201,6 +202,8 @@ def _tool(call: Call, entry: Entry | None) -> Effects:
             raise _made_before(call, entry.call.made_at)
         if entry.in_doubt:
             outcome = yield from _settle_doubt(call, "the process ended, or it stopped,")
+        elif outcome is not None and not outcome.not_done:
+            outcome = yield from completed(call, entry, outcome)
         if outcome is not None and not outcome.not_done:
             return _outcome(call, outcome)
     while True:
@@ -423,17 +426,6 @@ def _take_found(call: Call, found: Any) -> Any:
         ) from error
 
 
-def settle_hint(call: Call) -> str:
-    return (
-        f"find out, then say so: `{_settle(call, done='JSON')}` with its result (text is "
-        f"'\"like this\"'), or `{_settle(call, not_done=True)}`; then run it again"
-    )
-
-
-def _settle(call: Call, **said: str | bool) -> str:
-    return shell.perdure("settle", unquote(call.run.split("/")[0]), call.place, **said)
-
-
 def outcome_of(call: Call, entry: Entry) -> Any:
     """Returns the result of a call that is recorded and settled; raises its error carried."""
     assert entry.outcome is not None
@@ -445,35 +437,13 @@ def _outcome(call: Call, outcome: Outcome) -> Any:
     """Returns the result of a recorded call: its value, rebuilt; or raises its error again."""
     if outcome.error is not None:
         raise Carried(rebuild_error(outcome.error, call.target))
-    plain = _said(call, outcome)
     try:
-        return call.results.build(plain)
+        return call.results.build(outcome.value)
     except PerdureError as error:
         raise NeedsAttention(
             f"its recorded result no longer fits its declared type: {error.problem}",
             target=call.target,
             hint="let the type read the old form too, then run it again",
-        ) from error
-
-
-def _said(call: Call, outcome: Outcome) -> Plain:
-    """Returns the plain value of an outcome. One that a person said is taken in here, as what a
-    call returns is taken in: a key that its type does not have is refused.
-
-    Raises:
-        NeedsAttention: it does not fit the declared type.
-    """
-    if outcome.by != "person":
-        return outcome.value
-    try:
-        return call.results.take(outcome.value)
-    except PerdureError as error:  # whoever settled it may have mistyped it
-        raise NeedsAttention(
-            "the result that it was settled with does not fit its declared type: "
-            f"{error.target}: {error.problem}",
-            target=call.target,
-            hint=f"settle it again with a value that fits: `{_settle(call, done='JSON')}` "
-            "(text is '\"like this\"'); then run it again",
         ) from error
 
 

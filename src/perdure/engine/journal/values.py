@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import operator
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from itertools import count
@@ -23,12 +24,16 @@ from perdure.core.types.read_values import read_at
 from perdure.core.types.registry import Registry, is_known
 from perdure.core.types.typed_copies import Copies
 from perdure.core.values import codec
-from perdure.core.values.plain_values import Plain
+from perdure.core.values.plain_values import SCALARS, Plain
 from perdure.errors import PerdureError, SchemaError, Unstorable
+from perdure.system.cached import cached
 from perdure.system.user_errors import check_own
 
 T = TypeVar("T")
 Input = tuple[Sequence[Plain], Mapping[str, Plain]]
+Stored = tuple[list[Plain], dict[str, Plain]]
+Declared = tuple[Node | None, bool, bool]
+_ANYTHING: Declared = (None, False, False)
 _numbers = count()
 
 
@@ -104,6 +109,20 @@ class Results:
             return plain
         return self._schema.read(plain)
 
+    @cached
+    def fills_in(self) -> bool:
+        """True if building a result may give another one each time, as it lacks an id or a time."""
+        with suppress(SchemaError, TypeError):  # no type of a value that could be stored
+            return self._schema is not None and self._schema.registry.fills_in
+        return False
+
+    def completed(self, plain: Plain) -> Plain:
+        """A recorded result, with all that its type fills in anew each time; the same where it
+        lacks nothing, or does not fit."""
+        if self._schema is None or type(plain) in SCALARS:
+            return plain
+        return self._schema.complete(plain)
+
 
 class Parameters:
     """The storage of one function's arguments: by their annotations."""
@@ -119,7 +138,7 @@ class Parameters:
         self._others = by_kind.get(inspect.Parameter.VAR_KEYWORD)
         self._named = {one.name: one for one in parameters if one is not self._more}
         self._positional = [one for one in parameters if one.kind <= one.POSITIONAL_OR_KEYWORD]
-        self._types: dict[str, tuple[Node | None, bool]] = {}
+        self._types: dict[str, Declared] = {}
 
     def take(
         self, args: tuple[Any, ...], kwargs: Mapping[str, Any], over: Input | None = None
@@ -154,19 +173,21 @@ class Parameters:
             {name: self._build(*self._of(name), arg) for name, arg in kwargs.items()},
         )
 
-    def completed(
-        self, args: Sequence[Plain], kwargs: Mapping[str, Plain]
-    ) -> tuple[list[Plain], dict[str, Plain]]:
+    def completed(self, given: Stored) -> Stored:
         """Returns plain arguments with the fields that they lack and whose defaults may be others
-        each time, such as ids: each call of the function then gets the same."""
-        return (
+        each time, such as ids: each call of the function then gets the same. The same where they
+        lack none."""
+        args, kwargs = given
+        whole = (
             [self._completed(*self._at(place), arg) for place, arg in enumerate(args)],
             {name: self._completed(*self._of(name), arg) for name, arg in kwargs.items()},
         )
+        parts = (*whole[0], *whole[1].values()), (*args, *kwargs.values())
+        return given if all(map(operator.is_, *parts)) else whole
 
     def _completed(self, name: str, parameter: inspect.Parameter | None, plain: Plain) -> Plain:
-        node, _ = self._type(parameter)
-        if node is not None:
+        node, _, fills_in = self._type(parameter)
+        if node is not None and fills_in:
             with suppress(PerdureError):  # it does not fit: that is said where it is built
                 return completed(node, plain)
         return plain
@@ -180,11 +201,11 @@ class Parameters:
     def _of(self, name: str) -> tuple[str, inspect.Parameter | None]:
         return name, self._named.get(name, self._others)
 
-    def _type(self, parameter: inspect.Parameter | None) -> tuple[Node | None, bool]:
-        """Returns the declared type of a parameter, and if all of it is known; None for
-        anything."""
+    def _type(self, parameter: inspect.Parameter | None) -> Declared:
+        """Returns the declared type of a parameter, if all of it is known, and if it may fill
+        something in anew each time; None for anything."""
         if parameter is None or parameter.name not in self._hints:
-            return None, False
+            return _ANYTHING
         found = self._types.get(parameter.name)
         if found is None:
             hint = self._hints[parameter.name]
@@ -196,7 +217,7 @@ class Parameters:
     def _take(
         self, name: str, parameter: inspect.Parameter | None, value: Any, was: Mapping[str, Plain]
     ) -> Plain:
-        node, known = self._type(parameter)
+        node, known, _ = self._type(parameter)
         if node is None:
             return take_untyped(value, name)
         copies = Copies()
@@ -217,7 +238,7 @@ class Parameters:
         return copies.over(node, was[name], plain, (), name)
 
     def _build(self, name: str, parameter: inspect.Parameter | None, plain: Plain) -> Any:
-        node, known = self._type(parameter)
+        node, known, _ = self._type(parameter)
         if node is None:
             return isolate(plain)
         try:
@@ -231,11 +252,12 @@ class Parameters:
         return isolate(plain)  # it was not of its declared type in the first place
 
 
-def _declared(hint: Any) -> tuple[Node | None, bool]:
+def _declared(hint: Any) -> Declared:
     try:
-        return Registry(hint).root, is_known(hint)
+        registry = Registry(hint)
+        return registry.root, is_known(hint), registry.fills_in
     except (SchemaError, TypeError):  # no type of a value that could be stored
-        return None, False
+        return _ANYTHING
 
 
 def _raised_by_class(error: SchemaError) -> BaseException | None:

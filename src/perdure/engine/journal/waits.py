@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from perdure.core.arguments.bounds import index_key
 from perdure.core.arguments.checks import Seconds, seconds
 from perdure.core.arguments.names import check_key, check_name, check_words, shown
-from perdure.core.format.records import WaitBegan, WaitBranch, WaitEnded
+from perdure.core.format.records import Completed, WaitBegan, WaitBranch, WaitEnded
 from perdure.core.schema.schema import Schema
 from perdure.core.schema.taken_values import take_at
 from perdure.core.schema.value_digest import shorten
@@ -111,6 +111,7 @@ class ChildEnd(Struct, frozen=True):
 
     run: str
     build: Callable[[Plain], Any]
+    complete: Callable[[Plain], Plain]
 
 
 Awaitable = Signal | Timer | Ask | ChildEnd
@@ -177,7 +178,12 @@ class Wait:
         )
         entry = arrived.entry
         if entry is not None and entry.outcome is not None:
-            return self._result(arrived.place, entry.outcome.label, entry.outcome.value)
+            label, value = entry.outcome.label, entry.outcome.value
+            whole = self._completed(label, value)
+            if whole is not value:  # an older program recorded it
+                made = Completed(run=self._run, place=entry.place, seq=entry.seq, value=whole)
+                yield RecordEffect(Riders((made,)), wait=False)
+            return self._result(arrived.place, label, whole)
         if entry is None:
             now = yield Now()
             began = self._began(arrived.place, arrived.key, now)
@@ -295,9 +301,20 @@ class Wait:
         """
         schema = self._schemas.get(came.label)
         if schema is None:
-            return came.value
+            return self._completed(came.label, came.value)
         said = "answer" if isinstance(self._specs[came.label], Ask) else "value"
         return take_at(schema.root, came.value, (), root=said)
+
+    def _completed(self, label: str, value: Any) -> Plain:
+        """A recorded value, with all that its type fills in anew each time; the same where it
+        lacks nothing."""
+        schema, spec = self._schemas.get(label), self._specs.get(label)
+        if schema is not None:
+            return schema.complete(value)
+        if isinstance(spec, ChildEnd) and value["status"] == "done":
+            whole = spec.complete(value["value"])
+            return value if whole is value["value"] else {**value, "value": whole}
+        return value
 
     def _result(self, place: str, label: str, value: Plain) -> Selected:
         spec = self._specs.get(label)
