@@ -7,16 +7,19 @@ from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
+import psycopg
 import pytest
 
 import perdure
-from perdure.errors import Corrupt, StoreUnavailable
+from perdure.errors import Corrupt, NotFound, StoreUnavailable
+from perdure.replication import DivergedError, following, promote
 from perdure.testing.pen import Pen
 from tests.chaos.processes import Site
 from tests.postgres.conftest import Open
 from tests.postgres.crew import Crew
 from tests.postgres.server import USER, Server, programs
 from tests.postgres.test_outages import Writers
+from tests.state.copies import waits
 
 SETTINGS = {"wal_level": "replica", "hot_standby": "on", "max_wal_senders": "4"}
 
@@ -181,6 +184,39 @@ def test_i1_what_an_asynchronous_standby_lacks_is_said(pair: Pair, open_store: O
     # Who knows nothing of it, sees the log as it is.
     fresh = open_store(url)
     assert len(fresh.read(numbers["short"], 1, 9)) == 1
+
+
+def test_i1_a_copy_hears_that_a_standby_lacks_its_last_message(pair: Pair, tmp_path: Path) -> None:
+    """Its transactions counted on from where the standby was, and soon past the one of that
+    message. The copy was up to date, and never got what was sent in between; its promotion, with
+    the source at hand, said that nothing was lost."""
+    url, copied = pair.url(retry=60), tmp_path / "copy.db"
+
+    def other_transactions(number: int) -> None:
+        with psycopg.connect(pair.other.own_url, autocommit=True) as program:
+            for _ in range(number):
+                program.execute("SELECT pg_current_xact_id()")
+
+    with perdure.open(url) as store:
+        handle = store.start(waits, "ticket", 2)
+        handle.signal("word", "known")
+        pair.catch_up()
+        pair.part()
+        handle.signal("word", "lost")
+    with following(url, copied) as follower:
+        follower.drain()
+    pair.fail_over()
+    with perdure.open(url) as store:
+        store.handle(handle.id).signal("word", "new", key="new")
+    other_transactions(100)
+    with pytest.raises(NotFound, match="restored from an older copy") as said:
+        promote(copied)
+    assert "--resync" in said.value.hint
+    with (
+        pytest.raises(DivergedError, match=r"'word'.*is not at all"),
+        following(url, copied, resync=True),
+    ):
+        pass
 
 
 def test_i1_an_agents_handle_says_what_its_server_lost(pair: Pair) -> None:

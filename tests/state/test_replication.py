@@ -313,6 +313,25 @@ def test_a_source_that_was_put_back_has_other_messages(tmp_path: Path) -> None:
             pass
 
 
+def test_a_source_that_was_put_back_gives_a_messages_number_again(tmp_path: Path) -> None:
+    """A reader of its messages was behind that number already, and never heard of the new one."""
+    path, kept = tmp_path / "source.db", tmp_path / "kept.db"
+    with perdure.open(path) as source:
+        run = source.start(waits, "a", 1).id
+    shutil.copy(path, kept)
+    with perdure.open(path) as source:
+        source.handle(run).signal("word", "lost", key="lost")
+        cursor = backend_of(source).mail().cursor
+        assert backend_of(source).mail(cursor).messages == []
+        unmarked = cursor.partition(".")[0]  # as earlier versions gave it
+        assert backend_of(source).mail(unmarked).messages == []
+    shutil.copy(kept, path)
+    with perdure.open(path) as source:
+        source.handle(run).signal("word", "new", key="new")
+        with pytest.raises(NotFound, match="cursor is not a place"):
+            backend_of(source).mail(cursor)
+
+
 def test_a_waiting_message_is_what_its_copy_is(tmp_path: Path) -> None:
     """Compared as values, it was another one: NaN does not equal itself. The copy could neither be
     continued nor promoted."""

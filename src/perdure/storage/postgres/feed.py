@@ -12,8 +12,8 @@ log, and a row is still not given before its transaction has ended.
 The feed's cursor names the store, the last commit given with its transaction, and a bit of its
 header, so that a cursor of another store is detected, or of one that was since restored from an
 older copy, or loaded into another server, which counts transactions anew. Messages work the same
-way, by their transactions: so their numbers grow within each answer, but not across
-answers.
+way, by their transactions, and a mark of the last message: so their numbers grow within each
+answer, but not across answers.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from collections.abc import Mapping
 from hashlib import sha256
 
 from perdure.storage.answers import Mail
-from perdure.storage.cursors import foreign_cursor
+from perdure.storage.cursors import foreign_cursor, is_marked, mark_of, read_mark
 from perdure.storage.port import Fed, Feed, StoredCommit
 from perdure.storage.postgres.connection import Connection
-from perdure.storage.postgres.rows import from_text, to_message
+from perdure.storage.postgres.rows import from_text, text, to_message
 
 _FEED = re.compile(r"(\w+)\.([0-9]{1,18})\.([0-9]{1,18})\.([0-9]{1,18})\.(\w+)")
-_MAIL = re.compile(r"(\w+)\.([0-9]{1,18})\.([0-9]{1,18})")
+_MAIL = re.compile(r"(\w+)\.([0-9]{1,18})\.([0-9]{1,18})(?:\.([\w=-]+))?")
 
 
 def read_feed(
@@ -89,19 +89,36 @@ def read_mail(
     limit: int,
 ) -> Mail:
     """See `Backend.mail`."""
-    behind = ("0", 0)
-    if cursor:
-        found = _MAIL.fullmatch(cursor)
-        if found is None or found[1] != store or not _has_begun(db, sql, found[2]):
-            raise foreign_cursor(url)
-        behind = found[2], int(found[3])
+    behind = _place_of_mail(db, sql, store, url, cursor) if cursor else ("0", 0)
     rows = db.cursor(binary=True).execute(sql[statement], (*behind, limit)).fetchall()
     last = 0 if len(rows) == limit else _last_number(db, sql)
     if not rows:
         return Mail([], cursor, last)
-    cursor = f"{store}.{rows[-1][-1]}.{rows[-1][-2]}"
-    messages = sorted((to_message(row[:-1]) for row in rows), key=lambda one: one.no)
-    return Mail(messages, cursor, last)
+    messages = [to_message(row[:-1]) for row in rows]
+    cursor = f"{store}.{rows[-1][-1]}.{messages[-1].no}.{mark_of(messages[-1])}"
+    return Mail(sorted(messages, key=lambda one: one.no), cursor, last)
+
+
+def _place_of_mail(
+    db: Connection, sql: Mapping[str, str], store: str, url: str, cursor: str
+) -> tuple[str, int]:
+    """Returns the place of the message that a cursor names. Its transaction says too little: a
+    standby that took over without the message counts on from there, and soon past it."""
+    found = _MAIL.fullmatch(cursor)
+    if found is None or found[1] != store or not _has_begun(db, sql, found[2]):
+        raise foreign_cursor(url)
+    tx, no = found[2], int(found[3])
+    if found[4]:  # cursors of earlier versions have none
+        mark = read_mark(found[4], url)
+        row = db.cursor(binary=True).execute(sql["find_mail"], (tx, no)).fetchone()
+        if row is None:
+            life = text(mark.agent), mark.incarnation
+            known = db.execute(sql["is_over"], life).fetchone() is not None
+        else:  # shipped once more, it is in a later transaction
+            known = row[-1] and is_marked(to_message(row[:-1]), mark)
+        if not known:
+            raise foreign_cursor(url)
+    return tx, no
 
 
 def _last_number(db: Connection, sql: Mapping[str, str]) -> int:

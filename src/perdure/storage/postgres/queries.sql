@@ -322,6 +322,14 @@ ORDER BY inbox.tx, inbox.no LIMIT %s;
 SELECT {message_columns}, tx::text FROM {schema}.inbox
 WHERE (tx, no) > (%s::xid8, %s) ORDER BY inbox.tx, inbox.no LIMIT %s;
 
+-- name: find_mail
+-- A message, and whether its transaction is as late as a cursor says.
+SELECT {message_columns}, tx >= %s::xid8 FROM {schema}.inbox WHERE no = %s;
+
+-- name: is_over
+-- Whether an incarnation of an agent was deleted, which takes its messages along.
+SELECT 1 FROM {schema}.agents WHERE name = %s AND incarnation + deleted::int > %s LIMIT 1;
+
 -- name: last_number
 -- Of messages. Of a role that may not ask the sequence, of those that are there.
 SELECT coalesce(

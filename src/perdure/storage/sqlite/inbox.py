@@ -12,7 +12,14 @@ from perdure.model import FINISHED, Message
 from perdure.storage.answers import Mail
 from perdure.storage.appending import Refused
 from perdure.storage.capabilities import Sent
-from perdure.storage.cursors import foreign_cursor, number_of
+from perdure.storage.cursors import (
+    Mark,
+    foreign_cursor,
+    is_marked,
+    mark_of,
+    number_of,
+    read_mark,
+)
 from perdure.storage.sqlite.closing import check_takes, unless_closed
 from perdure.storage.sqlite.rows import ids_json, run, to_message, to_run
 from perdure.storage.wanted import InboxQuery
@@ -41,8 +48,7 @@ class Put:
         if message.kind == "start":
             if row is not None:
                 return Sent(replace(message, value=MISSING, at=row.started_at), fresh=False)
-            agents = run(db, "find_agent", (message.agent, None))
-            if agents and agents[0][2] + bool(agents[0][3]) > incarnation_of(message.run):
+            if _is_over(db, message.agent, incarnation_of(message.run)):
                 return Refused("gone")
         elif row is not None:
             if row.status in FINISHED:
@@ -81,13 +87,33 @@ def know(db: apsw.Connection, message: Message) -> None:
 def mail(db: apsw.Connection, cursor: str, limit: int, url: str) -> Mail:
     """See `Backend.mail`. Numbers grow in the order of commits: one transaction writes at a
     time."""
-    after = number_of(cursor)
+    number, _, mark = cursor.partition(".")
+    after = number_of(number)
     rows = run(db, "last_message")
     last = rows[0][0] if rows else 0
     if (after < 0 and cursor) or after > last:
         raise foreign_cursor(url)
-    found = [to_message(row) for row in run(db, "list_mail", (after, limit))]
-    return Mail(found, str(found[-1].no) if found else cursor, last)
+    # The message that the cursor names comes along: by it the cursor is known.
+    found = [to_message(row) for row in run(db, "list_mail", (after - 1, limit + 1))]
+    named = found.pop(0) if found and found[0].no == after else None
+    if mark:
+        _check_named(db, read_mark(mark, url), named, url)
+    found = found[:limit]
+    return Mail(found, f"{found[-1].no}.{mark_of(found[-1])}" if found else cursor, last)
+
+
+def _check_named(db: apsw.Connection, mark: Mark, named: Message | None, url: str) -> None:
+    """Raises NotFound if the message that a cursor names is another one, or is not there although
+    its agent was not deleted."""
+    known = is_marked(named, mark) if named else _is_over(db, mark.agent, mark.incarnation)
+    if not known:
+        raise foreign_cursor(url)
+
+
+def _is_over(db: apsw.Connection, agent: str, incarnation: int) -> bool:
+    """True if an incarnation of an agent was deleted."""
+    rows = run(db, "find_agent", (agent, None))
+    return bool(rows) and rows[0][2] + bool(rows[0][3]) > incarnation
 
 
 def messages(db: apsw.Connection, wanted: InboxQuery) -> list[Message]:

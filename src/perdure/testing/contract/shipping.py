@@ -297,6 +297,22 @@ class ShippingContract(Contract):
             with pytest.raises(NotFound, match="feed"):
                 backend.mail(rubbish)
 
+    def test_a_cursor_of_mail_outlives_the_message_that_it_names(
+        self, backend: Backend, pen: Pen
+    ) -> None:
+        pen.write(runs=[a_run("a/f/main")])
+        sent = backend.send(a_message(0, "x"))
+        assert isinstance(sent, Sent)
+        cursor = backend.mail().cursor
+        pen.write(consumed=[sent.message.no])
+        assert backend.mail(cursor).messages == []
+        pen.write(delete_agent=True)
+        assert backend.mail(cursor).messages == []
+        backend.send(replace(a_message(0), run="a/f/main~2", kind="start"))
+        assert [one.run for one in backend.mail(cursor).messages] == ["a/f/main~2"]
+        Pen(backend, "a", 2).write()
+        assert [one.run for one in backend.mail(cursor).messages] == ["a/f/main~2"]
+
     def test_messages_are_shipped_with_their_numbers(self, backend: Backend) -> None:
         backend.stand(FOLLOWS)
         ghost = Ghost(backend)
