@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import functools
+import importlib
+import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -87,7 +90,7 @@ def test_tools_of_a_factory_are_not_taken_for_each_other(ibans: list[str]) -> No
 
     with perdure.open("memory://") as store:
         for _ in range(2):
-            with pytest.raises(perdure.NeedsAttention, match=r"closes over \(iban\)"):
+            with pytest.raises(perdure.NeedsAttention, match=r"has as defaults \(iban\)"):
                 store.run(pay_all, "a")
         assert paid == ibans[:1]
 
@@ -108,7 +111,7 @@ def test_partials_of_closures_are_not_taken_for_each_other() -> None:
         return [one_for(iban)(5) for iban in ("FR02", "IT04")]
 
     with perdure.open("memory://") as store:
-        with pytest.raises(perdure.NeedsAttention, match=r"closes over \(iban\)"):
+        with pytest.raises(perdure.NeedsAttention, match=r"has as defaults \(iban\)"):
             store.run(pay_all, "a")
         assert paid == ["FR02"]
 
@@ -172,7 +175,7 @@ def test_tools_of_a_factory_over_clients_are_not_taken_for_each_other() -> None:
         with pytest.raises(SystemExit):
             store.run(pay_all, "a")
         crashes = False
-        with pytest.raises(perdure.NeedsAttention, match=r"closes over \(through\)"):
+        with pytest.raises(perdure.NeedsAttention, match=r"has as defaults \(through\)"):
             store.run(pay_all, "a")
     assert paid == ["FR02"]
 
@@ -188,6 +191,124 @@ def test_two_functions_of_one_name_in_one_function_are_not_taken_for_each_other(
     with perdure.open("memory://") as store, refused:
         store.run(tell, "a")
     assert sent == ["mail"]
+
+
+def test_a_second_function_of_one_name_may_be_made_after_the_first_was_called() -> None:
+    """The first call was not noted then: its name was nobody else's yet."""
+
+    def made(kind: str) -> Callable[[str], str]:
+        if kind == "mail":
+
+            @perdure.tool(on_crash="fail")
+            def send(text: str) -> str:
+                return "mailed"
+
+        else:
+
+            @perdure.tool(on_crash="fail")
+            def send(text: str) -> str:
+                return "texted"
+
+        return send
+
+    @perdure.agent(dict)
+    def tell(run: perdure.Run[dict[str, Any]]) -> list[str]:
+        return [made(kind)("hi") for kind in ("mail", "SMS")]
+
+    refused = pytest.raises(perdure.NeedsAttention, match="another tool of this name")
+    with perdure.open("memory://") as store, refused:
+        store.run(tell, "a")
+
+
+@pytest.mark.parametrize("client", [str, lambda iban: Bank(iban, [])], ids=["text", "object"])
+@pytest.mark.parametrize("given", [False, True])
+def test_tools_with_other_defaults_are_not_taken_for_each_other(
+    client: Callable[[str], Any], given: bool
+) -> None:
+    """In a loop over the accounts, each one's tool has the account as a default: after a crash the
+    one called first there got the other's receipt. Where the call passes it, nothing differs."""
+    tools, passed = [], [client("LU28")] if given else []
+    for iban in ("FR02", "IT04"):
+
+        @perdure.tool(on_crash="fail")
+        def pay(
+            cents: int,
+            account: perdure.Ephemeral[Any] = None,
+            bank: Any = client(iban),  # noqa: B008
+        ) -> str:
+            return "paid"
+
+        tools.append(pay)
+
+    @perdure.agent(dict)
+    def pay_all(run: perdure.Run[dict[str, Any]]) -> list[str]:
+        return [tool(5, None, *passed) for tool in tools]
+
+    with perdure.open("memory://") as store:
+        if given and client is str:
+            assert store.run(pay_all, "a") == ["paid", "paid"]
+        else:
+            with pytest.raises(perdure.NeedsAttention):
+                store.run(pay_all, "a")
+
+
+def test_an_ephemeral_default_makes_no_difference() -> None:
+    def made() -> Callable[[int], str]:
+        @perdure.tool(on_crash="fail")
+        def pay(cents: int, bank: perdure.Ephemeral[Any] = Bank("FR02", [])) -> str:  # noqa: B008
+            return "paid"
+
+        return pay
+
+    @perdure.agent(dict)
+    def pay_all(run: perdure.Run[dict[str, Any]]) -> list[str]:
+        return [made()(5), made()(5)]
+
+    with perdure.open("memory://") as store:
+        assert store.run(pay_all, "a") == ["paid", "paid"]
+
+
+TOOLS = """
+import functools, perdure
+
+def logged(function):
+    @functools.wraps(function)
+    def wrapper(*args):
+        return function(*args)
+    return wrapper
+
+@perdure.tool(on_crash="fail")
+def plain(text, way="mail"):
+    return way
+
+@perdure.tool(on_crash="fail")
+@logged
+def wrapped(text):
+    return text
+"""
+
+
+def test_tools_of_a_module_that_is_loaded_anew_are_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As when a cell of a notebook is executed again, while a run goes on: on other lines."""
+    file = tmp_path / "tools_loaded_anew.py"
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    file.write_text(TOOLS)
+    module = importlib.import_module(file.stem)
+
+    @perdure.agent(dict)
+    def tell(run: perdure.Run[dict[str, Any]]) -> list[str]:
+        said = []
+        for number in range(3):
+            said += [module.plain("hi"), module.wrapped("hi")]
+            file.write_text("# a comment\n" * number + TOOLS)
+            importlib.reload(module)
+        return said
+
+    with perdure.open("memory://") as store:
+        assert store.run(tell, "a") == ["mail", "hi"] * 3
 
 
 def test_a_tool_that_is_made_again_over_the_same_is_the_same() -> None:

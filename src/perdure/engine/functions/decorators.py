@@ -23,10 +23,12 @@ from perdure.engine.journal.call import Call, CrashPolicy
 from perdure.engine.journal.call_identity import (
     SELF,
     Captured,
+    Home,
     Unsaid,
     bound_to,
     captured_by,
     declared,
+    defaults_of,
     digests,
     is_shared,
     note_home,
@@ -85,10 +87,10 @@ class RecordedFunction:
         self._identity = identity
         told = kind == "step" or identity is not None
         self._captured = {} if told else captured_by(function)
-        self._module = self._home = ""
-        self._code: Any = None
-        if kind == "tool":
-            self._module, self._home, self._code = note_home(self.name, function)
+        self._defaults = {} if told else defaults_of(function)
+        home = note_home(self.name, function, self._defaults) if kind == "tool" else None
+        self._home: Home | None = home
+        self._made = bool(self._captured or (home and home.made and not told))
 
     def call(
         self,
@@ -115,11 +117,12 @@ class RecordedFunction:
                 unsaid = Unsaid(self.name, self.kind, told, unknown, execution.met)
                 if not is_known(told.get(SELF, "-")):
                     del arguments[SELF]  # its repr has an address, another one each time
-            captured = None
-            if self._captured or (self._home and is_shared(self.name)):
-                captured = Captured(
-                    self.name, told, self._captured, self._home, self._code, execution.met
-                )
+            captured, home = None, self._home
+            if home is not None and (self._made or is_shared(self.name)):
+                values = self._captured
+                if self._defaults:
+                    values = {**values, **self._binding.not_passed(self._defaults, arguments)}
+                captured = Captured(self.name, told, values, home, execution.met)
             function, probe, fakes = self.function, self._probe, execution.fakes
             if fakes:
                 function, probe = fakes.get(self.decorated, function), fakes.get(probe, probe)
@@ -141,7 +144,7 @@ class RecordedFunction:
                 "",
                 unsaid,
                 captured,
-                self._module,
+                home.module if home is not None else "",
             )
         except PerdureError:
             raise

@@ -13,7 +13,7 @@ import inspect
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from types import FunctionType, MethodType, ModuleType
+from types import CodeType, FunctionType, MethodType, ModuleType
 from typing import Any, get_origin
 
 from msgspec import Struct
@@ -179,36 +179,34 @@ def _key_of(value: Any) -> Any:
 
 class Captured(Struct):
     """The distinction of a tool's function from others of its name. It is not part of the call's
-    identity: the variables that it closes over, and where it is.
+    identity: the variables that it closes over, its defaults, and where it is.
 
     Tools made by a factory, for example one for each account, have the same name, and so may tools
     of two modules. Two of them called with the same arguments could be taken for each other after a
     crash.
 
     Attributes:
-        values: what it closes over, by the variable's name, as it was when the tool was declared.
-        home: the function's module and name in it.
-        code: the function's; None where it has none.
+        values: what it closes over, by the variable's name, as it was when the tool was declared;
+            and the defaults of parameters that the call does not pass.
         met: see `Unsaid.met`.
     """
 
     name: str
     digests: Mapping[str, str]
     values: Mapping[str, Any]
-    home: str
-    code: Any
+    home: Home
     met: dict[int, Any]
 
     def check(self, target: str, *, recorded: bool) -> None:
         """Checks that the call can be made; see `Unsaid.check`."""
         key = hash(("captured", self.name, *sorted(self.digests.items())))
-        home, code, before = self.met.setdefault(key, (self.home, self.code, self.values))
+        home, before = self.met.setdefault(key, (self.home, self.values))
         if recorded:
             return
-        if (home, code) != (self.home, self.code):
+        if home != self.home:
             raise NeedsAttention(
-                f"another tool of this name, {home}, was called with the same arguments as "
-                f"{self.home} now: after a crash one call could get the result of the other",
+                f"another tool of this name, {home.name}, was called with the same arguments as "
+                f"{self.home.name} now: after a crash one call could get the result of the other",
                 target=target,
                 hint="give one of the two a name= of its own; then run it again",
             )
@@ -220,8 +218,8 @@ class Captured(Struct):
         if differing:
             raise NeedsAttention(
                 f"another tool of this name was called with the same arguments, and differs only "
-                f"in what its function closes over ({', '.join(differing)}): after a crash one "
-                "call could get the result of the other",
+                f"in what its function closes over, or has as defaults ({', '.join(differing)}): "
+                "after a crash one call could get the result of the other",
                 target=target,
                 hint=f"pass {differing[0]} as an argument; or give each tool a name= of its own; "
                 "then run it again",
@@ -235,9 +233,10 @@ def _is_same(before: Any, now: Any, depth: int = 0) -> bool:
     if type(before) is not type(now) or depth > CLOSED_MAX:
         return False
     if type(now) is FunctionType:
-        closed, other = captured_by(before), captured_by(now)
+        closed = {**captured_by(before), **defaults_of(before)}
+        other = {**captured_by(now), **defaults_of(now)}
         return (
-            before.__code__ == now.__code__
+            code_of(before) == code_of(now)
             and closed.keys() == other.keys()
             and all(_is_same(one, other[name], depth + 1) for name, one in closed.items())
         )
@@ -245,26 +244,57 @@ def _is_same(before: Any, now: Any, depth: int = 0) -> bool:
     return is_known(said) and digest(before) == said
 
 
-_homes: dict[str, tuple[str, Any]] = {}
+class Home(Struct, frozen=True):
+    """The place of a tool's function.
+
+    Attributes:
+        module: its module's name.
+        name: that with its name in it.
+        code: see `code_of`.
+        made: a function made it, so there may be others of the same home at any time.
+    """
+
+    module: str
+    name: str
+    code: CodeType | None
+    made: bool
+
+
+_homes: dict[str, tuple[Home, Mapping[str, Any]]] = {}
 _shared: set[str] = set()
 """The names that several functions have, as tools."""
 
 
-def note_home(name: str, function: Callable[..., Any]) -> tuple[str, str, Any]:
-    """Notes where a tool's function is; returns its module, that with its name in it, and its
-    code."""
+def note_home(name: str, function: Callable[..., Any], defaults: Mapping[str, Any]) -> Home:
+    """Notes where a tool's function is."""
     called = called_by(function)
     module = module_name(str(getattr(called, "__module__", None) or ""))
-    home = f"{module}.{getattr(called, '__qualname__', type(called).__qualname__)}"
-    code = getattr(called, "__code__", None)
-    if _homes.setdefault(name, (home, code)) != (home, code):
+    within = getattr(called, "__qualname__", type(called).__qualname__)
+    made = "<locals>" in within
+    home = Home(module, f"{module}.{within}", code_of(called), made)
+    defaults = {} if made else defaults  # those of a module stay in memory anyway
+    first, before = _homes.setdefault(name, (home, defaults))
+    same = before.keys() == defaults.keys() and all(before[n] is defaults[n] for n in defaults)
+    if first != home or not same:
         _shared.add(name)
-    return module, home, code
+    return home
 
 
 def is_shared(name: str) -> bool:
     """Returns True if several functions have a name, as tools."""
     return name in _shared
+
+
+def code_of(function: Any) -> CodeType | None:
+    """Returns a function's code, wherever it is in its file; None where it has none. A module that
+    is loaded anew, or a cell of a notebook, has the same functions, on other lines."""
+    code = getattr(function, "__code__", None)
+    return _anywhere(code) if isinstance(code, CodeType) else None
+
+
+def _anywhere(code: CodeType) -> CodeType:
+    consts = (_anywhere(one) if isinstance(one, CodeType) else one for one in code.co_consts)
+    return code.replace(co_firstlineno=1, co_linetable=b"", co_consts=tuple(consts))
 
 
 def captured_by(function: Callable[..., Any]) -> dict[str, Any]:
@@ -277,6 +307,16 @@ def captured_by(function: Callable[..., Any]) -> dict[str, Any]:
         with suppress(ValueError):  # it is empty yet
             found[name] = cell.cell_contents
     return found
+
+
+def defaults_of(function: Callable[..., Any]) -> dict[str, Any]:
+    """Returns the defaults of a function's parameters, by their names."""
+    inner = inspect.unwrap(called_by(function))
+    code, values = getattr(inner, "__code__", None), getattr(inner, "__defaults__", None) or ()
+    if not isinstance(code, CodeType):
+        return {}
+    names = code.co_varnames[code.co_argcount - len(values) : code.co_argcount]
+    return {**dict(zip(names, values, strict=True)), **(inner.__kwdefaults__ or {})}
 
 
 def _held(objects: Sequence[Any]) -> list[Callable[[], Any]]:

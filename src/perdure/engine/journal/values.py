@@ -336,6 +336,21 @@ class Binding:
             arguments.pop(name, None)
         return arguments
 
+    def not_passed(
+        self, defaults: Mapping[str, Any], arguments: Mapping[str, Any]
+    ) -> dict[str, Any]:
+        """Returns the defaults that a call takes, without ephemeral ones.
+
+        Args:
+            arguments: what `bind` returned for the call.
+        """
+        left_out = self._left_out or set()
+        return {
+            name: one
+            for name, one in defaults.items()
+            if name not in arguments and name not in left_out
+        }
+
     def _look(self) -> set[str]:
         """Reads the signature; returns the parameters that are left out."""
         with suppress(ValueError):  # builtins without a signature
