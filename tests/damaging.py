@@ -152,8 +152,7 @@ class Vandal:
             self.head,
             riders=Riders(**more),
             snapshot=snapshot,
-            prev=self.tail.id,
-            before=self.tail.header,
+            behind=self.tail,
         )
         (outcome,) = self.backend.append([append])
         assert isinstance(outcome, Appended), outcome

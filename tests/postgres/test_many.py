@@ -82,7 +82,7 @@ def test_a_late_committer_is_not_passed_over(
         early.execute(
             f"SELECT * FROM {name}.append_1(true, 'a', {pen.number()}, 1, 3, %b, %b, %b, 'main', 2,"
             " NULL, NULL, NULL, NULL, NULL)".encode(),
-            (item.header, item.payload, item.prev),
+            (item.header, item.payload, item.behind.id),
         )
         other.write()
         assert backend.feed(cursor).entries == []  # they would go before what is still to come

@@ -7,11 +7,12 @@ from collections.abc import Callable
 
 import psycopg
 import pytest
+from msgspec.structs import replace
 
 from perdure.core.format.chain import commit_id
 from perdure.storage.appending import Append, Appended, Refused
 from perdure.storage.postgres.backend import PostgresBackend
-from perdure.testing.pen import Pen, refused
+from perdure.testing.pen import Pen, elsewhere, refused
 from tests.postgres.server import Server
 from tests.postgres.test_faults import await_waiting, schema_of
 
@@ -32,7 +33,7 @@ def test_i3_a_place_that_another_branch_takes_is_stale(
         somebody.execute(
             f"SELECT * FROM {schema_of(url)}.append_1(true, 'a', {pen.number()}, 1, 3, %b, %b, %b, "
             "'other', 2, NULL, NULL, NULL, NULL, NULL)".encode(),
-            (first.header, first.payload, first.prev),
+            (first.header, first.payload, first.behind.id),
         )
         writer = threading.Thread(target=lambda: outcomes.extend(backend.append([second])))
         writer.start()
@@ -46,7 +47,7 @@ def test_i3_a_place_that_another_branch_takes_is_stale(
 
 def _link_to(item: Append, header: bytes) -> None:
     """As a process does that knows a commit which its server has lost."""
-    item.prev, item.before = commit_id(header), header
+    item.behind = replace(item.behind, id=commit_id(header), header=header)
 
 
 @pytest.mark.parametrize(
@@ -55,7 +56,7 @@ def _link_to(item: Append, header: bytes) -> None:
         (lambda item: setattr(item, "expected", 1), "moved"),
         (lambda item: setattr(item, "epoch", 7), "fenced"),
         (lambda item: setattr(item, "branch", "nobody"), "gone"),
-        (lambda item: setattr(item, "prev", b"\1" + bytes(32)), "stale"),
+        (lambda item: setattr(item, "behind", elsewhere(b"\1" + bytes(32))), "stale"),
         (lambda item: _link_to(item, b"a header that never got in"), "stale"),
         (lambda item: setattr(item, "seq", 9), "stale"),
     ],

@@ -213,7 +213,7 @@ def put_of(item: Append) -> Put:
     return Put(
         item.seq,
         chain.commit_id(item.header),
-        item.prev,
+        item.behind.id,
         item.branch,
         item.expected,
         item.epoch,

@@ -9,6 +9,7 @@ from typing import Any, Literal
 from msgspec import Struct, field
 from msgspec.structs import replace
 
+from perdure.core.format.chain import START, LogTail
 from perdure.core.format.records import Record
 from perdure.model import Checkpoint, Message, RunInfo
 
@@ -133,9 +134,8 @@ class Append(Struct):
         riders: what happens along with it.
         snapshot: a snapshot of the state after this commit.
         epoch_min: a minimum for the branch's epoch afterwards, for an imported log (I4).
-        prev: id of the commit at `seq` − 1, which `header` names. If another one is there, the
-            writer linked to a commit that never got in: ``stale`` (I3).
-        before: that commit's header, whose id is `prev`; empty if not known.
+        behind: the tail that the header was linked to. If another commit is there, the writer
+            linked to one that never got in: ``stale`` (I3).
         then: for a commit that creates its agent: commits that follow it (their `no` is None), all
             of which get in along with it, or none. If one of them must be durable before it is
             answered, its own riders say so.
@@ -154,8 +154,7 @@ class Append(Struct):
     riders: Riders = NOTHING
     snapshot: StoredSnapshot | None = None
     epoch_min: int = 0
-    prev: bytes = b""
-    before: bytes = b""
+    behind: LogTail = START
     then: Sequence[Append] = ()
     awaited: bool = False
 

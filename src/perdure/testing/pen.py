@@ -55,8 +55,7 @@ class Pen:
             branch,
             head,
             riders=Riders(**beside),
-            prev=self.tail.id,
-            before=self.tail.header,
+            behind=self.tail,
             **more,
         )
         return append, tail
@@ -75,6 +74,11 @@ class Pen:
     def number(self) -> int:
         assert self.no is not None
         return self.no
+
+
+def elsewhere(commit: bytes) -> LogTail:
+    """Returns the end of another log, which has such a last commit."""
+    return LogTail(0, commit, 0)
 
 
 def refused(outcome: object) -> str:

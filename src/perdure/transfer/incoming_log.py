@@ -72,8 +72,7 @@ class LogEnd:
             self.heads.get(commit.branch),
             riders=riders,
             epoch_min=commit.epoch,
-            prev=commit.prev,
-            before=self._header,
+            behind=chain.LogTail(self.seq, commit.prev, 0, self._header),
         )
         self._header = header
         self.heads[commit.branch] = commit.seq

@@ -197,7 +197,7 @@ def _word(target: Backend, reader: LogReader, said: Trim, tail: chain.LogTail) -
         draft.payload.data,
         RETENTION,
         previous or None,
-        prev=tail.id,
+        behind=tail,
     )
 
 

@@ -279,7 +279,8 @@ class Shipper:
         load.snapshots.pop(gone, None)
         load.deleted.append(fed.agent)
         place = commit.agent, None, commit.incarnation, commit.seq
-        grave = Append(*place, row.header, row.payload, commit.branch, None, prev=commit.prev)
+        behind = chain.LogTail(commit.seq - 1, commit.prev, 0)
+        grave = Append(*place, row.header, row.payload, commit.branch, None, behind=behind)
         load.graves.append(grave)
 
     def _time_of(self, fed: Fed) -> int:

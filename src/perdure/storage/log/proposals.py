@@ -127,8 +127,7 @@ class Proposal(Struct, eq=False):
             self.epoch,
             riders,
             self.snapshot,
-            prev=tail.id,
-            before=tail.header,
+            behind=tail,
             awaited=self._done is None,
         )
         end = place

@@ -106,7 +106,7 @@ class MemoryBackend:
         if refused:
             return refused
         end = chain.commit_id(agent.last_header()) if agent.commits else b""
-        if item.seq != len(agent.commits) + 1 or item.prev != end:
+        if item.seq != len(agent.commits) + 1 or item.behind.id != end:
             return Refused("stale", agent.refs.get(item.branch))
         if item.no is None:
             self._undo.end(self._agents)

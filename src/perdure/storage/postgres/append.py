@@ -54,7 +54,7 @@ def values_of_all(batch: Sequence[Append], durable: bool, now: int) -> tuple[Any
         key, asked = item.riders.key if item.riders.key is not None else (None, None)
         known += (item.no, item.incarnation, item.seq, item.expected, item.epoch)
         words += (text(item.agent), text(item.branch), None if key is None else text(key))
-        extra.all += (item.header, item.payload, item.prev, asked)
+        extra.all += (item.header, item.payload, item.behind.id, asked)
     more = [_more_of(item, now, extra) for item in items]
     together = len(items) > 1 or len(items[0].riders.runs) + len(items[0].riders.sends) > 1
     return (
@@ -97,7 +97,7 @@ def values_of(item: Append, durable: bool, now: int) -> tuple[Any, ...]:
         item.seq,
         item.header,
         item.payload,
-        item.prev,
+        item.behind.id,
         text(item.branch),
         item.expected,
         item.epoch,

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 from psycopg import errors
 
-from perdure.core.format.chain import commit_id
 from perdure.storage.appending import NOTHING, Append, beside
 from perdure.storage.postgres.awake import Haste
 from perdure.storage.postgres.connection import Connection
@@ -34,7 +33,7 @@ def is_plain(item: Append) -> bool:
         return False
     if item.no is None or item.expected is None or item.snapshot is not None:
         return False
-    return not (item.then or item.epoch_min) and commit_id(item.before) == item.prev
+    return bool(item.behind.header) and not (item.then or item.epoch_min)
 
 
 def write(
@@ -55,7 +54,7 @@ def write(
                 bigint(item.expected),
                 None if epoch is None else bigint(epoch),
                 text(item.branch).encode(),
-                item.before,
+                item.behind.header,
                 item.header,
                 item.payload,
             ),

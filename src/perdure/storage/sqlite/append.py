@@ -92,9 +92,8 @@ def append(
                 return misplaced(item, ref) or Refused("stale", ref)
         # I3: it links to the commit before its place, and the place is free.
         before = item.seq - 1
-        known = heads.get(no) == (before, item.before)
-        named = known and chain.commit_id(item.before) == item.prev
-        links = named or not before or _is_id(db, at - 1, item.prev)
+        known = heads.get(no) == (before, item.behind.header)
+        links = known or not before or _is_id(db, at - 1, item.behind.id)
         if links:
             execute(_sql["add_commit"], (at, item.header, item.payload))
         if not links or not db.changes():

@@ -13,7 +13,7 @@ from perdure.errors import NotFound
 from perdure.model import Lease
 from perdure.storage.appending import Ref
 from perdure.storage.capabilities import LEASES, Backend
-from perdure.testing.pen import Contract, Pen, needs, refused
+from perdure.testing.pen import Contract, Pen, elsewhere, needs, refused
 
 
 @needs(LEASES)
@@ -84,7 +84,7 @@ class LeasesContract(Contract):
         nobody holds; and a commit that it had stood in the way of, as if the head had moved."""
         pen.write()
         no, ended = pen.number(), threading.Event()
-        linked_wrongly = replace(pen.make()[0], prev=bytes(33))
+        linked_wrongly = replace(pen.make()[0], behind=elsewhere(bytes(33)))
 
         def take_and_give_back() -> None:
             for _ in range(300):

@@ -25,7 +25,7 @@ from perdure.storage.capabilities import (
     Shipment,
 )
 from perdure.storage.standing import ClosedError, OvertakenError, Why, read_why
-from perdure.testing.pen import Contract, Pen, a_run, needs
+from perdure.testing.pen import Contract, Pen, a_run, elsewhere, needs
 
 FOLLOWS = Why("follows", "sqlite:////elsewhere/é.db", feed="f", mail="7").standing()
 MOVED = Why("moved", "postgresql://there").standing()
@@ -244,7 +244,7 @@ class ShippingContract(Contract):
         good = [fresh.next(), ghost.next(runs=[a_run("a/f/main")])]
         lost = Ghost(backend, "lost")
         lost.next()
-        for bad in (replace(good[1], prev=b"\1" + b"x" * 32), lost.next(), good[0]):
+        for bad in (replace(good[1], behind=elsewhere(b"\1" + b"x" * 32)), lost.next(), good[0]):
             with pytest.raises(Conflict):
                 backend.ship(Shipment([*good, bad], [a_message(4)], standing=MOVED, number_min=99))
             assert _picture(backend, ghost) == picture
@@ -399,7 +399,7 @@ class ShippingContract(Contract):
         backend.ship(Shipment(forgotten=[1, 2, 77]))
         assert backend.mail().messages == [a_message(1), taken(3)]
         with pytest.raises(Conflict):
-            backend.ship(Shipment([replace(pen.make()[0], prev=b"x")], forgotten=[3]))
+            backend.ship(Shipment([replace(pen.make()[0], behind=elsewhere(b"x"))], forgotten=[3]))
         sent = [backend.send(a_message(0, str(key))) for key in (1, 2, 3)]
         assert [isinstance(one, Sent) and one.fresh for one in sent] == [False, True, False]
         first, second = backend.inbox()

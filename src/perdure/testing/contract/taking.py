@@ -13,7 +13,7 @@ from perdure.storage.answers import Standing
 from perdure.storage.appending import Append, Appended, Ref, Refused
 from perdure.storage.capabilities import INBOX, LEASES, RUN_ROWS, Backend
 from perdure.storage.standing import ClosedError
-from perdure.testing.pen import Contract, Pen, a_run, needs, refused
+from perdure.testing.pen import Contract, Pen, a_run, elsewhere, needs, refused
 
 STARTERS = 6
 ROUNDS = 12
@@ -80,7 +80,7 @@ class TakingContract(Contract):
         no = pen.number()
         before = backend.ref(no, "main")
         taking: Any = {"epoch": 1, "holder": "one"}
-        linked_wrongly = replace(pen.make(**taking)[0], prev=bytes(33))
+        linked_wrongly = replace(pen.make(**taking)[0], behind=elsewhere(bytes(33)))
         refusals = {
             "moved": pen.make(expected=1, **taking)[0],
             "key": pen.make(key=("k", b"y"), **taking)[0],
@@ -115,7 +115,7 @@ class TakingContract(Contract):
         refusals = {
             "consumed": replace(second, riders=replace(second.riders, consumed=[77])),
             "fenced": replace(second, epoch=2),
-            "stale": replace(second, prev=bytes(33)),
+            "stale": replace(second, behind=elsewhere(bytes(33))),
             "moved": replace(second, expected=7),
         }
         for why, broken in refusals.items():
