@@ -24,7 +24,7 @@ from perdure.core.types.moved_objects import is_of_a_move
 from perdure.core.types.nodes import AnyNode, Node, TupleNode, isolate
 from perdure.core.types.normal_form import completed, longer_named_tuples, normalised
 from perdure.core.types.objects import in_stored_order
-from perdure.core.types.read_values import note_read
+from perdure.core.types.read_values import read
 from perdure.core.types.registry import Registry
 from perdure.core.types.unions import UnionNode
 from perdure.core.types.unknown_fields import keep_unknown, unknown
@@ -205,7 +205,7 @@ class Schema(Generic[T]):
     def read(self, plain: Plain) -> T:
         """As `build`, for a value that is in no state: stored again, it keeps what a newer program
         stored in it."""
-        return note_read(self.root, self.build(plain), plain)
+        return read(self.build, self.root, plain)
 
     def build_stored(self, plain: Plain, agent: str, seq: int, version: tuple[int, int]) -> T:
         """Returns the typed value of a state that is in the log, under that version; see `build`.

@@ -24,6 +24,19 @@ from perdure.system.cached import cached
 from perdure.system.user_errors import of_code
 
 
+class UnknownKeys:
+    """Tells, without a further look at a value, if it may hold what its classes do not know.
+
+    Attributes:
+        met: another object each time that a value was built which may, by any thread.
+    """
+
+    met: object = None
+
+
+UNKNOWN_KEYS = UnknownKeys()
+
+
 class ObjectNode(Node):
     """A class with fields."""
 
@@ -205,8 +218,12 @@ class ObjectNode(Node):
             node = self.child(key)
             if node is not None:
                 prepared[renames.get(key, key)] = node.prepare(item)
-            elif self.knows(key) or (face.opaque_input and not face.forbids):
+            elif self.knows(key):
                 prepared[key] = isolate(item)
+            else:
+                UNKNOWN_KEYS.met = object()
+                if face.opaque_input and not face.forbids:
+                    prepared[key] = isolate(item)
         return prepared
 
     def assemble(self, plain: Plain, at: Path, root: str) -> Any:
@@ -214,6 +231,8 @@ class ObjectNode(Node):
         if type(plain) is not dict:
             raise self.unfit(plain, face.name, at, root)
         known = {key: node for key in plain if (node := self.child(key)) is not None}
+        if len(known) < len(plain) and not all(map(self.knows, plain)):
+            UNKNOWN_KEYS.met = object()
         # What has no parts comes first: of a union's classes, most differ there already, and what
         # is below would be built for each of them, at each level.
         first = {

@@ -10,12 +10,14 @@ from __future__ import annotations
 
 import sys
 import weakref
+from collections.abc import Callable
 from typing import Any, TypeVar
 
 from perdure.core.types.nodes import Copied, Node
+from perdure.core.types.objects import UNKNOWN_KEYS
 from perdure.core.types.typed_copies import Copies
 from perdure.core.types.unknown_fields import unknown
-from perdure.core.values.plain_values import Path, Plain
+from perdure.core.values.plain_values import Plain
 
 T = TypeVar("T")
 
@@ -75,19 +77,17 @@ READ = Copies(LivingCopies())
 """The values that this process read. Empty where no newer program stored anything in one."""
 
 
-def read_at(node: Node, plain: Plain, at: Path, root: str) -> Any:
-    """Returns the typed value of a plain one that is in no state.
+def read(build: Callable[..., T], node: Node, plain: Plain, *where: Any) -> T:
+    """Returns what `build` makes of a plain value that is in no state, and cannot change; remembers
+    it.
 
-    Raises:
-        SchemaError: it does not fit; names each path.
+    Args:
+        node: the value's type.
+        where: further arguments of `build`.
     """
-    return note_read(node, node.build(plain, at, root), plain)
-
-
-def note_read(node: Node, typed: T, plain: Plain) -> T:
-    """Returns a value that was just built from `plain`, which is in no state, and cannot change;
-    remembers it."""
-    newer = not node.stable(plain) and next(unknown(node, plain), None) is not None
+    before = UNKNOWN_KEYS.met
+    typed = build(plain, *where)
+    newer = UNKNOWN_KEYS.met is not before and next(unknown(node, plain), None) is not None
     note_copy(node, typed, plain, newer=newer, stays=True)
     return typed
 

@@ -22,7 +22,7 @@ from perdure.core.types.nodes import (
     Walker,
     isolate,
 )
-from perdure.core.types.objects import ObjectNode
+from perdure.core.types.objects import UNKNOWN_KEYS, ObjectNode
 from perdure.core.types.side_by_side import Pair, side_by_side
 from perdure.core.types.validation import Engine
 from perdure.core.values.plain_values import SCALARS, Path, Plain, format_path, look_up, same
@@ -298,6 +298,7 @@ class UnionNode(Node):
     def prepare(self, plain: Plain) -> Any:
         option = self._likely(plain)
         if option is self:
+            UNKNOWN_KEYS.met = object()
             return isolate(plain)
         prepared = option.prepare(plain)
         fewer = isinstance(option, ObjectNode) and len(prepared) < len(plain)

@@ -20,7 +20,7 @@ from perdure.core.schema.value_digest import AS_IT_IS, called_by
 from perdure.core.types.hints import hints_of
 from perdure.core.types.nodes import Node, isolate
 from perdure.core.types.normal_form import completed
-from perdure.core.types.read_values import read_at
+from perdure.core.types.read_values import read
 from perdure.core.types.registry import Registry, is_known
 from perdure.core.types.typed_copies import Copies
 from perdure.core.values import codec
@@ -242,7 +242,7 @@ class Parameters:
         if node is None:
             return isolate(plain)
         try:
-            return read_at(node, plain, (), name)
+            return read(node.build, node, plain, (), name)
         except SchemaError as error:
             raised = _raised_by_class(error)
             if raised is not None:
