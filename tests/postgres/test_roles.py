@@ -127,10 +127,15 @@ def test_an_auditor_verifies_and_sees_no_messages(roles: dict[str, str], open_st
     with perdure.open(roles["auditor"]) as store:
         assert store.agent("a").verify().commits == 2
         assert store.agent("a").at("start").state == {"x": 1}
-        store.check_pages()  # it was refused for the tables that an auditor does not see
+        unread = store.check_pages()  # it was refused for tables that an auditor does not see
+    assert {"inbox", "executors"} <= {*unread} and "commits" not in unread
     words = [sys.executable, "-m", "perdure", "--store", roles["auditor"], "verify"]
     done = subprocess.run(words, capture_output=True, text=True, check=False)
     assert done.returncode == 0 and "2 commits" in done.stdout, done
+    # It said that every page was read.
+    assert f"every page of the store that this user may read; not {', '.join(unread)}" in " ".join(
+        done.stdout.split()
+    )
     auditor = open_store(roles["auditor"])
     with pytest.raises(StoreUnavailable, match="permission denied"):
         auditor.inbox()

@@ -256,9 +256,9 @@ class AsyncStore:
         """See `Store.shrink`."""
         await self._home.call(self._store.shrink)
 
-    async def check_pages(self) -> None:
+    async def check_pages(self) -> tuple[str, ...]:
         """See `Store.check_pages`."""
-        await self._home.call(self._store.check_pages)
+        return await self._home.call(self._store.check_pages)
 
     async def sizes(self, name: str | None = None) -> Sizes:
         """See `Store.sizes`."""

@@ -22,6 +22,8 @@ from perdure.system import shell
 from perdure.types import AgentInfo
 
 Outcome = Verified | Corrupt | UnsupportedFormat | NotFound
+Checked = tuple[str, ...] | Corrupt
+"""Of the pages: the tables that could not be read, or what is damaged."""
 
 
 def verify(
@@ -49,13 +51,14 @@ def verify(
     with opened(ctx) as session:
         infos = _to_verify(session, agent, latest_only=anchor is not None)
         with bar() as progress:
-            damaged = _check_pages(session, progress) if pages else None
+            checked = _check_pages(session, progress) if pages else None
             outcomes = [(info, _verify(session, info, anchor, progress, heal)) for info in infos]
         faults = [fault for _, fault in outcomes if not isinstance(fault, Verified)]
         if session.json:
-            plain.put(_json(session, outcomes, damaged, pages=pages))
+            plain.put(_json(session, outcomes, checked))
         else:
-            _print(session, outcomes, damaged, pages=pages)
+            _print(session, outcomes, checked)
+        damaged = checked if isinstance(checked, Corrupt) else None
         if damaged is not None or faults:
             first = damaged or faults[0]
             if not session.json:  # the faults were printed already
@@ -143,13 +146,12 @@ def _print_repaired(
         console.print(text(("→ ", "cyan"), kept))
 
 
-def _check_pages(session: Session, progress: Bar) -> Corrupt | None:
+def _check_pages(session: Session, progress: Bar) -> Checked:
     progress.begin("reading every page")
     try:
-        session.store.check_pages()
+        return session.store.check_pages()
     except Corrupt as error:
         return error
-    return None
 
 
 def _verify(
@@ -199,9 +201,7 @@ def _damages(error: PerdureError) -> list[str]:
 def _print(
     session: Session,
     outcomes: list[tuple[AgentInfo, Outcome]],
-    damaged: Corrupt | None,
-    *,
-    pages: bool,
+    checked: Checked | None,
 ) -> None:
     console = stdout_console()
     advice: dict[str, None] = {}
@@ -231,13 +231,14 @@ def _print(
         problem, hints = _parts(session, outcome)
         console.print(text(("? ", "bold yellow"), (info.name, "bold"), f"  {problem}"))
         advice.update(dict.fromkeys(hints))
-    if damaged is not None:
+    if isinstance(checked, Corrupt):
         console.print(text(("✗ ", "bold red"), "the store's pages"))
-        problem, hints = _parts(session, damaged)
+        problem, hints = _parts(session, checked)
         console.print(text(("  " + problem, "red")))
         advice.update(dict.fromkeys(hints))
-    elif pages:
-        console.print(text(("✓ ", "bold green"), "every page of the store"))
+    elif checked is not None:
+        which = f" that this user may read; not {', '.join(checked)}" if checked else ""
+        console.print(text(("✓ ", "bold green"), f"every page of the store{which}"))
     for hint in advice:
         console.print(text(("→ ", "cyan"), hint))
     good = [outcome for _, outcome in outcomes if isinstance(outcome, Verified)]
@@ -249,9 +250,7 @@ def _print(
 def _json(
     session: Session,
     outcomes: list[tuple[AgentInfo, Outcome]],
-    damaged: Corrupt | None,
-    *,
-    pages: bool,
+    checked: Checked | None,
 ) -> dict[str, Any]:
     agents = []
     for info, outcome in outcomes:
@@ -281,11 +280,11 @@ def _json(
                     "before": getattr(outcome, "before", 0),
                 }
             )
-    whole = damaged is None and all(agent["ok"] for agent in agents)
+    whole = not isinstance(checked, Corrupt) and all(agent["ok"] for agent in agents)
     said: dict[str, Any] = {"ok": whole, "agents": agents}
-    if pages:
-        said["pages"] = {"ok": damaged is None}
-        if damaged is not None:
-            problem, hints = _parts(session, damaged)
-            said["pages"] |= {"error": problem, "hint": "; ".join(hints)}
+    if isinstance(checked, Corrupt):
+        problem, hints = _parts(session, checked)
+        said["pages"] = {"ok": False, "error": problem, "hint": "; ".join(hints)}
+    elif checked is not None:
+        said["pages"] = {"ok": True, **({"unread": [*checked]} if checked else {})}
     return said

@@ -382,6 +382,10 @@ class Upkeep(Protocol):
         returns free room in them to the system, which may block all writers for a while; makes
         everything acknowledged durable.
 
+        Returns:
+            From "check": `extra["unread"]` names the tables that this user may not read, if there
+            are any.
+
         Raises:
             Corrupt: from "check", with what is damaged.
         """

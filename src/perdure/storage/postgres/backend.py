@@ -453,7 +453,7 @@ class PostgresBackend:
             case "sizes":
                 return self._reading(lambda db: housekeeping.sizes(db, self._address.schema, no))
             case "check":
-                self._reading(lambda db: housekeeping.read_all(db, self._address.schema))
+                return self._reading(lambda db: housekeeping.read_all(db, self._address.schema))
             case "clean":
                 self._reading(lambda db: housekeeping.clean(db, self._address.schema))
             case "shrink":
