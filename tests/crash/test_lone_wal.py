@@ -1,4 +1,5 @@
-"""A `-wal` whose store is not where it was: moved, removed, or not restored yet."""
+"""A `-wal` or `-journal` whose store is not where it was, moved, removed, or not restored yet; or
+whose store may not be written to."""
 
 from __future__ import annotations
 
@@ -23,6 +24,31 @@ for n in range(5):
     store.agent("t").save({"n": n})
 os._exit(9)
 """
+
+
+KILLED_REPAIR = """
+import apsw, os, sys
+from perdure.storage.sqlite.connection import checksum_vfs
+db = apsw.Connection(sys.argv[1], vfs=checksum_vfs())
+db.pragma("journal_mode", "delete")
+db.pragma("cache_size", 1)  # it writes pages before the end
+db.execute("BEGIN")
+db.execute("UPDATE commits SET payload = zeroblob(length(payload))")
+os._exit(9)
+"""
+
+
+@pytest.fixture
+def half_written(tmp_path: Path) -> Path:
+    """A store that somebody began to write anew."""
+    path = tmp_path / "a.db"
+    with perdure.open(path) as store:
+        for n in range(20):
+            store.agent("t").save({"n": n, "text": f"{n}" * 20_000})
+    before = path.read_bytes()
+    subprocess.run([sys.executable, "-c", KILLED_REPAIR, str(path)], check=False)
+    assert Path(f"{path}-journal").stat().st_size and path.read_bytes() != before
+    return path
 
 
 @pytest.fixture
@@ -50,6 +76,34 @@ def test_it_is_not_deleted_for_a_new_store(killed: Path, left: str) -> None:
     with perdure.open(killed) as store:
         assert store.agent("t").state == {"n": 4}
         store.agent("t").verify()
+
+
+def test_a_store_that_a_killed_repair_left_is_not_read_without_its_journal(
+    half_written: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who looked at it in a snapshot of the disk, where nothing can be written, was told that the
+    store is damaged, and to restore it from a copy."""
+    with monkeypatch.context() as patched:
+        patched.setattr(connection, "may_write", lambda path: False)
+        with pytest.raises(StoreUnavailable, match="part of it is in its -journal"):
+            perdure.open(half_written)
+    with perdure.open(half_written) as store:
+        assert store.agent("t").verify().commits == 21
+    monkeypatch.setattr(connection, "may_write", lambda path: False)
+    with perdure.open(half_written) as store:
+        assert store.agent("t").state["n"] == 19
+
+
+def test_a_lone_journal_is_not_deleted_for_a_new_store(half_written: Path) -> None:
+    """The file was moved without it, and a program began a new store: SQLite deleted the only way
+    back."""
+    elsewhere = half_written.with_name("b.db")
+    os.rename(half_written, elsewhere)
+    with pytest.raises(StoreUnavailable, match="its -journal is"):
+        perdure.open(half_written)
+    os.replace(elsewhere, half_written)
+    with perdure.open(half_written) as store:
+        assert store.agent("t").verify().commits == 21
 
 
 def test_a_store_whose_name_ends_like_a_wal(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
@@ -89,6 +90,26 @@ def test_settings_are_checked_before_anything_is_opened(
     with pytest.raises((TypeError, ValueError), match=re.escape(said)):
         perdure.open(**{"url": tmp_path / "a.db", **settings})
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("how", ["its name", "its folder", "a link"])
+def test_a_path_that_is_no_utf_8_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    """A bare UnicodeEncodeError came from SQLite's binding, and an empty file stayed behind."""
+    odd, url = tmp_path / os.fsdecode(b"caf\xe9"), "a.db"
+    if how == "its name":
+        url = str(odd)
+    elif how == "its folder":
+        odd.mkdir()
+        monkeypatch.chdir(odd)
+    else:
+        (tmp_path / url).symlink_to(odd)
+        monkeypatch.chdir(tmp_path)
+    before = {*tmp_path.rglob("*")}
+    with pytest.raises(ValueError, match="bytes that are not UTF-8"):
+        perdure.open(url)
+    assert {*tmp_path.rglob("*")} == before
 
 
 POLICIES: list[tuple[dict[str, Any], str]] = [

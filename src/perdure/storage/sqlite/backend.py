@@ -55,7 +55,7 @@ from perdure.storage.sqlite.rows import (
     unpack_ids,
 )
 from perdure.storage.sqlite.runs import list_ready, list_runs
-from perdure.storage.sqlite.sites import refuse_second_names
+from perdure.storage.sqlite.sites import refuse_other_bytes, refuse_second_names
 from perdure.storage.sqlite.sockets import Sockets
 from perdure.storage.sqlite.transaction import Alone, Transaction, settled
 from perdure.storage.sqlite.writer import Writer
@@ -101,6 +101,7 @@ class SqliteBackend:
             ) from error
         if os.path.islink(self.path):  # what lies beside it, and on which disk, is not the link's
             self.path = os.path.realpath(self.path)
+        refuse_other_bytes(self.path)
         refuse_second_names(self.path)
         self.url = f"sqlite:///{self.path}"
         self._locks = ExecutorLocks(self.path)

@@ -32,7 +32,7 @@ from perdure.storage.sqlite.file_complete import (
 from perdure.storage.sqlite.files import NOT_THERE, exists, writable
 from perdure.storage.sqlite.guards import Connection
 from perdure.storage.sqlite.shm import give_room
-from perdure.storage.sqlite.sites import refuse_lone_wal, refuse_network_file_system
+from perdure.storage.sqlite.sites import has_pages, refuse_lone_wal, refuse_network_file_system
 from perdure.storage.sqlite.statements import migrations
 from perdure.storage.sqlite.trees import Trees
 from perdure.storage.sqlite.upgrade import is_old, see_as_new
@@ -214,7 +214,8 @@ def _connect_to_look(path: str, vfs: str) -> Connection:
     """Opens a file that may only be read: nothing is made beside it, and nothing can be written.
 
     Raises:
-        StoreUnavailable: part of it is in its WAL, which cannot be read without writing.
+        StoreUnavailable: part of it is in its WAL, or in the journal of a repair that was killed,
+            which cannot be read without writing.
     """
     refuse_changed = _changes_from_now_on(path)
     refuse_changed()
@@ -238,11 +239,14 @@ def _changes_from_now_on(path: str) -> Callable[[], None]:
         status = os.stat(path)
         return status.st_ino, status.st_size, status.st_mtime_ns
 
-    before, wal = look(), path + "-wal"
+    before, wal, journal = look(), path + "-wal", path + "-journal"
 
     def refuse() -> None:
         if exists(wal) and os.path.getsize(wal):
             raise part_is_in_wal(path)
+        with suppress(*NOT_THERE):
+            if has_pages(journal):
+                raise part_is_in_wal(path, "-journal")
         if look() != before:
             raise StoreUnavailable(
                 "is read-only for this user, and was written to meanwhile",

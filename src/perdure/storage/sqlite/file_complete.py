@@ -88,12 +88,12 @@ def _refuse_unseen_wal(connection: apsw.Connection, path: str) -> None:
         raise part_is_in_wal(path)
 
 
-def part_is_in_wal(path: str) -> StoreUnavailable:
+def part_is_in_wal(path: str, part: str = "-wal") -> StoreUnavailable:
     """Returns the error for a store that may only be read, and is not all in its file."""
     return StoreUnavailable(
-        "is read-only for this user, and part of it is in its -wal",
+        f"is read-only for this user, and part of it is in its {part}",
         target=f"store {path}",
-        hint="copy the file and its -wal to a folder where you may write, and look there",
+        hint=f"copy the file and its {part} to a folder where you may write, and look there",
     )
 
 

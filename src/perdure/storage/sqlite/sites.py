@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
@@ -20,9 +21,26 @@ from perdure.storage.sqlite.files import NOT_THERE, names_of
 from perdure.system.shell import quote
 
 LOCAL_MAX = 1000
+_JOURNAL_MARK = bytes.fromhex("d9d505f920a163d7")
+_JOURNAL_HEADER_BYTES, _PAGES_BEFORE = 20, 16
+"""Of a journal: its header up to the number of pages that the file had before, and where that is.
+See https://sqlite.org/fileformat.html, "The Rollback Journal"."""
+
 NETWORK_FILE_SYSTEMS = frozenset(
     {"nfs", "nfs4", "cifs", "smb3", "smbfs", "ceph", "glusterfs", "lustre", "fuse.sshfs", "afs"}
 )
+
+
+def refuse_other_bytes(path: str) -> None:
+    """Refuses a path with bytes that are not UTF-8, before anything is made: SQLite takes none.
+
+    Raises:
+        ValueError: it has some.
+    """
+    try:
+        path.encode()
+    except UnicodeEncodeError as error:
+        raise ValueError(f"{path!r} is not valid text: it has bytes that are not UTF-8") from error
 
 
 def refuse_second_names(path: str) -> None:
@@ -58,26 +76,46 @@ def refuse_second_names(path: str) -> None:
 
 
 def refuse_lone_wal(path: str) -> None:
-    """Refuses a lone WAL, before a file that is empty, or not there, is opened: SQLite takes that
-    WAL for a left-over, and deletes it.
+    """Refuses a lone WAL, or a lone journal, before a file that is empty, or not there, is opened:
+    SQLite takes it for a left-over, and deletes it.
 
     Raises:
         StoreUnavailable: there is one with content.
     """
-    wal = path + "-wal"
+    for part, has_content, lost in (
+        ("-wal", os.path.getsize, "acknowledged commits"),
+        ("-journal", has_pages, "pages that a repair was about to write anew"),
+    ):
+        if _is_lone(path, path + part, has_content):
+            raise StoreUnavailable(
+                f"is not there, but its {part} is: {lost} may be nowhere else",
+                target=f"store {path}",
+                hint="restore the file that it belongs to; if there is none, move "
+                f"{quote(path + part)} away",
+            )
+
+
+def _is_lone(path: str, part: str, has_content: Callable[[str], int]) -> bool:
     try:
-        if not os.path.getsize(wal) or os.path.getsize(path):
-            return  # the latter: another process has made the file a store meanwhile
+        # The latter: another process has made the file a store meanwhile.
+        return bool(has_content(part)) and not os.path.getsize(path)
     except NOT_THERE:
-        if not os.path.exists(wal) or not os.path.getsize(wal):
-            return
-        if os.path.exists(path):  # between the two looks, another process has made both
-            return refuse_lone_wal(path)
-    raise StoreUnavailable(
-        "is not there, but its -wal is: acknowledged commits may be nowhere else",
-        target=f"store {path}",
-        hint=f"restore the file that it belongs to; if there is none, move {quote(wal)} away",
-    )
+        if not os.path.exists(part) or not has_content(part):
+            return False
+        # Else, between the two looks, another process has made both.
+        return not os.path.exists(path) or _is_lone(path, part, has_content)
+
+
+def has_pages(journal: str) -> bool:
+    """Returns True if a journal has pages as they were before somebody began to write them anew. A
+    store that is just being made has one without.
+
+    Raises:
+        OSError: it cannot be read, or there is none.
+    """
+    with open(journal, "rb") as file:
+        header = file.read(_JOURNAL_HEADER_BYTES)
+    return header[: len(_JOURNAL_MARK)] == _JOURNAL_MARK and any(header[_PAGES_BEFORE:])
 
 
 def _others(path: str) -> str:
