@@ -409,6 +409,23 @@ def test_a_copy_that_is_read_only(source: Path, operator: Operator) -> None:
         folder.chmod(0o755)
 
 
+def test_a_half_written_copy_that_is_read_only(
+    source: Path, operator: Operator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A snapshot of the disk, from the middle of a transaction. The journal with the pages as they
+    were before was ignored: what the transaction had written so far came over."""
+    killed = (
+        "import os, sqlite3, sys; db = sqlite3.connect(sys.argv[1], isolation_level=None);"
+        "db.executescript('PRAGMA journal_mode=delete; PRAGMA cache_size=1; BEGIN;"
+        "UPDATE writes SET value = zeroblob(length(value));"
+        "UPDATE checkpoints SET checkpoint = zeroblob(length(checkpoint))'); os._exit(9)"
+    )
+    subprocess.run([sys.executable, "-c", killed, str(source)], check=False)
+    assert source.with_name("threads.sqlite-journal").stat().st_size
+    monkeypatch.setattr(os, "access", lambda *_: False)
+    assert "-journal" in operator.refused("import-langgraph", str(source))[1]
+
+
 def run_script(path: Path, script: str) -> None:
     with contextlib.closing(sqlite3.connect(path)) as connection:
         connection.executescript(script)

@@ -189,7 +189,8 @@ def _connect(path: str) -> sqlite3.Connection:
         raise NotAStore("is a folder", target=f"file {path}")
     uri = Path(path).absolute().as_uri() + "?mode=ro"
     folder = os.path.dirname(os.path.abspath(path))
-    if not os.access(folder, os.W_OK) and not _size_of(path + "-wal"):
+    beside = any(_size_of(path + part) for part in ("-wal", "-journal"))
+    if not os.access(folder, os.W_OK) and not beside:
         uri += "&immutable=1"  # a WAL's index cannot be made there; and nobody writes there
     return sqlite3.connect(uri, uri=True, isolation_level=None, timeout=BUSY_S)
 
