@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import time
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -17,7 +18,7 @@ from perdure.testing.pen import Pen
 from tests.chaos.processes import Site
 from tests.postgres.conftest import Open
 from tests.postgres.crew import Crew
-from tests.postgres.server import USER, Server, programs
+from tests.postgres.server import LOOKS_S, USER, Server, programs
 from tests.postgres.test_outages import Writers
 from tests.state.copies import waits
 
@@ -44,20 +45,20 @@ class Pair:
         self.one.sql("ALTER SYSTEM SET synchronous_standby_names = 'other'")
         self.one.sql("SELECT pg_reload_conf()")
         while self.one.sql("SELECT sync_state FROM pg_stat_replication") != [("sync",)]:
-            pass
+            time.sleep(LOOKS_S)
 
     def catch_up(self) -> None:
         """Until the standby has all that the primary has."""
         (end,) = self.one.sql("SELECT pg_current_wal_lsn()::text")[0]
         while self.other.sql("SELECT pg_last_wal_replay_lsn() >= %s::pg_lsn", end) != [(True,)]:
-            pass
+            time.sleep(LOOKS_S)
 
     def part(self) -> None:
         """From now on the standby hears nothing."""
         self.other.sql("ALTER SYSTEM SET primary_conninfo = ''")
         self.other.sql("SELECT pg_reload_conf()")
         while self.one.sql("SELECT 1 FROM pg_stat_replication"):
-            pass
+            time.sleep(LOOKS_S)
 
     def fail_over(self) -> None:
         self.one.crash()

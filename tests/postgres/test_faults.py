@@ -27,7 +27,7 @@ from perdure.storage.postgres.writer import Writer
 from perdure.testing.pen import Pen, a_run
 from tests.postgres.conftest import Open
 from tests.postgres.proxy import Proxy
-from tests.postgres.server import START_S, Server
+from tests.postgres.server import LOOKS_S, START_S, Server
 from tests.source_tree import ROOT
 
 SECRET = "s3cr3t-Wörd"
@@ -264,7 +264,7 @@ def test_a_deadlock_is_tried_again(server: Server, url: str, open_store: Open) -
         writer.start()
         waiting = "SELECT 1 FROM pg_locks WHERE NOT granted AND locktype = 'transactionid'"
         while not server.sql(waiting):
-            pass
+            time.sleep(LOOKS_S)
         other.execute(lock.encode(), (pens[0].number(),))  # until the store's transaction ends
     writer.join()
     assert [type(outcome) for outcome in outcomes] == [Appended, Appended]
@@ -303,7 +303,7 @@ def test_a_serialization_failure_is_tried_again(
         writing = threading.Thread(target=lambda: outcomes.extend(backend.append([item])))
         writing.start()
         while not server.sql("SELECT 1 FROM pg_locks WHERE NOT granted"):
-            pass
+            time.sleep(LOOKS_S)
     writing.join()
     assert [type(outcome) for outcome in outcomes] == [Appended]
     assert failures, "the server ended it, and it was made anew"
@@ -356,7 +356,7 @@ def await_waiting(server: Server, count: int) -> None:
     """Until so many sessions of the server wait for a lock."""
     waiting = "SELECT count(DISTINCT pid) FROM pg_locks WHERE NOT granted"
     while server.sql(waiting)[0][0] < count:
-        pass
+        time.sleep(LOOKS_S)
 
 
 def test_a_statement_that_was_forgotten_is_prepared_anew(url: str, open_store: Open) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from collections.abc import Iterator
 from functools import partial
 
@@ -14,7 +15,7 @@ import pytest
 import perdure
 from perdure.errors import Corrupt, StoreUnavailable
 from tests.postgres.bouncer import Bouncer
-from tests.postgres.server import Server
+from tests.postgres.server import LOOKS_S, Server
 from tests.postgres.test_failover import Pair, add, pair_of_servers
 
 pair = pair_of_servers
@@ -119,5 +120,5 @@ def test_a_lock_proves_nothing_across_a_recovery(alone: Server) -> None:
                 while True:
                     victim.execute("SELECT 1")
         while not alone.answers():
-            pass
+            time.sleep(LOOKS_S)
         assert life() != before

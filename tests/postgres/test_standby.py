@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -10,7 +11,7 @@ from perdure.errors import StoreUnavailable
 from perdure.model import Message
 from perdure.storage.postgres.backend import PostgresBackend
 from perdure.testing.pen import Pen
-from tests.postgres.server import Server
+from tests.postgres.server import LOOKS_S, Server
 
 
 @pytest.fixture
@@ -25,7 +26,7 @@ def lose_standby(server: Server) -> None:
     server.sql("ALTER SYSTEM SET synchronous_standby_names = 'nobody'")
     server.sql("SELECT pg_reload_conf()")
     while server.sql("SHOW synchronous_standby_names") != [("nobody",)]:
-        pass
+        time.sleep(LOOKS_S)
 
 
 def test_i1_a_commit_on_the_primary_alone_is_not_acknowledged(lonely: Server) -> None:
