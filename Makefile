@@ -26,9 +26,9 @@ venv:
 demo: venv ## Copy a folder under kill -9; SOURCE=dir (only read; default: Python's library), DEST=dir
 	@$(VENV) examples/migration_demo.py
 
-# Three share two cores: tests wait for processes, servers and clocks.
+# Tests wait much of their time, for processes, servers and clocks: four keep two cores busy.
 test: venv ## Run the tests; ARGS="tests/unit -k name" chooses
-	@$(VENV) -m pytest -n 3 --dist=worksteal -q $(ARGS)
+	@$(VENV) -m pytest -n 4 --dist=worksteal -q $(ARGS)
 
 chaos: venv ## Kill agents 2,000 times at random moments, and look at what came of them; ARGS="--kills N --seed S --store postgres", "--moves MINUTES" beside moves of agents
 	@$(VENV) -m tests.chaos $(ARGS)
