@@ -88,7 +88,8 @@ def once_in_thread(called: str, seen: str = "") -> str:
     return f"{called}!"
 
 
-def _look(called: str, seen: str = "") -> Any:
+async def _look(called: str, seen: str = "") -> Any:
+    await asyncio.sleep(delay_s(called) / 2)
     key = perdure.idempotency_key()
     if sum(key.encode()) % 2:
         return f"{called}!"

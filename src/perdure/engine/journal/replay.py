@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import Any, Literal
+from typing import Any, Literal, NoReturn
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -213,10 +213,7 @@ def _tool(call: Call, entry: Entry | None) -> Effects:
             yield RecordEffect(Riders((tries.intent(),), sync=True))
             value = yield from _invoke(call, "tool", tries)
         except CancelledInside as cancelled:
-            yield RecordEffect(
-                Riders((_cancelled(call.outcome(by="cancel"), cancelled),), sync=True)
-            )
-            raise cancelled.original from None
+            return (yield from _tool_cancelled(call, cancelled))
         except AttemptTimedOut as late:
             # It may still take effect, or have done so: as after a crash.
             outcome = yield from _settle_doubt(call, "it took too long")
@@ -233,6 +230,11 @@ def _tool(call: Call, entry: Entry | None) -> Effects:
             yield RecordEffect(Riders((call.outcome(error=failure),), sync=True))
             raise _handed(call, error, failure)
         yield RecordEffect(Riders((tries.failed(failure, again_at),), sync=True))
+
+
+def _tool_cancelled(call: Call, cancelled: CancelledInside) -> Generator[Effect, Any, NoReturn]:
+    yield RecordEffect(Riders((_cancelled(call.outcome(by="cancel"), cancelled),), sync=True))
+    raise cancelled.original from None
 
 
 def _cancelled(record: Outcome, cancelled: CancelledInside) -> Outcome:
@@ -386,6 +388,8 @@ def _settle_doubt(call: Call, why: str) -> Generator[Effect, Any, Outcome | None
         assert call.probe is not None
         try:
             found = yield Invoke(call.probe, call.args, call.kwargs, "step", call.key)
+        except CancelledInside as cancelled:
+            return (yield from _tool_cancelled(call, cancelled))
         except (Carried, PerdureError) as raised:
             error = uncarried(raised)
             raise NeedsAttention(
