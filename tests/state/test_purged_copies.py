@@ -116,6 +116,22 @@ def test_a_purge_by_name_reaches_the_copy(place: Place, other: Place, again: boo
     verify_all(backend_of(target))
 
 
+@pytest.mark.parametrize("lacking", [1, 2])
+def test_a_purge_comes_along_with_the_deletion(place: Place, other: Place, lacking: int) -> None:
+    """Somebody's agent was deleted, and purged by its name, before the follower looked again. The
+    deletion was all that the copy lacked, and became a deletion like any other there: all that was
+    said stayed readable in the copy, for ever, beside a source that had nothing of it."""
+    source, target = place.open(), other.open()
+    say(source, "a", SECRET, "more")
+    until(lambda: followed(source, target) == [] and has_all_of(source, target, "a"))
+    say(source, "a", *["the last word"] * (lacking - 1))
+    source.delete("a")
+    source.purge("a")
+    until(lambda: followed(source, target) == [] and has_all_of(source, target, "a"))
+    assert picture(backend_of(source)) == picture(backend_of(target))
+    verify_all(backend_of(target))
+
+
 def test_nothing_of_it_is_left_in_the_copys_file(place: Place, tmp_path: Path) -> None:
     """As complete as at the source: neither in the file nor in its WAL, once room is given back."""
     copy = Place(str(tmp_path / "copy.db"))

@@ -312,6 +312,8 @@ class Shipper:
         load.ended += [(item.agent, run.id) for run in item.riders.runs if run.status in FINISHED]
         if item.riders.delete_agent:
             load.deleted.append(fed.agent)
+            if self._is_purged(fed):  # by its name: the deletion does not say so
+                item.riders = replace(item.riders, purge=True)
         load.appends.append(item)
         load.commits.append((commit, item))
         load.size += commit.size
