@@ -363,6 +363,27 @@ def test_an_old_primary_does_not_keep_messages_of_its_own(tmp_path: Path) -> Non
         assert backend_of(source).standing() is None
 
 
+@pytest.mark.parametrize("again", [False, True])
+def test_what_waited_for_an_agent_that_was_deleted_since_is_no_message_of_ones_own(
+    pair: Pair, again: bool
+) -> None:
+    """A request waited in the old primary, and in the copy that took its place. There the agent was
+    deleted, with the request. The old primary was taken for one that had gone on alone: it was
+    refused as a copy of its successor, though all that it had was a beginning of that."""
+    source, target = pair.both()
+    put(source, "a", n=1)
+    source.start(short, "a", 1)
+    follower_of(source, target).drain()
+    promote_backends(backend_of(target), None)
+    target.delete("a")
+    if again:
+        put(target, "a", n=2)
+        target.start(short, "a", 2)
+    follower_of(target, source, resync=True).drain()
+    assert same(target, source)
+    assert [one.agent for one in backend_of(source).inbox()] == ["a"] * again
+
+
 def test_a_source_that_was_made_anew_from_its_copy_is_followed_on(tmp_path: Path) -> None:
     """Its agents had other numbers. The cursor was taken for one of its own: an agent stood still
     until its log was longer than that of the one that had had the number before."""

@@ -89,10 +89,17 @@ def _as_stored(message: Message) -> Message:
 
 def own_message(source: Backend, copy: Backend) -> Message | None:
     """Returns an unread message of a store that a copy, of which it is to be one, has never had;
-    None if there is none."""
+    None if there is none. One to an agent that is deleted there, and not here yet, went with it."""
     unread = source.inbox()
     known = {message.no for message in all_mail(copy)} if unread else set()
-    return next((message for message in unread if message.no not in known), None)
+    left = (message for message in unread if message.no not in known)
+    return next((one for one in left if _life(copy, one) <= _life(source, one)), None)
+
+
+def _life(store: Backend, message: Message) -> int:
+    """Returns the incarnation that would get a message in a store."""
+    info = store.agent(message.agent)
+    return 1 if info is None else info.incarnation + info.deleted
 
 
 def diverged_mail(message: Message, url: str) -> DivergedError:
