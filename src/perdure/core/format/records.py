@@ -239,7 +239,14 @@ class Cancelled(Outcome, frozen=True, kw_only=True):
 
 
 class Valued(Outcome, frozen=True, kw_only=True):
+    """A value that varies, and that the function got at a place.
+
+    Attributes:
+        within: the place of the edit in whose block it was drawn.
+    """
+
     value: Any
+    within: Any = ""
 
 
 class Intent(Placed, frozen=True, kw_only=True):
@@ -369,7 +376,7 @@ _kind("edit", Outcome, "place error at cancelled told several")
 _kind("outcome", Outcome, f"place value by who not_done key {_LEFT}")
 _kind("progress", Placed, "place args preview! value")
 _kind("attempt-failed", Placed, "place args preview! attempt error again_at first_at")
-_kind("value", Valued, "place value")
+_kind("value", Valued, "place value within")
 _kind("patch", Valued, "place value")
 _kind("intent", Intent, "place args preview! kind key policy! attempt first_at made made_at of")
 _kind("wait-began", WaitBegan, "place branches* words! args preview! question schema")

@@ -9,7 +9,7 @@ got after that step are delivered again: their senders do not know of the change
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Iterator
 from typing import Any
 
 from msgspec.structs import asdict, replace
@@ -17,7 +17,7 @@ from msgspec.structs import asdict, replace
 from perdure.core.arguments.bounds import NAME_MAX, index_key
 from perdure.core.arguments.checks import one_of
 from perdure.core.arguments.names import check_label, check_name, check_words
-from perdure.core.format.records import SetBack, WentBack
+from perdure.core.format.records import Record, SetBack, Valued, WentBack
 from perdure.core.schema.schema import Schema
 from perdure.engine.control.settlement import journals
 from perdure.engine.functions.orders import run_id
@@ -25,7 +25,7 @@ from perdure.engine.functions.run_lookup import refuse_not_begun
 from perdure.engine.journal.journal import Journal
 from perdure.engine.journal.left_history import Again, Origins, path_back, path_of
 from perdure.errors import Conflict, NotFound
-from perdure.model import FINISHED, Cause, Message, RunInfo
+from perdure.model import FINISHED, Cause, Commit, Message, RunInfo
 from perdure.state.context import Context
 from perdure.state.jump_commits import commit_move, find_head
 from perdure.state.runs.family_messages import CHILD, begin_of, plain_begin_of
@@ -86,7 +86,8 @@ def fork_run(
     with working.lock:
         head = find_head(working)
         cause = Cause("fork", f"{info.function} from {step}", run=new, refers=(back.at,))
-        riders = Riders(records=[record], runs=[row], sync=True, sends=back.signals(new))
+        records: list[Any] = [*back.drawn(new), record]
+        riders = Riders(records=records, runs=[row], sync=True, sends=back.signals(new))
         commit_move(working, head, back.at, cause, riders, branch=branch)
     return row
 
@@ -109,7 +110,8 @@ def retry_run(context: Context, info: RunInfo, step: str, effects: Again) -> Non
         row = replace(
             info, status="pending", ended=0, result=None, problem=None, wake_at=0, waits=""
         )
-        riders = Riders(records=[record], runs=[row], sync=True, sends=back.signals(info.id))
+        records = [*back.drawn(info.id), record]
+        riders = Riders(records=records, runs=[row], sync=True, sends=back.signals(info.id))
         cause = Cause("rollback", f"retry from {step}", run=info.id, refers=(back.at,))
         commit_move(working, head, back.at, cause, riders)
 
@@ -135,7 +137,7 @@ class _Back:
     leaves.
 
     Attributes:
-        at: seq of the commit before the step's first record.
+        at: seq of the commit before that of the step's first record.
 
     Raises:
         NotFound: the current turn has not reached that step.
@@ -151,8 +153,10 @@ class _Back:
         self._path = path_back(reader, info.branch, info.turn_at)
         self._until = reader.last_seq()
         self._origins = Origins.of(info, self._path)
-        self.at = self._find()
+        begun = self._find()
+        self.at = begun.parent
         self.record = self._record(effects)
+        self._drawn = [*_drawn_before(begun, step, self.record.runs)]
 
     def _refuse_trimmed(self) -> None:
         """Refuses if retention removed a part of the run's turn: the effects of that part would be
@@ -166,7 +170,7 @@ class _Back:
                 hint="run the function again under another key",
             )
 
-    def _find(self) -> int:
+    def _find(self) -> Commit:
         runs = self._origins.runs
         places = _places([Journal.read(self._info.id, reversed(self._path), aliases=runs)])
         if self._step not in places:
@@ -205,6 +209,12 @@ class _Back:
             effects=effects,
         )
 
+    def drawn(self, run: str) -> list[Record]:
+        """Returns the values that the run had before the step, and that came into the log with it,
+        for the run that continues from there. Another one would make other calls of those that it
+        made, and nobody would be asked."""
+        return [replace(one, run=run) for one in self._drawn]
+
     def signals(self, run: str) -> list[Message]:
         """Returns the signals that it took after the step, and those that it did not take, for the
         run that continues from there."""
@@ -226,14 +236,26 @@ class _Back:
         ]
 
 
-def _places(lives: Iterable[Journal]) -> dict[str, int]:
-    """Returns the commit before each place of a history; of several lives, that of the last one
-    that reached it."""
-    places: dict[str, int] = {}
+def _places(lives: Iterable[Journal]) -> dict[str, Commit]:
+    """Returns the commit of the first record at each place of a history; of several lives, that of
+    the last one that reached it."""
+    places: dict[str, Commit] = {}
     for life in lives:
-        parents = {commit.seq: commit.parent for commit in life.commits}
-        places |= {place: parents[entry.first] for place, entry in life.entries.items()}
+        commits = {commit.seq: commit for commit in life.commits}
+        places |= {place: commits[entry.first] for place, entry in life.entries.items()}
     return places
+
+
+def _drawn_before(begun: Commit, step: str, runs: Collection[str]) -> Iterator[Valued]:
+    """Yields the values in the commit that began a step, except for those that belong to it: they
+    were drawn in its block."""
+    for record in begun.typed:
+        if record.run not in runs:
+            continue
+        if record.place == step:
+            return
+        if isinstance(record, Valued) and record.within != step:
+            yield record
 
 
 def _started(reader: LogReader, info: RunInfo) -> dict[str, Any]:

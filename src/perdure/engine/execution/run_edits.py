@@ -74,8 +74,9 @@ class Edits:
             execution.begins_edit(name)
             execution.check_stop()
             execution.seeing.catch_up()
-            place = execution.new_place(name, scope)
+            place = execution.edit_place = execution.new_place(name, scope)
             return OpenEdit(place, execution.working.record(), None)
+        execution.edit_place = entry.place
         # Its body saw what others had written before it, and must see it again.
         seen = entry.outcome.at if entry.outcome is not None else None
         at = entry.seq - 1 if seen is None else int(seen)
