@@ -292,6 +292,35 @@ def test_what_an_older_program_recorded_is_the_same_at_each_replay(place: Place,
     assert completed(store) == 1
 
 
+@pytest.mark.parametrize("effects", ["reuse", "ask"])
+@pytest.mark.parametrize("taken_by_both", [False, True])
+def test_a_signal_comes_again_with_what_was_filled_in(
+    place: Place, effects: Any, taken_by_both: bool
+) -> None:
+    """A run was set back to before the wait for a signal that an older program had recorded, and
+    got it again as it was sent: it had another id then. What had been booked was not found, and was
+    booked once more."""
+    old, _ = program("signal", OldReceipt)
+    new, _ = program("signal", Receipt)
+    store = place.open()
+    handle = run_until_waiting(store, old, "a")
+    handle.signal("receipt", GIVEN)
+    run_until_waiting(store, old, "a").signal("go on")
+    if taken_by_both:
+        store.run(old, "a")
+        handle.retry("wait_for:receipt#1", effects=effects)
+    run_until_waiting(store, new, "a").signal("delivered")
+    assert store.run(new, "a") == booked[0]
+    for _ in range(2):
+        handle.retry("wait_for:receipt#1", effects=effects)
+        with suppress(perdure.NeedsAttention):
+            run_until_waiting(store, new, "a")
+        assert len(booked) == 1
+        if effects == "ask":
+            handle.settle("book#1", done=booked[0])
+        assert store.run(new, "a") == booked[0]
+
+
 def test_complete_values_are_recorded_once(place: Place) -> None:
     """Beside: what a program records of its own is complete, and nothing is added to it."""
     new, _ = program("step", Receipt)

@@ -21,7 +21,7 @@ from msgspec.structs import replace
 
 from perdure.core.arguments.bounds import index_key, key_digest
 from perdure.core.format import envelope
-from perdure.core.format.records import Record, WaitEnded
+from perdure.core.format.records import Completed, Record, WaitEnded
 from perdure.core.values import codec
 from perdure.core.values.plain_values import Plain
 from perdure.model import Commit, Message
@@ -160,7 +160,8 @@ def signals_left(
     commits: Iterable[Commit], untils: Mapping[str, int], path: Set[int]
 ) -> dict[tuple[str, str], Message]:
     """Returns the signals that these runs took in commits off the path, or had when they ended, by
-    their names and first keys, in the order in which they were taken.
+    their names and first keys, in the order in which they were taken. Each has the value that it
+    had last, with what a type filled in: calls that were made with that are found again.
 
     Args:
         commits: of the runs' turn, in the order of the log.
@@ -169,11 +170,16 @@ def signals_left(
     waits = RecordedWaits()
     found: dict[tuple[str, str], Message] = {}
     used: set[tuple[str, str]] = set()
+    taken: dict[tuple[str, int], tuple[str, str]] = {}
     for commit in commits:
         for record in commit.typed:
             if commit.seq > untils.get(record.run, -1) or record.t == "message-refused":
                 continue
             waits.note(record)
+            if isinstance(record, Completed):
+                which = taken.get((record.place, record.seq))
+                if which is not None and which in found:
+                    found[which] = replace(found[which], value=record.value)
             for one in waits.signals(record):
                 which = one.name, base_key(str(one.key))
                 if one.how == "given back":
@@ -181,6 +187,7 @@ def signals_left(
                         used.discard(which)
                 elif one.how == "taken" and commit.seq in path:
                     used.add(which)
-                elif which not in found:
+                else:
+                    taken[record.place, commit.seq] = which
                     found[which] = Message("", "", "signal", *which, one.value, one.who)
     return {which: message for which, message in found.items() if which not in used}
