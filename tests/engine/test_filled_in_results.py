@@ -10,6 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
+import msgspec
 import pydantic
 import pytest
 
@@ -46,6 +47,62 @@ class Numbered:
 
     def __post_init__(self) -> None:
         self.id = self.id or new_id()
+
+
+@dataclass
+class NumberedLate:
+    cents: int
+    id: str = field(init=False)
+
+    def __post_init__(self) -> None:
+        if not hasattr(self, "id"):
+            self.id = new_id()
+
+
+class NumberedStruct(msgspec.Struct):
+    cents: int
+    id: str = ""
+
+    def __post_init__(self) -> None:
+        self.id = self.id or new_id()
+
+
+class NumberedModel(pydantic.BaseModel):
+    cents: int
+    id: str = ""
+
+    def model_post_init(self, _: Any) -> None:
+        self.id = self.id or new_id()
+
+
+class NumberedByField(pydantic.BaseModel):
+    cents: int
+    id: str = pydantic.Field(default="", validate_default=True)
+
+    @pydantic.field_validator("id")
+    @classmethod
+    def numbered(cls, given: str) -> str:
+        return given or new_id()
+
+
+class NumberedBefore(pydantic.BaseModel):
+    cents: int
+    id: str = ""
+
+    @pydantic.model_validator(mode="before")
+    @classmethod
+    def numbered(cls, given: Any) -> Any:
+        return {"id": new_id(), **given} if isinstance(given, dict) else given
+
+
+BY_CODE = [
+    Numbered,
+    NumberedLate,
+    NumberedStruct,
+    NumberedModel,
+    NumberedByField,
+    NumberedBefore,
+]
 
 
 @dataclass
@@ -235,18 +292,18 @@ def program(kind: str, cls: Any) -> tuple[Callable[..., Any], Callable[..., Any]
     """Returns a function of a program that has this class of receipts, and the child of that."""
 
     def child(run: perdure.Run[dict]) -> Any:
-        return cls(5)
+        return cls(cents=5)
 
     child.__annotations__["return"] = cls
     started = perdure.agent(dict)(child)
 
     @perdure.step(returns=cls)
     def made() -> Any:
-        return cls(5)
+        return cls(cents=5)
 
     @perdure.tool(returns=cls)
     def paid() -> Any:
-        return cls(5)
+        return cls(cents=5)
 
     def receipt_of(run: perdure.Run[dict]) -> Any:
         match kind:
@@ -262,7 +319,7 @@ def program(kind: str, cls: Any) -> tuple[Callable[..., Any], Callable[..., Any]
 
     def buy(run: perdure.Run[dict], *given: Any) -> Any:
         if kind == "turn" and not given:
-            return run.again(cls(5))
+            return run.again(cls(cents=5))
         receipts = given or [receipt_of(run)]
         run.wait_for("go on")
         return "older" if cls is OldReceipt else book_all(run, *receipts)
@@ -276,8 +333,21 @@ def test_what_an_older_program_recorded_is_the_same_at_each_replay(place: Place,
     """A newer release gave a class an id, made by a function, and went on with what the older had
     recorded. Each replay made another id, and the run was stuck behind the first call that it was
     passed to."""
+    takes_over(place.open(), kind, Receipt)
+
+
+@pytest.mark.parametrize("kind", ["step", "signal", "child", "arguments"])
+@pytest.mark.parametrize("cls", BY_CODE)
+def test_what_code_of_a_class_fills_in_is_the_same_at_each_replay(kind: str, cls: Any) -> None:
+    """A newer release gave a class an id with a fixed default, and code that replaced it by one of
+    its own. What the older had recorded got another id at each replay."""
+    with perdure.open("memory://") as store:
+        takes_over(store, kind, cls)
+
+
+def takes_over(store: Store, kind: str, cls: Any) -> None:
+    """A program with this class goes on with a run of the older one."""
     old, child = program(kind, OldReceipt)
-    store = place.open()
     given = [GIVEN, GIVEN] if kind == "arguments" else []
     handle = run_until_waiting(store, old, "a", *given)
     if kind == "signal":
@@ -287,7 +357,7 @@ def test_what_an_older_program_recorded_is_the_same_at_each_replay(place: Place,
     for info in store.runs(agent="kid"):
         store.options(key=info.key).run(child, "kid")
     run_until_waiting(store, old, "a", *given).signal("go on")
-    new, _ = program(kind, Receipt)
+    new, _ = program(kind, cls)
     deliver(store, new, *given, replays=kind != "turn")  # it has another turn than the older one
     assert completed(store) == 1
 
@@ -321,9 +391,10 @@ def test_a_signal_comes_again_with_what_was_filled_in(
         assert store.run(new, "a") == booked[0]
 
 
-def test_complete_values_are_recorded_once(place: Place) -> None:
+@pytest.mark.parametrize("cls", [Receipt, *BY_CODE])
+def test_complete_values_are_recorded_once(place: Place, cls: Any) -> None:
     """Beside: what a program records of its own is complete, and nothing is added to it."""
-    new, _ = program("step", Receipt)
+    new, _ = program("step", cls)
     store = place.open()
     run_until_waiting(store, new, "a").signal("go on")
     deliver(store, new)

@@ -166,9 +166,13 @@ def _thinned_dict(
     return result if isinstance(node, ObjectNode) else {key: result[key] for key in taken}
 
 
-def completed(node: Node, plain: Plain) -> Plain:
+def completed(node: Node, plain: Plain, *, by_code: bool) -> Plain:
     """`plain`, with what it lacks of fields whose defaults may be others each time, as they are
-    now. The same where it lacks none of them."""
+    now. The same where it lacks none of them.
+
+    Args:
+        by_code: so with fields in which code of their class puts something else than the default.
+    """
     kind = type(plain)
     if kind not in (dict, list, tuple):
         return plain
@@ -178,16 +182,21 @@ def completed(node: Node, plain: Plain) -> Plain:
 
     def of(key: Any, item: Plain) -> Plain:
         child = None if type(item) in SCALARS else node.child(key)
-        return item if child is None else completed(child, item)
+        return item if child is None else completed(child, item, by_code=by_code)
 
     if kind is not dict:
         items = [of(index, item) for index, item in enumerate(plain)]
         return plain if all(map(operator.is_, items, plain)) else kind(items)
     made = {key: of(key, item) for key, item in plain.items()}
-    lacking = node.changing - plain.keys() if isinstance(node, ObjectNode) else ()
+    changing = lacking = frozenset[str]()
+    if isinstance(node, ObjectNode):
+        changing = node.changing
+        lacking = (node.filled_in if by_code else changing) - plain.keys()
     if lacking and not may_be_another(declared, plain):
         whole = node.plain(node.build(plain), (), Walker())
-        made |= {name: item for name, item in whole.items() if name in lacking}
-    elif all(map(operator.is_, made.values(), plain.values())):
+        for name, item in whole.items():
+            if name in lacking and (name in changing or not is_default(node, name, item)):
+                made[name] = item
+    if len(made) == len(plain) and all(map(operator.is_, made.values(), plain.values())):
         return plain
     return made

@@ -74,6 +74,11 @@ class ObjectNode(Node):
         return changing(self.face)
 
     @cached
+    def filled_in(self) -> frozenset[str]:
+        """The fields that may be something else each time where they are not stored."""
+        return filled_in(self.face)
+
+    @cached
     def _nodes(self) -> Mapping[str, Node]:
         """The nodes of all fields."""
         return {name: self._field(name) for name in self.face.fields}
@@ -279,6 +284,13 @@ def changing(face: Face) -> frozenset[str]:
     """The fields whose defaults may be others each time: ids, times."""
     own = face.fields.values()
     return frozenset(one.name for one in own if one.default and not one.default_is_fixed)
+
+
+def filled_in(face: Face) -> frozenset[str]:
+    """The fields that may be something else each time where they are not stored: their defaults may
+    be others, or code of the class puts something there."""
+    has_code = face.opaque_input or face.looks_inside or hasattr(face.cls, "__post_init__")
+    return frozenset(face.fields) if has_code else changing(face)
 
 
 def alike(node: Node, a: Plain, b: Plain) -> bool:
