@@ -4,6 +4,7 @@ plain functions that are called from asynchronous code."""
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
 import warnings
 from typing import Any
@@ -11,8 +12,10 @@ from typing import Any
 import pytest
 
 import perdure
+from perdure.engine.execution import run_edits
 from perdure.engine.journal import release_order
 from perdure.state.snapshot_age import SinceSnapshot
+from perdure.testing import run_until_waiting
 from tests.engine.conftest import Async, CrashError, Crashes, Place
 from tests.engine.waits import Background
 
@@ -211,7 +214,7 @@ def test_an_edit_in_an_edit_of_the_same_loop_is_refused(runs: Async) -> None:
     edit, and so did the loop, for ever."""
 
     @perdure.agent(dict)
-    def act(run: perdure.Run[dict]) -> str:
+    def act(run: perdure.Run[dict]) -> None:
         async def editing(number: int) -> None:
             with run.edit(f"edit {number}") as draft:
                 draft[str(number)] = number
@@ -220,11 +223,59 @@ def test_an_edit_in_an_edit_of_the_same_loop_is_refused(runs: Async) -> None:
         async def both() -> Any:
             return await asyncio.gather(editing(1), editing(2), return_exceptions=True)
 
-        _, problem = asyncio.run(both())
-        assert isinstance(problem, perdure.Conflict)
-        return str(problem)
+        asyncio.run(both())
 
-    assert "has an edit open" in runs.store.run(act, "a")
+    with pytest.raises(perdure.Conflict, match="has an edit open"):
+        runs.store.run(act, "a")
+
+
+def test_no_function_goes_on_from_an_edit_that_did_not_begin(
+    runs: Async, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An edit waited a minute for another one, and raised an error that the function caught: it
+    called a tool instead. Nothing in the log said so, and each replay waited for ever: for the edit
+    to have its turn, which was behind the outcome of that call."""
+    monkeypatch.setattr(run_edits, "LOCK_MAX_S", 0.01)
+    slow, paid = [True], []
+
+    @perdure.tool(on_crash="ask")
+    def pay() -> None:
+        paid.append(1)
+
+    @perdure.agent(dict)
+    def act(run: perdure.Run[dict]) -> None:
+        opened, waited = threading.Event(), threading.Event()
+
+        def first() -> None:
+            with run.edit("first") as draft:
+                draft["first"] = 1
+                opened.set()
+                if slow:
+                    waited.wait()
+
+        def second() -> None:
+            opened.wait()
+            try:
+                with run.edit("second") as draft:
+                    draft["second"] = 2
+            except perdure.Conflict:
+                pay()
+            finally:
+                waited.set()
+
+        with run.executor() as threads:
+            for done in [threads.submit(first), threads.submit(second)]:
+                done.result()
+        run.wait_for("go on")
+
+    with pytest.raises(perdure.Conflict, match="has an edit open"):
+        runs.store.run(act, "a")
+    slow.clear()
+    monkeypatch.setattr(run_edits, "LOCK_MAX_S", 60)
+    run_until_waiting(runs.store, act, "a").signal("go on")
+    runs.store.run(act, "a")
+    assert runs.store.agent("a", dict).state == {"first": 1, "second": 2}
+    assert not paid
 
 
 # -- map and threads -------------------------------------------------------------------------------

@@ -50,17 +50,19 @@ class Edits:
         """Waits for the edit of another thread to end.
 
         Raises:
-            Conflict: it is open on this very thread, in another task of an event loop; or for too
-                long, as a block is that waits for a thread which wants to edit, too.
+            RunInterrupted: it is open on this very thread, in another task of an event loop; or for
+                too long, as a block is that waits for a thread which wants to edit, too. The
+                function may not go on: nothing in the log would take it the same way on replay.
         """
         here = threading.get_ident()
         if self._owner == here or not self._lock.acquire(timeout=LOCK_MAX_S):
-            raise Conflict(
+            refused = Conflict(
                 "another task of the run has an edit open",
                 target=f"run {self._execution.id}",
                 hint="await nothing inside the block, or make the function an async one: "
                 "its edits wait for each other",
             )
+            raise self._execution.interrupt(refused)
         self._owner = here
 
     def release(self) -> None:
