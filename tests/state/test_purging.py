@@ -285,6 +285,32 @@ def test_purging_in_every_place(place: Place) -> None:
     assert id_text(store.agent_of(kept).verify().head).startswith("sha256:")
 
 
+def test_a_restore_knows_when_a_purged_log_began(tmp_path: Path) -> None:
+    """An agent's log was imported behind a younger agent, and purged. A restore to a moment that
+    this log went back to took it for younger, too, left it out, and said that it was complete."""
+    source, clock = str(tmp_path / "s.db"), Clock()
+    with clock.open(tmp_path / "elsewhere.db") as store:
+        store.agent("imported").save({"n": 1})
+        info = store.find("imported")
+        assert info is not None
+        exported = list(store.export_log(info))
+    clock.advance(60)
+    then = clock.now
+    clock.advance(60)
+    with clock.open(source) as store:
+        store.agent("later").save({"n": 2})
+        store.import_log(exported)
+        store.agent("later still").save({"n": 3})
+        for name in ("imported", "later", "later still"):
+            store.delete(name, purge=True)
+        store.purge()
+    with pytest.raises(Conflict, match="retention removed all of it, if it was there") as refused:
+        restore(source, tmp_path / "r.db", then)
+    assert "agent 'imported'" in str(refused.value)
+    done = restore(source, tmp_path / "r.db", then, take_incomplete=True)
+    assert [one.agent for one in done.incomplete] == ["imported"]
+
+
 def test_a_restore_names_what_was_purged_since(tmp_path: Path) -> None:
     """It left such agents out, and said that it was complete. Of a purged log nobody knows when it
     began, but that it was behind one that began later."""

@@ -16,6 +16,7 @@ from perdure.core.format.records import CheckpointRecord, Intent, Named, Outcome
 from perdure.errors import Conflict, Corrupt, NotFound, PerdureError
 from perdure.missing import MISSING
 from perdure.model import UNFINISHED, AgentInfo, from_micros
+from perdure.retention.purging import deletes
 from perdure.retention.trimming import carry_out, draft_of
 from perdure.state.runs.run_reading import RecordedCalls
 from perdure.state.runs.run_rows import RebuiltRows
@@ -243,7 +244,7 @@ def _read_trimmed_since(source: Backend, info: AgentInfo, until: int) -> Trim | 
 
 def _first_later(source: Backend, logs: Iterable[AgentInfo], until: int) -> int | None:
     """Returns the lowest number of an agent that is known to have begun after a moment; None if
-    none is. Agents with higher numbers began later, too."""
+    none is. Agents with higher numbers began later, too, unless their logs came from elsewhere."""
     numbers: list[int] = []
     for info in logs:
         with suppress(PerdureError):  # who is damaged, the follower finds out
@@ -259,7 +260,10 @@ def _refuse_purged(source: Backend, info: AgentInfo, until: int, later: int | No
         Conflict: it was deleted after that moment, and may have been there then.
     """
     deleted = LogReader(source, info).commit(info.seq)
-    if deleted.at_micros > until and (later is None or info.no < later):
+    if deleted.at_micros <= until:
+        return
+    began = max((one.began for one in deleted.typed if deletes(one)), default=0)
+    if began <= until if began else later is None or info.no < later:
         raise _removed(source, info, until, "all of it, if it was there then: it was purged")
 
 

@@ -290,8 +290,15 @@ class Completed(Placed, frozen=True, kw_only=True):
 
 
 class Deleted(Record, frozen=True, kw_only=True):
+    """The end of an agent.
+
+    Attributes:
+        began: the time of its first commit, which is gone once the log is purged; 0: unknown.
+    """
+
     t: str = "agent-deleted"
     purge: Any = False
+    began: Moment = 0
 
 
 class Other(Record, frozen=True, kw_only=True):
@@ -384,7 +391,7 @@ _kind("wait-ended", WaitEnded, "place label key! who! at! value")
 _kind("message-refused", WaitEnded, "place label kind key! who! at! value problem!")
 _kind("value-completed", Completed, "place seq value input*")
 _kind("timers", Fired, "after fired clock")
-_kind("agent-deleted", Deleted, "purge")
+_kind("agent-deleted", Deleted, "purge began")
 _kind("checkpoint", CheckpointRecord, "name state! config! dependencies! run! position!")
 _kind("branch-deleted", Named, "name")
 _kind("trimmed", TrimRecord, "seen previous before removed* bases*")

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 
 from msgspec.structs import replace
 
 from perdure.core.format.records import Deleted, RunCancelled
 from perdure.engine.functions.run_lookup import never_begun
-from perdure.errors import Conflict
+from perdure.errors import Conflict, Corrupt, UnsupportedFormat
 from perdure.model import MAIN, AgentInfo, Cause, Message
 from perdure.state.context import Context
 from perdure.state.runs.family_messages import to_family, to_parents
@@ -63,7 +64,10 @@ def _delete(context: Context, info: AgentInfo, *, purge: bool) -> Sequence[Messa
     ]
     asked = backend.inbox(agent=info.name, kind="start")
     riders = Riders(
-        [*(RunCancelled(run=run.id) for run in cancelled), Deleted(purge=purge)],
+        [
+            *(RunCancelled(run=run.id) for run in cancelled),
+            Deleted(purge=purge, began=_began(reader)),
+        ],
         runs=cancelled,
         delete_agent=True,
         purge=purge,
@@ -81,6 +85,13 @@ def _delete(context: Context, info: AgentInfo, *, purge: bool) -> Sequence[Messa
     )
     note(context, reader, branch, head, Cause("delete"), riders)
     return riders.sends
+
+
+def _began(reader: LogReader) -> int:
+    """Returns the time of a log's first commit; 0 if it cannot be read."""
+    with suppress(Corrupt, UnsupportedFormat):
+        return reader.commit(1).at_micros
+    return 0
 
 
 def _take_from_the_dead(backend: Backend, info: AgentInfo, refs: Sequence[Ref]) -> None:
