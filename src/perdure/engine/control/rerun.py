@@ -9,7 +9,7 @@ got after that step are delivered again: their senders do not know of the change
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
 
 from msgspec.structs import asdict, replace
@@ -17,13 +17,26 @@ from msgspec.structs import asdict, replace
 from perdure.core.arguments.bounds import NAME_MAX, index_key
 from perdure.core.arguments.checks import one_of
 from perdure.core.arguments.names import check_label, check_name, check_words
-from perdure.core.format.records import Record, SetBack, Valued, WentBack
+from perdure.core.format.records import (
+    Cancelled,
+    Fired,
+    Intent,
+    Outcome,
+    Record,
+    SetBack,
+    Valued,
+    WaitBegan,
+    WaitEnded,
+    WentBack,
+)
 from perdure.core.schema.schema import Schema
 from perdure.engine.control.settlement import journals
 from perdure.engine.functions.orders import run_id
 from perdure.engine.functions.run_lookup import refuse_not_begun
+from perdure.engine.journal.entry import Entry
 from perdure.engine.journal.journal import Journal
 from perdure.engine.journal.left_history import Again, Origins, path_back, path_of
+from perdure.engine.journal.scopes import scope_of
 from perdure.errors import Conflict, NotFound
 from perdure.model import FINISHED, Cause, Commit, Message, RunInfo
 from perdure.state.context import Context
@@ -86,7 +99,7 @@ def fork_run(
     with working.lock:
         head = find_head(working)
         cause = Cause("fork", f"{info.function} from {step}", run=new, refers=(back.at,))
-        records: list[Any] = [*back.drawn(new), record]
+        records: list[Any] = [record, *back.heard(new)]
         riders = Riders(records=records, runs=[row], sync=True, sends=back.signals(new))
         commit_move(working, head, back.at, cause, riders, branch=branch)
     return row
@@ -110,7 +123,7 @@ def retry_run(context: Context, info: RunInfo, step: str, effects: Again) -> Non
         row = replace(
             info, status="pending", ended=0, result=None, problem=None, wake_at=0, waits=""
         )
-        records = [*back.drawn(info.id), record]
+        records = [record, *back.heard(info.id)]
         riders = Riders(records=records, runs=[row], sync=True, sends=back.signals(info.id))
         cause = Cause("rollback", f"retry from {step}", run=info.id, refers=(back.at,))
         commit_move(working, head, back.at, cause, riders)
@@ -153,10 +166,12 @@ class _Back:
         self._path = path_back(reader, info.branch, info.turn_at)
         self._until = reader.last_seq()
         self._origins = Origins.of(info, self._path)
-        begun = self._find()
-        self.at = begun.parent
+        lived = Journal.read(info.id, reversed(self._path), aliases=self._origins.runs)
+        self._begun, life = self._find(lived)
+        self.at = self._begun.parent
         self.record = self._record(effects)
-        self._drawn = [*_drawn_before(begun, step, self.record.runs)]
+        self._heard = [*_heard_before(self._begun, step, self.record.runs)]
+        self._again = [*_again(self._heard, life.entries, {**life.entries, **lived.entries})]
 
     def _refuse_trimmed(self) -> None:
         """Refuses if retention removed a part of the run's turn: the effects of that part would be
@@ -170,9 +185,8 @@ class _Back:
                 hint="run the function again under another key",
             )
 
-    def _find(self) -> Commit:
-        runs = self._origins.runs
-        places = _places([Journal.read(self._info.id, reversed(self._path), aliases=runs)])
+    def _find(self, lived: Journal) -> tuple[Commit, Journal]:
+        places = _places([lived])
         if self._step not in places:
             # It was set back to that step, or before it, and did not come so far again.
             for again in self._origins.agains:  # the last first: that is what it left last
@@ -209,11 +223,11 @@ class _Back:
             effects=effects,
         )
 
-    def drawn(self, run: str) -> list[Record]:
-        """Returns the values that the run had before the step, and that came into the log with it,
-        for the run that continues from there. Another one would make other calls of those that it
-        made, and nobody would be asked."""
-        return [replace(one, run=run) for one in self._drawn]
+    def heard(self, run: str) -> list[Record]:
+        """Returns the records of what the function had heard before the step, and that came into
+        the log with it, for the run that continues from there. With another value, or an answer of
+        another person, it would make other calls, and nobody would be asked."""
+        return [replace(one, run=run) for one in self._again]
 
     def signals(self, run: str) -> list[Message]:
         """Returns the signals that it took after the step, and those that it did not take, for the
@@ -221,7 +235,12 @@ class _Back:
         path = {one.seq for one in path_of(self._reader, self.at, self._info.turn_at)}
         commits = self._reader.commits(self._info.turn_at + 1, self._until, damaged_too=True)
         untils = dict(zip(self.record.runs, self.record.untils, strict=True))
-        left = signals_left(commits, untils, path)
+
+        def kept(commit: Commit, record: Record) -> bool:
+            heard = commit.seq == self._begun.seq and record in self._heard
+            return heard or commit.seq in path
+
+        left = signals_left(commits, untils, kept)
         for message in self._inbox:
             if run != self._info.id:
                 left.setdefault((message.name, base_key(message.key)), message)
@@ -236,26 +255,48 @@ class _Back:
         ]
 
 
-def _places(lives: Iterable[Journal]) -> dict[str, Commit]:
-    """Returns the commit of the first record at each place of a history; of several lives, that of
-    the last one that reached it."""
-    places: dict[str, Commit] = {}
+def _places(lives: Iterable[Journal]) -> dict[str, tuple[Commit, Journal]]:
+    """Returns the commit of the first record at each place of a history, and the life that reached
+    it; of several, the last one."""
+    places: dict[str, tuple[Commit, Journal]] = {}
     for life in lives:
         commits = {commit.seq: commit for commit in life.commits}
-        places |= {place: commits[entry.first] for place, entry in life.entries.items()}
+        places |= {place: (commits[entry.first], life) for place, entry in life.entries.items()}
     return places
 
 
-def _drawn_before(begun: Commit, step: str, runs: Collection[str]) -> Iterator[Valued]:
-    """Yields the values in the commit that began a step, except for those that belong to it: they
-    were drawn in its block."""
-    for record in begun.typed:
-        if record.run not in runs:
-            continue
-        if record.place == step:
-            return
-        if isinstance(record, Valued) and record.within != step:
+def _heard_before(begun: Commit, step: str, runs: Collection[str]) -> Iterator[Record]:
+    """Yields the records of what was heard before a step, in the commit of its first record: they
+    waited for that. If that is of its end, other tasks may have heard the rest after its begin.
+    Values that were drawn in the block of the step itself belong to it."""
+    ours = [record for record in begun.typed if record.run in runs]
+    first = next(number for number, record in enumerate(ours) if record.place == step)
+    begins, scope = isinstance(ours[first], Intent | WaitBegan), scope_of(step)
+    for record in ours[:first]:
+        match record:
+            case Valued():
+                if record.within != step:
+                    yield record
+            case Fired() if begins:
+                yield record
+            case Cancelled() | WaitEnded(t="wait-ended") | Outcome(t="edit", error={}):
+                if begins or scope_of(record.place) == scope:
+                    yield record
+
+
+def _again(
+    heard: Iterable[Record], ended: Mapping[str, Entry], begun: Mapping[str, Entry]
+) -> Iterator[Record]:
+    """Yields these records to be written again: the end of a wait behind its begin, and with what
+    a type filled in since."""
+    for record in heard:
+        if not isinstance(record, WaitEnded):
             yield record
+            continue
+        began, end = begun[record.place].call, ended[record.place].outcome
+        if isinstance(began, WaitBegan):
+            yield began
+        yield replace(record, value=end.value) if isinstance(end, WaitEnded) else record
 
 
 def _started(reader: LogReader, info: RunInfo) -> dict[str, Any]:

@@ -13,7 +13,7 @@ made again after another read.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from msgspec import UNSET, Struct
@@ -157,15 +157,16 @@ def _left_over(messages: Sequence[Message], beside: Plain = None) -> dict[str, A
 
 
 def signals_left(
-    commits: Iterable[Commit], untils: Mapping[str, int], path: Set[int]
+    commits: Iterable[Commit], untils: Mapping[str, int], kept: Callable[[Commit, Record], bool]
 ) -> dict[tuple[str, str], Message]:
-    """Returns the signals that these runs took in commits off the path, or had when they ended, by
-    their names and first keys, in the order in which they were taken. Each has the value that it
-    had last, with what a type filled in: calls that were made with that are found again.
+    """Returns the signals that these runs took in a history that they leave, or had when they
+    ended, by their names and first keys, in the order in which they were taken. Each has the value
+    that it had last, with what a type filled in: calls that were made with that are found again.
 
     Args:
         commits: of the runs' turn, in the order of the log.
         untils: the last commit to look at, by the ids of the runs.
+        kept: returns True if a record of a commit is of the history that they continue.
     """
     waits = RecordedWaits()
     found: dict[tuple[str, str], Message] = {}
@@ -183,9 +184,9 @@ def signals_left(
             for one in waits.signals(record):
                 which = one.name, base_key(str(one.key))
                 if one.how == "given back":
-                    if commit.seq in path:
+                    if kept(commit, record):
                         used.discard(which)
-                elif one.how == "taken" and commit.seq in path:
+                elif one.how == "taken" and kept(commit, record):
                     used.add(which)
                 else:
                     taken[record.place, commit.seq] = which
