@@ -8,18 +8,16 @@ from __future__ import annotations
 
 import argparse
 import shutil
-import subprocess
 import sys
-import tarfile
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from io import BytesIO
 from pathlib import Path
 
 from bench import report
 from bench.harness import Costs, Samples, interleave_turns, ratio, undisturbed
 from bench.peers.process import ROOT, Peer
 from bench.report import Figure, Line, Target
+from bench.versions.sources import source_of
 from bench.versions.works import NAMES
 from bench.workplace import add_places, scratch_root
 
@@ -55,7 +53,7 @@ def main(arguments: list[str] | None = None) -> int:
 @contextmanager
 def _both(options: argparse.Namespace, root: Path) -> Iterator[dict[str, Peer]]:
     """The two at work, with their stores on that disk; or schemas, where a server is started."""
-    sources = {NEW: ROOT / "src", OLD: _source(options.revision, root / "old")}
+    sources = {NEW: ROOT / "src", OLD: source_of(options.revision, root / "old")}
     with ExitStack() as stack:
         urls: dict[str, Sequence[str]] = {NEW: (), OLD: ()}
         if options.postgres:
@@ -84,16 +82,6 @@ def _peer(which: str, source: Path, root: Path, url: Sequence[str]) -> Peer:
     found = Path(peer.hello["perdure"])
     assert found == source / "perdure", f"the {which} one is {found}"
     return peer
-
-
-def _source(revision: str, folder: Path) -> Path:
-    """The `src` of that revision, laid out in a folder."""
-    packed = subprocess.run(
-        ["git", "-C", str(ROOT), "archive", revision, "src"], check=True, stdout=subprocess.PIPE
-    ).stdout
-    with tarfile.open(fileobj=BytesIO(packed)) as archive:
-        archive.extractall(folder, filter="data")
-    return folder / "src"
 
 
 def _lines(name: str, costs: dict[str, Costs]) -> Iterator[Line]:
