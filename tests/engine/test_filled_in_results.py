@@ -391,6 +391,30 @@ def test_a_signal_comes_again_with_what_was_filled_in(
         assert store.run(new, "a") == booked[0]
 
 
+@pytest.mark.parametrize("effects", ["reuse", "ask"])
+@pytest.mark.parametrize("cls", [Receipt, Numbered])
+def test_a_child_ends_again_with_what_was_filled_in(place: Place, effects: Any, cls: Any) -> None:
+    """Beside: so was a run that was set back to before the end of a child that an older program had
+    run."""
+    old, child = program("child", OldReceipt)
+    new, _ = program("child", cls)
+    store = place.open()
+    handle = run_until_waiting(store, old, "a")
+    (info,) = store.runs(agent="kid")
+    store.options(key=info.key).run(child, "kid")
+    run_until_waiting(store, old, "a").signal("go on")
+    run_until_waiting(store, new, "a").signal("delivered")
+    assert store.run(new, "a") == booked[0]
+    for _ in range(2):
+        handle.retry(f"child:{info.id}#1", effects=effects)
+        with suppress(perdure.NeedsAttention):
+            run_until_waiting(store, new, "a")
+        assert len(booked) == 1
+        if effects == "ask":
+            handle.settle("book#1", done=booked[0])
+        assert store.run(new, "a") == booked[0]
+
+
 @pytest.mark.parametrize("cls", [Receipt, *BY_CODE])
 def test_complete_values_are_recorded_once(place: Place, cls: Any) -> None:
     """Beside: what a program records of its own is complete, and nothing is added to it."""

@@ -11,6 +11,8 @@ import time
 import warnings
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
+from msgspec.structs import replace
+
 from perdure.core.format.records import Placed, WaitBegan
 from perdure.engine.execution.activity import Going
 from perdure.engine.execution.commit_items import Item
@@ -263,7 +265,11 @@ class DrivenRun(Generic[T]):
         if self.played is not None:
             return self.played.came(effect)
         with self.asking:
-            return self.mail.came(effect)
+            came = self.mail.came(effect)
+        if self._before is None or not isinstance(came, Came):
+            return came
+        branch = next(one for one in effect.branches if one.label == came.label)
+        return replace(came, value=self._before.as_taken(branch, came.value))
 
     def look_by(self, effect: Await) -> int:
         """Returns the latest time at which a wait must look again; see `RunInbox.look_by`."""

@@ -12,15 +12,26 @@ from typing import Literal
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from perdure.core.format.records import Completed, Intent, Outcome, Record, WentBack
+from perdure.core.format.records import (
+    Completed,
+    Intent,
+    Outcome,
+    Record,
+    WaitBranch,
+    WaitEnded,
+    WentBack,
+)
 from perdure.core.schema.value_digest import is_known
+from perdure.core.values.plain_values import Plain, same
 from perdure.engine.journal.entry import Entry
 from perdure.engine.journal.journal import Journal
 from perdure.engine.journal.scopes import scope_of
 from perdure.errors import Corrupt, UnsupportedFormat
 from perdure.model import Commit, RunInfo
-from perdure.state.runs.run_reading import RecordedCalls, begun_key
+from perdure.state.runs.run_reading import RecordedCalls, RecordedWaits, begun_key
 from perdure.storage.log.reader import LogReader
+
+NO_ENDS: Mapping[str, Plain] = {}
 
 Again = Literal["ask", "reuse", "live"]
 """The treatment of a tool call that was made before: ask a person; take its outcome; make it again,
@@ -79,12 +90,19 @@ class Before:
     Args:
         unread: the seq of an unreadable commit of a history that it left, which may record a call:
             so any unknown call may have been made. 0 if there is none.
+        ends: the ends of other runs that it took there, by the names of their messages.
     """
 
     def __init__(
-        self, effects: Again, calls: Mapping[str, Made], journal: Journal, unread: int = 0
+        self,
+        effects: Again,
+        calls: Mapping[str, Made],
+        journal: Journal,
+        unread: int = 0,
+        ends: Mapping[str, Plain] = NO_ENDS,
     ) -> None:
         self.effects = effects
+        self._ends = ends
         self._calls = calls
         self._unread = unread
         settled = _on_the_path(journal)
@@ -93,6 +111,14 @@ class Before:
         for one in calls.values():
             if one.stands and one.key not in settled and one.key not in instead:
                 self._left.setdefault(_same(one.name, one.args), []).append(one)
+
+    def as_taken(self, branch: WaitBranch, value: Plain) -> Plain:
+        """Returns the value that a wait got; if it is the end of a run that was taken before, with
+        what a type filled in then: calls that were made with that are found again."""
+        if branch.kind != "child" or branch.name not in self._ends:
+            return value
+        taken = self._ends[branch.name]
+        return taken if _has_all_of(taken, value) else value
 
     def made(
         self, name: str, scope: str, args: Mapping[str, str], entry: Entry | None
@@ -184,12 +210,12 @@ def made_before(
     if origins.back is None:
         return None
     commits = reader.commits(info.turn_at + 1, max(origins.untils.values()), damaged_too=True)
-    calls, unread = _calls(commits, origins.untils, journal)
+    calls, unread, ends = _calls(commits, origins.untils, journal)
     for commit in journal.commits:  # what a person said since
         for record in commit.typed:
             if record.t == "outcome" and record.key in calls:
                 calls[record.key].outcome = record
-    return Before(origins.effects, calls, journal, unread)
+    return Before(origins.effects, calls, journal, unread, ends)
 
 
 def _may_call(commit: Commit, runs: Collection[str]) -> bool:
@@ -202,10 +228,11 @@ def _may_call(commit: Commit, runs: Collection[str]) -> bool:
 
 def _calls(
     commits: Iterable[Commit], untils: Mapping[str, int], journal: Journal
-) -> tuple[dict[str, Made], int]:
-    """Returns the calls of these runs, by key; and the first unreadable commit that may record
-    one. Values that were completed there are so in the journal, too."""
+) -> tuple[dict[str, Made], int, dict[str, Plain]]:
+    """Returns the calls of these runs, by key; the first unreadable commit that may record one; and
+    the ends of other runs. Values that were completed there are so in the journal, too."""
     calls: dict[str, Made] = {}
+    ends = _Ends()
     settled: dict[tuple[str, int], Made] = {}
     recorded, unread = RecordedCalls(), 0
     for commit in commits:
@@ -215,6 +242,7 @@ def _calls(
             run, place = record.run, record.place
             if commit.seq > untils.get(run, -1):
                 continue
+            ends.note(record, commit.seq)
             if isinstance(record, Completed):
                 journal.complete(record, commit.seq)
                 made_there = settled.get((place, record.seq))
@@ -233,7 +261,42 @@ def _calls(
             if call is not None and (record.t == "outcome" or cancelled):
                 call.outcome = record
                 settled[place, commit.seq] = call
-    return calls, unread
+    return calls, unread, ends.taken
+
+
+class _Ends:
+    """The ends of other runs that runs took: the last of each, as its type read it.
+
+    Attributes:
+        taken: by the names of the messages.
+    """
+
+    def __init__(self) -> None:
+        self.taken: dict[str, Plain] = {}
+        self._waits = RecordedWaits()
+        self._names: dict[tuple[str, int], str] = {}
+
+    def note(self, record: Record, seq: int) -> None:
+        """Notes a record of a commit; each has to be, in the log's order."""
+        self._waits.note(record)
+        if isinstance(record, WaitEnded) and record.t == "wait-ended":
+            branch = self._waits.branch_of(record)
+            if branch is not None and branch.kind == "child":
+                self._names[record.place, seq] = branch.name
+                self.taken[branch.name] = record.value
+        elif isinstance(record, Completed) and (record.place, record.seq) in self._names:
+            self.taken[self._names[record.place, record.seq]] = record.value
+
+
+def _has_all_of(whole: Plain, part: Plain) -> bool:
+    """Returns True if a value is the other one, or that with more fields."""
+    if type(whole) is not type(part):
+        return False
+    if isinstance(part, dict):
+        return all(key in whole and _has_all_of(whole[key], one) for key, one in part.items())
+    if isinstance(part, list | tuple):
+        return len(whole) == len(part) and all(map(_has_all_of, whole, part))
+    return same(whole, part)
 
 
 def _made(place: str, key: str, record: Record, seq: int) -> Made:
