@@ -4,16 +4,18 @@ a name that the type does not have is refused, and never dropped."""
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import InitVar, dataclass, field
 from typing import Annotated, Any, Literal
 
 import msgspec
 import pydantic
 import pytest
+from pydantic.alias_generators import to_camel
 from typing_extensions import TypedDict
 
 import perdure
 from perdure import NeedsAttention, RunHandle, SchemaError, Signal, Store
+from perdure.engine.journal.answer_schema import answer_schema, json_schema
 from tests.engine.conftest import CrashError, Crashes
 from tests.engine.waits import go, records
 
@@ -57,6 +59,58 @@ class Renamed(pydantic.BaseModel):
 
 class RenamedStruct(msgspec.Struct, rename="camel"):
     is_approved: bool = True
+
+
+class Camel(pydantic.BaseModel):
+    model_config = pydantic.ConfigDict(
+        extra="forbid", alias_generator=to_camel, populate_by_name=True
+    )
+    is_approved: bool = True
+
+
+class ForbiddingStruct(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
+    is_approved: bool = True
+
+
+class Choices(pydantic.BaseModel):
+    model_config = pydantic.ConfigDict(extra="forbid")
+    approve: bool = pydantic.Field(
+        default=True, validation_alias=pydantic.AliasChoices("isApproved", "ok")
+    )
+
+
+class Swapped(pydantic.BaseModel):
+    approve: bool = pydantic.Field(default=True, alias="insure")
+    insure: bool = pydantic.Field(default=True, alias="approve")
+
+
+class SwappedStruct(msgspec.Struct, rename={"approve": "insure", "insure": "approve"}):
+    approve: bool = True
+    insure: bool = True
+
+
+class Shared(pydantic.BaseModel):
+    approve: bool = pydantic.Field(default=True, validation_alias=pydantic.AliasChoices("ok", "a"))
+    insure: bool = pydantic.Field(default=True, validation_alias=pydantic.AliasChoices("ok", "i"))
+
+
+class Partly(pydantic.BaseModel):
+    approve: bool = True
+    note: str = pydantic.Field(default="", exclude=True)
+
+
+@dataclass
+class Annotations:
+    approve: Annotated[bool, pydantic.Field(alias="isApproved")] = True
+    seed: InitVar[int] = 0
+
+
+class Shortened(pydantic.BaseModel):
+    model_config = pydantic.ConfigDict(
+        json_schema_extra=lambda schema: schema["properties"].pop("limit")
+    )
+    approve: bool = True
+    limit: int = 0
 
 
 class Open(pydantic.BaseModel):
@@ -107,6 +161,12 @@ MISSPELT: dict[str, tuple[Any, Any, str]] = {
     "in itself": (Tree, {"below": [{"by": {"x": {"naem": "y"}}}]}, "naem"),
     "that ignores": (Ignoring, {"aprove": False}, "aprove"),
     "that forbids": (Forbidding, {"aprove": False}, "aprove"),
+    "that forbids and renames": (Camel, {"isAproved": False}, "isAproved"),
+    "a Struct that forbids": (ForbiddingStruct, {"isAproved": False}, "isAproved"),
+    "beside several aliases": (Choices, {"aprove": False}, "aprove"),
+    "an alias of two fields": (Shared, {"ok": False}, "ok"),
+    "what is not stored": (Partly, {"note": "x"}, "note"),
+    "what only the constructor takes": (Annotations, {"seed": 5}, "seed"),
 }
 
 TAKEN: dict[str, tuple[Any, Any, Any]] = {
@@ -117,6 +177,17 @@ TAKEN: dict[str, tuple[Any, Any, Any]] = {
     "by its alias": (Renamed, {"isApproved": False}, Renamed(isApproved=False)),
     "by its name": (Renamed, {"approve": False}, Renamed(isApproved=False)),
     "an instance with aliases": (Renamed, Renamed(isApproved=False), Renamed(isApproved=False)),
+    "an instance that forbids": (Camel, Camel(is_approved=False), Camel(is_approved=False)),
+    "by the name of one": (Camel, {"is_approved": False}, Camel(is_approved=False)),
+    "by the alias of one": (Camel, {"isApproved": False}, Camel(is_approved=False)),
+    "a Struct that forbids": (ForbiddingStruct, ForbiddingStruct(False), ForbiddingStruct(False)),
+    "by its own name": (ForbiddingStruct, {"is_approved": False}, ForbiddingStruct(False)),
+    "one with choices": (Choices, Choices(ok=False), Choices(ok=False)),  # type: ignore[call-arg]
+    "by no choice": (Choices, {"approve": False}, Choices(ok=False)),  # type: ignore[call-arg]
+    "by the first choice": (Choices, {"isApproved": False}, Choices(ok=False)),  # type: ignore[call-arg]
+    "by the second choice": (Choices, {"ok": False}, Choices(ok=False)),  # type: ignore[call-arg]
+    "an own name before an alias": (Swapped, {"approve": False}, Swapped(insure=False)),
+    "what its schema hides": (Shortened, {"limit": 5}, Shortened(limit=5)),
     "renamed": (RenamedStruct, {"isApproved": False}, RenamedStruct(False)),
     "that takes more": (Open, {"approve": False, "why": "x"}, Open(approve=False, why="x")),  # type: ignore[call-arg]
     "by its hook": (Hooked, {"ok": False}, Hooked(approve=False)),
@@ -252,11 +323,52 @@ def test_names_that_are_no_texts_are_no_error_of_the_run(store: Store) -> None:
     assert handle.status in ("waiting", "done")
 
 
-def test_a_question_says_that_it_takes_no_other_names(store: Store) -> None:
-    handle = waiting(store, asking(Plain, []))
-    (question,) = handle.questions()
-    assert question.schema["unevaluatedProperties"] is False
-    assert list(question.schema["properties"]) == ["approve", "limit"]
+@pytest.mark.parametrize(
+    ("kind", "names", "further"),
+    [
+        (Plain, ["approve", "limit"], []),
+        (Camel, ["is_approved"], ["isApproved"]),
+        (Choices, ["approve"], ["isApproved", "ok"]),
+        (Swapped, ["approve", "insure"], []),
+        (Partly, ["approve"], []),
+        (Annotations, ["approve"], []),
+    ],
+)
+def test_a_form_shows_the_names_that_the_run_takes(
+    store: Store, kind: Any, names: list[str], further: list[str]
+) -> None:
+    """A form was made of a question's JSON schema. It showed an alias that the run refused, so the
+    run asked for ever."""
+    (question,) = waiting(store, asking(kind, [])).questions()
+    assert list(question.schema["properties"]) == names
+    assert question.schema["propertyNames"] == {"enum": names + further}
+
+
+@pytest.mark.parametrize("kind", [RenamedStruct, ForbiddingStruct, SwappedStruct])
+def test_a_form_shows_the_own_names_of_a_struct(store: Store, kind: Any) -> None:
+    """msgspec's JSON schema shows what a Struct renames its fields to."""
+    (question,) = waiting(store, asking(kind, [])).questions()
+    (shown,) = question.schema["$defs"].values()
+    assert list(shown["properties"]) == list(kind.__struct_fields__)
+
+
+@pytest.mark.parametrize("kind", [Renamed, Choices])
+def test_one_field_by_two_names_is_refused(store: Store, kind: Any) -> None:
+    """Of `{"isApproved": false, "approve": true}` the last counted: pydantic takes the first."""
+    seen: list[Any] = []
+    act = hearing(kind, seen)
+    handle = waiting(store, act)
+    handle.signal("decision", {"isApproved": False, "approve": True})
+    assert go(store, act) is None
+    (refused,) = records(store, kind="message-refused")
+    assert "approve is given under another name, too" in refused["problem"]
+
+
+def test_a_question_is_the_same_whatever_names_it_shows(store: Store) -> None:
+    """The names that a question shows are no part of its identity: a run that asked it before they
+    were others goes on."""
+    assert list(json_schema(Camel)["properties"]) == ["isApproved"]
+    assert list(answer_schema(Camel)["properties"]) == ["is_approved"]
 
 
 # -- settled by a person -------------------------------------------------------------------------

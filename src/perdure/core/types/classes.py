@@ -16,6 +16,7 @@ from typing import Annotated, Any, get_args, get_origin, get_type_hints
 import msgspec
 from msgspec import Struct
 
+from perdure.core.types.aliases import aliases_of
 from perdure.core.types.annotations import EphemeralMark, is_judged, of_key, substitute, unwrap
 from perdure.core.types.hints import hints_of, of_itself
 from perdure.core.types.late_fields import equal, init_only
@@ -90,6 +91,11 @@ class Face:
                     hint="give it one: it is what the field has after rehydration",
                 )
             (self.live if one.live else self.fields)[one.name] = one
+        own = self.fields | self.live  # none is an alias of another field, too
+        further = self.aliases.items()
+        self.aliases = {
+            one: name for one, name in further if name in self.fields and one not in own
+        }
         self.type = dict if self.is_dict else self.cls
         """That of its instances."""
 
@@ -337,13 +343,9 @@ class PydanticFace(Face):
         validated = {name for one in validators for name in one.info.fields}
         self._thawed: Any = None
         self._read_private()
-        found = []
-        for name, info in cls.__pydantic_fields__.items():
-            for alias in (info.alias, info.validation_alias):
-                if isinstance(alias, str) and alias != name:
-                    self.aliases[alias] = name
-            found.append(self._field(name, info, validated))
-        return found
+        fields = cls.__pydantic_fields__
+        self.aliases = aliases_of(fields)
+        return [self._field(name, info, validated) for name, info in fields.items()]
 
     def _read_private(self) -> None:
         names = getattr(self.cls, "__private_attributes__", None)

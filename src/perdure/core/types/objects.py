@@ -194,6 +194,12 @@ class ObjectNode(Node):
             for key, item in value.items():
                 name = face.aliases.get(key, key) if key not in face.fields else key
                 node = self.child(name)
+                if node is not None and name in taken:
+                    raise walker.lost(
+                        f"{face.name}.{name} is given under another name, too",
+                        (*at, key),
+                        "one of the two would be lost; leave it out",
+                    )
                 if node is not None:
                     taken[name] = node.plain(item, (*at, name), walker)
                 elif face.tag is not None and key == face.tag[0]:

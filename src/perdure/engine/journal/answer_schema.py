@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from decimal import Decimal
 from functools import lru_cache, partial
+from itertools import chain, count, repeat
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
@@ -21,14 +22,17 @@ from perdure.system.user_errors import check_own
 if TYPE_CHECKING:
     from perdure.engine.journal.questions import Question
 
-# Not "additionalProperties", which is a part of a question's identity on replay.
-CLOSED = "unevaluatedProperties"
-"""JSON Schema's word for other names than those in "properties"; False: there are none."""
+NAMES = "propertyNames"
+"""JSON Schema's word for the permitted names; beside "properties", for all that a class is taken in
+by: its own, which "properties" shows, and its aliases."""
 
 
 def answer_schema(kind: Any) -> Plain:
-    """Returns the JSON schema of a type, for those who answer; {} if it has none."""
-    return json_schema(kind) or _made(kind, _by_msgspec)
+    """Returns the JSON schema of a type, for those who answer; {} if it has none. It shows fields
+    under their own names, which a run always takes, and only those that it takes."""
+    if kind is bool:
+        return json_schema(kind)
+    return _made(kind, _kept_answers, _answers) or _made(kind, _by_msgspec)
 
 
 def json_schema(kind: Any) -> Plain:
@@ -53,22 +57,30 @@ def _made(kind: Any, *makers: Callable[[Any], Plain]) -> Plain:
 def _json_schema(kind: Any) -> Plain:
     with loading:
         from pydantic import TypeAdapter
+
+    return take(TypeAdapter(kind).json_schema())
+
+
+def _answers(kind: Any) -> Plain:
+    with loading:
+        from pydantic import TypeAdapter
         from pydantic.json_schema import GenerateJsonSchema
 
-    class Closing(GenerateJsonSchema):
+    class Naming(GenerateJsonSchema):
         def model_schema(self, schema: Any) -> Any:
-            return _closed(super().model_schema(schema), schema["cls"])
+            return _named(super().model_schema(schema), schema["cls"])
 
         def dataclass_schema(self, schema: Any) -> Any:
-            return _closed(super().dataclass_schema(schema), schema["cls"])
+            return _named(super().dataclass_schema(schema), schema["cls"])
 
         def typed_dict_schema(self, schema: Any) -> Any:
-            return _closed(super().typed_dict_schema(schema), schema.get("cls"))
+            return _named(super().typed_dict_schema(schema), schema.get("cls"))
 
-    return take(TypeAdapter(kind).json_schema(schema_generator=Closing))
+    return take(TypeAdapter(kind).json_schema(by_alias=False, schema_generator=Naming))
 
 
 _kept_schema = lru_cache(256)(_json_schema)
+_kept_answers = lru_cache(256)(_answers)
 
 
 def _by_msgspec(kind: Any) -> Plain:
@@ -78,21 +90,31 @@ def _by_msgspec(kind: Any) -> Plain:
     for name, one in schema.get("$defs", {}).items():
         named = [cls for cls in classes if cls.__name__ == name]
         if len(named) == 1:
-            _closed(one, named[0])
+            _named(one, named[0])
     return take(schema)
 
 
-def _closed(schema: dict[str, Any], cls: Any) -> dict[str, Any]:
-    """Returns the schema of a class; if it shows all names that the class is taken from, and the
-    class refuses others, it says so."""
+def _named(schema: dict[str, Any], cls: Any) -> dict[str, Any]:
+    """Returns the schema of a class, with the names that a run takes a value of it by."""
     try:
         face = face_of(cls)
     except SchemaError:  # is said where a value of it comes in
         return schema
-    if face is None or face.keeps_extra or face.opaque_input:
+    if face is None or face.opaque_input or "properties" not in schema:
         return schema
-    if schema.get("properties", {}).keys() >= face.fields.keys() | face.aliases.keys():
-        schema[CLOSED] = False
+    own = {shown: name for name, shown in face.renames.items()}  # msgspec shows the others
+    taken = [*face.fields, *([face.tag[0]] if face.tag else [])]
+    fields = {own.get(name, name): one for name, one in schema["properties"].items()}
+    schema["properties"] = {
+        name: one
+        for name, one in fields.items()
+        if name in taken or (face.keeps_extra and name not in face.live)
+    }
+    if "required" in schema:
+        needed = [own.get(name, name) for name in schema["required"]]
+        schema["required"] = [name for name in needed if name in schema["properties"]]
+    if not face.keeps_extra:
+        schema[NAMES] = {"enum": [*taken, *face.aliases]}
     return schema
 
 
@@ -132,7 +154,8 @@ def check_answer(question: Question, answer: Plain) -> None:
     if stray is not None:
         at, names = stray
         raise SchemaError(
-            f"{question.question!r} declares no such field: {format_path(at, 'answer')}",
+            f"what {question.question!r} asks for declares no such field: "
+            f"{format_path(at, 'answer')}",
             target=target,
             hint=f"it would be lost; there are: {', '.join(map(str, names)) or 'none'}",
         )
@@ -175,10 +198,9 @@ class _Names:
         if isinstance(value, list | tuple):
             first = schema.get("prefixItems")
             kinds = first if isinstance(first, list) else []
-            for index, item in enumerate(value):
-                kind = kinds[index] if index < len(kinds) else schema.get("items")
-                if (found := self.stray(kind, item, (*at, index))) is not None:
-                    return found
+            every = repeat(schema.get("items"))
+            parts = zip(chain(kinds, every), value, count(), strict=False)
+            return self._first((kind, item, (*at, index)) for kind, item, index in parts)
         return None
 
     def _in_all(
@@ -200,11 +222,16 @@ class _Names:
         self, schema: Mapping[Any, Any], value: Mapping[Any, Plain], at: Path
     ) -> Stray | None:
         fields = schema.get("properties")
-        fields = fields if isinstance(fields, dict) else {}
-        others = schema.get("additionalProperties", schema.get(CLOSED))
-        for key, item in value.items():
-            if key not in fields and others is False:
-                return (*at, key), list(fields)
-            if (found := self.stray(fields.get(key, others), item, (*at, key))) is not None:
-                return found
-        return None
+        if not isinstance(fields, dict):
+            every = schema.get("additionalProperties")
+            return self._first((every, item, (*at, key)) for key, item in value.items())
+        names = schema.get(NAMES)
+        known = names.get("enum") if isinstance(names, dict) else None
+        if isinstance(known, list):  # else a class may be taken by more names than it shows
+            for key in value:
+                if key not in known:
+                    return (*at, key), list(fields)
+        return self._first((fields.get(key), item, (*at, key)) for key, item in value.items())
+
+    def _first(self, parts: Iterable[tuple[Any, Plain, Path]]) -> Stray | None:
+        return next((found for one in parts if (found := self.stray(*one)) is not None), None)
