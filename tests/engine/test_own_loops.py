@@ -245,6 +245,49 @@ def test_an_interrupt_between_tasks_is_no_cancellation_of_theirs(store: Store) -
     assert store.run(collect, "a") == [0, 1, 2]
 
 
+@pytest.mark.parametrize("why", ["doubt", "cancel"])
+def test_a_group_that_is_told_of_the_interruption_is_no_crash(
+    store: Store, crash: Crashes, why: str
+) -> None:
+    """A call in doubt needed a person, or the run was cancelled, and a TaskGroup put that into a
+    group of its own. The function left by that counted as a process that had died: the run's caller
+    got the group, and the run went on being one that runs, each time anew."""
+
+    @perdure.tool
+    async def pay(number: int) -> int:
+        crash("pay")
+        if why == "cancel":
+            store.handle("a/collect/main").cancel()
+        return number
+
+    async def pays() -> list[int]:
+        return [await pay(number) for number in range(2)]
+
+    async def in_a_group() -> list[int]:
+        async with asyncio.TaskGroup() as group:
+            task = group.create_task(pays())
+        return task.result()
+
+    @perdure.agent(dict)
+    def collect(run: perdure.Run[Any]) -> list[int]:
+        return asyncio.run(in_a_group())
+
+    if why == "doubt":
+        crash.arm("pay")
+        with pytest.raises(BaseExceptionGroup):
+            store.run(collect, "a")
+        with pytest.raises(perdure.NeedsAttention, match="nobody knows"):
+            store.run(collect, "a")
+        handle = store.handle("a/collect/main")
+        assert handle.status == "needs_attention"
+        handle.settle("pay#1", done=0)
+        assert store.run(collect, "a") == [0, 1]
+    else:
+        with pytest.raises(perdure.RunFailed, match="cancelled"):
+            store.run(collect, "a")
+        assert store.handle("a/collect/main").status == "cancelled"
+
+
 OTHER: dict[str, Callable[[perdure.AsyncRun[dict[str, Any]], Any], Coroutine[Any, Any, Any]]] = {
     "step": lambda run, step: step(1),
     "call": lambda run, step: _awaits(run.call(step, 1)),

@@ -30,8 +30,8 @@ from perdure.engine.journal.leaving import (
     Drained,
     cancelled_itself,
     end_of,
-    is_told_of_others,
     turned_back,
+    unwrapped,
 )
 from perdure.errors import NeedsAttention, PerdureError, RunInterrupted
 from perdure.state.event_loop.loop_waits import has_ended
@@ -269,9 +269,7 @@ class AsyncDrive(Drive):
             except RunInterrupted:
                 raise
             except BaseExceptionGroup as group:
-                if execution.interrupted is not None and is_told_of_others(group):
-                    raise execution.interrupted from None
-                raise
+                raise unwrapped(group, execution.interrupted) from None
             except (SystemExit, KeyboardInterrupt) as error:
                 raise _EndedBy(error) from None
 

@@ -39,7 +39,7 @@ from perdure.engine.journal.effects import Carried, uncarried
 from perdure.engine.journal.failures import error_record, rebuild_error
 from perdure.engine.journal.journal import Journal
 from perdure.engine.journal.lacking_resources import lacking, lacks
-from perdure.engine.journal.leaving import CancelAsked, DeadlinePassed, end_of, overdue
+from perdure.engine.journal.leaving import CancelAsked, DeadlinePassed, end_of, overdue, unwrapped
 from perdure.engine.journal.left_history import Origins, cut_off, made_before, path_of
 from perdure.engine.journal.own_errors import its_own
 from perdure.engine.journal.values import is_async, results_of
@@ -190,6 +190,7 @@ class Drive:
                     try:
                         outcome = self._function(run, *self._args, **self._kwargs)
                     except BaseException as raised:
+                        raised = unwrapped(raised, execution.interrupted)
                         error = end_of(raised, self.id, self._function)
                 end = self.conclude(execution, outcome, error)
                 if not isinstance(end, NextTurn):

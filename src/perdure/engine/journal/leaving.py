@@ -164,6 +164,13 @@ def is_told_of_others(error: BaseException) -> bool:
     return isinstance(error, BaseExceptionGroup) and error.split(passed_on)[1] is None
 
 
+def unwrapped(raised: BaseException, interrupted: RunInterrupted | None) -> BaseException:
+    """Returns the interruption of a run whose function was left by a group with that in it."""
+    if isinstance(raised, Exception) or interrupted is None or not is_told_of_others(raised):
+        return raised
+    return interrupted
+
+
 def turned_back(reason: BaseException | None) -> BaseException | None:
     """Returns the exception from outside that interrupted a run, if the run's caller must get that
     itself: no code continued from it."""
