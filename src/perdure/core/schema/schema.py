@@ -281,20 +281,11 @@ class Schema(Generic[T]):
         return self.registry.fills_in and self.registry.has_unions
 
     def complete(self, plain: Plain) -> Plain:
-        """`plain`, with the fields that it lacks and whose defaults may be others each time: until
-        a write stores them, they follow from nothing. The same where it lacks none, or does not
-        fit."""
+        """`plain`, with the fields that it lacks and that may be others each time, by defaults or
+        code: until a write stores them, they follow from nothing. The same where it lacks none, or
+        does not fit."""
         try:
-            return completed(self.root, plain, by_code=False) if self.registry.fills_in else plain
-        except PerdureError:
-            return plain
-
-    def complete_recorded(self, plain: Plain) -> Plain:
-        """As `complete`, for a value that no write follows: it is also to have what code of a class
-        puts in fields that it lacks."""
-        try:
-            by_code = self.registry.fills_in_by_code
-            return completed(self.root, plain, by_code=True) if by_code else plain
+            return completed(self.root, plain) if self.registry.fills_in else plain
         except PerdureError:
             return plain
 

@@ -166,13 +166,9 @@ def _thinned_dict(
     return result if isinstance(node, ObjectNode) else {key: result[key] for key in taken}
 
 
-def completed(node: Node, plain: Plain, *, by_code: bool) -> Plain:
-    """`plain`, with what it lacks of fields whose defaults may be others each time, as they are
-    now. The same where it lacks none of them.
-
-    Args:
-        by_code: so with fields in which code of their class puts something else than the default.
-    """
+def completed(node: Node, plain: Plain) -> Plain:
+    """`plain`, with what it lacks of fields that may be others each time, as they are now. The same
+    where it lacks none of them."""
     kind = type(plain)
     if kind not in (dict, list, tuple):
         return plain
@@ -182,21 +178,26 @@ def completed(node: Node, plain: Plain, *, by_code: bool) -> Plain:
 
     def of(key: Any, item: Plain) -> Plain:
         child = None if type(item) in SCALARS else node.child(key)
-        return item if child is None else completed(child, item, by_code=by_code)
+        return item if child is None else completed(child, item)
 
     if kind is not dict:
         items = [of(index, item) for index, item in enumerate(plain)]
         return plain if all(map(operator.is_, items, plain)) else kind(items)
     made = {key: of(key, item) for key, item in plain.items()}
-    changing = lacking = frozenset[str]()
-    if isinstance(node, ObjectNode):
-        changing = node.changing
-        lacking = (node.filled_in if by_code else changing) - plain.keys()
-    if lacking and not may_be_another(declared, plain):
-        whole = node.plain(node.build(plain), (), Walker())
-        for name, item in whole.items():
-            if name in lacking and (name in changing or not is_default(node, name, item)):
-                made[name] = item
+    if isinstance(node, ObjectNode) and node.filled_in - plain.keys():
+        made |= {} if may_be_another(declared, plain) else _filled_in(node, plain)
     if len(made) == len(plain) and all(map(operator.is_, made.values(), plain.values())):
         return plain
     return made
+
+
+def _filled_in(node: ObjectNode, plain: Plain) -> dict[str, Plain]:
+    """Returns what its lacking fields have, except for fixed defaults that are left as they are."""
+    lacking = node.filled_in - plain.keys()
+    whole = node.plain(node.build(plain), (), Walker())
+    fixed = {name for name in lacking if node.fields[name].default_is_fixed}
+    return {
+        name: item
+        for name, item in whole.items()
+        if name in lacking and not (name in fixed and is_default(node, name, item))
+    }

@@ -69,11 +69,6 @@ class ObjectNode(Node):
         return self._nodes
 
     @cached
-    def changing(self) -> frozenset[str]:
-        """The fields whose defaults may be others each time."""
-        return changing(self.face)
-
-    @cached
     def filled_in(self) -> frozenset[str]:
         """The fields that may be something else each time where they are not stored."""
         return filled_in(self.face)
@@ -286,17 +281,14 @@ class ObjectNode(Node):
         return kind is dict
 
 
-def changing(face: Face) -> frozenset[str]:
-    """The fields whose defaults may be others each time: ids, times."""
+def filled_in(face: Face) -> frozenset[str]:
+    """The fields that may be something else each time where they are not stored, as ids and times
+    are: their defaults are others, or code of the class puts something there."""
+    has_code = face.opaque_input or face.looks_inside or hasattr(face.cls, "__post_init__")
+    if has_code:
+        return frozenset(face.fields)
     own = face.fields.values()
     return frozenset(one.name for one in own if one.default and not one.default_is_fixed)
-
-
-def filled_in(face: Face) -> frozenset[str]:
-    """The fields that may be something else each time where they are not stored: their defaults may
-    be others, or code of the class puts something there."""
-    has_code = face.opaque_input or face.looks_inside or hasattr(face.cls, "__post_init__")
-    return frozenset(face.fields) if has_code else changing(face)
 
 
 def alike(node: Node, a: Plain, b: Plain) -> bool:

@@ -39,7 +39,7 @@ from perdure.core.types.nodes import (
     SetNode,
     TupleNode,
 )
-from perdure.core.types.objects import ObjectNode, changing, filled_in
+from perdure.core.types.objects import ObjectNode, filled_in
 from perdure.core.types.revisiting import Revisiting
 from perdure.core.types.unions import UnionNode
 from perdure.core.types.validation import Engine, Marks, MsgspecEngine, PydanticEngine, text_types
@@ -101,12 +101,7 @@ class Registry:
 
     @cached
     def fills_in(self) -> bool:
-        """True if a class has fields whose defaults may be others each time: ids, times."""
-        return any(map(changing, self.faces.values()))
-
-    @cached
-    def fills_in_by_code(self) -> bool:
-        """True if a class has such fields, or code that may fill in some."""
+        """True if a class has fields that may be others each time where they are not stored."""
         return any(map(filled_in, self.faces.values()))
 
     @cached

@@ -113,7 +113,7 @@ class Results:
     def fills_in(self) -> bool:
         """True if building a result may give another one each time, as it lacks an id or a time."""
         with suppress(SchemaError, TypeError):  # no type of a value that could be stored
-            return self._schema is not None and self._schema.registry.fills_in_by_code
+            return self._schema is not None and self._schema.registry.fills_in
         return False
 
     def completed(self, plain: Plain) -> Plain:
@@ -121,7 +121,7 @@ class Results:
         lacks nothing, or does not fit."""
         if self._schema is None or type(plain) in SCALARS:
             return plain
-        return self._schema.complete_recorded(plain)
+        return self._schema.complete(plain)
 
 
 class Parameters:
@@ -189,7 +189,7 @@ class Parameters:
         node, _, fills_in = self._type(parameter)
         if node is not None and fills_in:
             with suppress(PerdureError):  # it does not fit: that is said where it is built
-                return completed(node, plain, by_code=True)
+                return completed(node, plain)
         return plain
 
     def _at(self, place: int) -> tuple[str, inspect.Parameter | None]:
@@ -255,7 +255,7 @@ class Parameters:
 def _declared(hint: Any) -> Declared:
     try:
         registry = Registry(hint)
-        return registry.root, is_known(hint), registry.fills_in_by_code
+        return registry.root, is_known(hint), registry.fills_in
     except (SchemaError, TypeError):  # no type of a value that could be stored
         return _ANYTHING
 

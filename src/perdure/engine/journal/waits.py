@@ -310,7 +310,7 @@ class Wait:
         lacks nothing."""
         schema, spec = self._schemas.get(label), self._specs.get(label)
         if schema is not None:
-            return schema.complete_recorded(value)
+            return schema.complete(value)
         if isinstance(spec, ChildEnd) and value["status"] == "done":
             whole = spec.complete(value["value"])
             return value if whole is value["value"] else {**value, "value": whole}
