@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -175,20 +174,19 @@ def completed(node: Node, plain: Plain) -> Plain:
     declared, node = node, node.pick(plain)
     if isinstance(node, AnyNode | LeafNode):
         return plain
-
-    def of(key: Any, item: Plain) -> Plain:
+    first = node.child(0) if kind is list and plain and type(plain[0]) is dict else None
+    if isinstance(first, ObjectNode) and first.are_whole(plain):
+        return plain
+    made: dict[Any, Plain] = {}
+    for key, item in plain.items() if kind is dict else enumerate(plain):
         child = None if type(item) in SCALARS else node.child(key)
-        return item if child is None else completed(child, item)
-
+        if child is not None and (whole := completed(child, item)) is not item:
+            made[key] = whole
     if kind is not dict:
-        items = [of(index, item) for index, item in enumerate(plain)]
-        return plain if all(map(operator.is_, items, plain)) else kind(items)
-    made = {key: of(key, item) for key, item in plain.items()}
+        return kind(made.get(at, item) for at, item in enumerate(plain)) if made else plain
     if isinstance(node, ObjectNode) and node.filled_in - plain.keys():
         made |= {} if may_be_another(declared, plain) else _filled_in(node, plain)
-    if len(made) == len(plain) and all(map(operator.is_, made.values(), plain.values())):
-        return plain
-    return made
+    return {**plain, **made} if made else plain
 
 
 def _filled_in(node: ObjectNode, plain: Plain) -> dict[str, Plain]:

@@ -73,6 +73,17 @@ class ObjectNode(Node):
         """The fields that may be something else each time where they are not stored."""
         return filled_in(self.face)
 
+    def are_whole(self, items: Sequence[Plain]) -> bool:
+        """True if none of these lacks such a field, nor has parts that could. Checked in loops that
+        run in C: a loaded state may have many items."""
+        if not self._is_flat or not {dict}.issuperset(map(type, items)):
+            return False
+        return all(map(self.filled_in.issubset, items))
+
+    @cached
+    def _is_flat(self) -> bool:
+        return all(isinstance(node, LeafNode) for node in self._nodes.values())
+
     @cached
     def _nodes(self) -> Mapping[str, Node]:
         """The nodes of all fields."""
