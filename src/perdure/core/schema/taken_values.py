@@ -45,6 +45,8 @@ def take_at(
         walker.given = READ.given if copies is None else ChainMap(copies.given, READ.given)
     elif copies is not None:
         walker.given = copies.given
+    if copies is not None:
+        copies.taken.here = frozenset()
     plain = checked = node.plain(value, path, walker)
     # Of an object, whether it is valid is seen when the edit ends.
     surely = isinstance(node, ObjectNode) and not walker.unsure and node.stable(plain)

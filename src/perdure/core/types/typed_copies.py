@@ -12,7 +12,7 @@ from msgspec import Struct, field
 from perdure.core.types.derived_fields import derive_anew, derived
 from perdure.core.types.nodes import AnyNode, Copied, DictNode, ListNode, Node, TupleNode
 from perdure.core.types.objects import ObjectNode
-from perdure.core.types.unknown_fields import Known, keep, keep_unknown
+from perdure.core.types.unknown_fields import Known, keep_own, keep_unknown
 from perdure.core.values.plain_values import Path, Plain, copy, look_up
 from perdure.missing import MISSING
 
@@ -24,11 +24,14 @@ class Copies(Struct):
         given: the objects, lists and dicts in copies, by identity.
         taken: the plain containers made from such copies; see `Known`.
         made: the same containers by identity, each with its copy.
+        whole: what is in a copy of another draft, and is no copy itself, is matched by its place,
+            too, as in a whole value. Else it has only what this program knows.
     """
 
     given: dict[int, Copied] = field(default_factory=dict)
-    taken: Known = field(default_factory=dict)
+    taken: Known = field(default_factory=Known)
     made: dict[int, tuple[Plain, object]] = field(default_factory=dict)
+    whole: bool = False
 
     def note(self, node: Node, typed: object, plain: Plain, *, stays: bool) -> bool:
         """Remembers a copy that was just built from `plain`. Returns True if a newer program stored
@@ -94,6 +97,7 @@ class Copies(Struct):
             SchemaError: the origin of something that was put into a copy is ambiguous.
         """
         nodes: dict[int, Node] = {}
+        self.taken.here = {id(one.plain) for one in found.values() if one.plain is not MISSING}
         for path, copied in found.items():
             inner = path[len(at) :]
             holder = look_up(plain, inner)
@@ -118,7 +122,11 @@ class Copies(Struct):
             plain.update(derive_anew(copied.node, plain, copied.derived, at, root))
         if copied.plain is MISSING:
             return
-        kept = keep(node, copied.plain, plain, at, root, self.taken)
+        if not self.whole and id(copied.typed) not in self.given:
+            for part in plain.values() if isinstance(plain, dict) else plain:
+                if type(part) in _CONTAINERS:
+                    self.taken.setdefault(id(part), (part, MISSING))
+        kept = keep_own(node, copied.plain, plain, at, root, self.taken)
         if type(kept) is list:
             plain[:] = kept
         elif kept is not plain:

@@ -12,7 +12,7 @@ came out of an edit's draft are known; see `typed_copies`.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 from typing import Any
 
 from perdure.core.types.nodes import AnyNode, ListNode, Node, TupleNode, Walker
@@ -48,9 +48,13 @@ def known_part(node: Node, plain: Plain) -> bytes:
     return canonical(node.plain(node.build(plain), (), Walker()))
 
 
-Known = dict[int, tuple[Plain, Plain]]
-"""By their identity, plain containers of which is known what they were, each with that: a copy of
-what was stored, or MISSING where a newer program had stored nothing in it."""
+class Known(dict[int, tuple[Plain, Plain]]):
+    """By their identity, plain containers of which is known what they were, each with that: a copy
+    of what was stored, or MISSING where a newer program had stored nothing in it."""
+
+    here: Set[int] = frozenset()
+    """By identity, what was stored in those that stand in the value at hand. It goes with them:
+    what stands where they stood is another thing."""
 
 
 def keep_unknown(
@@ -74,20 +78,21 @@ def keep_unknown(
     """
     if next(unknown(node, old, at), None) is None:
         return new
-    return keep(node, old, new, at, root, {} if known is None else known)
+    return keep(node, old, new, at, root, Known() if known is None else known)
 
 
 def keep(node: Node, old: Plain, new: Plain, at: Path, root: str, known: Known) -> Plain:
     """Does the work of `keep_unknown`, where there is something to keep."""
-    if old is new or id(new) in known:
+    if old is new or id(new) in known or id(old) in known.here:
         return new
-    kept = _kept(node, old, new, at, root, known)
+    kept = keep_own(node, old, new, at, root, known)
     if id(old) in known and kept is not new:
         known[id(kept)] = kept, known[id(old)][1]
     return kept
 
 
-def _kept(node: Node, old: Plain, new: Plain, at: Path, root: str, known: Known) -> Plain:
+def keep_own(node: Node, old: Plain, new: Plain, at: Path, root: str, known: Known) -> Plain:
+    """As `keep`, for a value that is surely the one that was stored."""
     picked = node.pick(new)
     if not of_one_kind(old, new, picked) or node.pick(old) is not picked:
         return new  # another thing, and what was known of the old one goes with it
@@ -200,7 +205,8 @@ def _pairs(
     was = [id(known[id(one)][1]) if id(one) in known else id(one) for one in new]
     pairs = [(now, there[one]) for now, one in enumerate(was) if one in there]
     foreign = {now for now, one in enumerate(new) if id(one) in known and was[now] not in there}
-    met = {*foreign, *(now for now, _ in pairs)}, {before for _, before in pairs}
+    moved = {before for before, one in enumerate(old) if id(one) in known.here}
+    met = {*foreign, *(now for now, _ in pairs)}, moved.union(before for _, before in pairs)
     for side, items in enumerate((new, old)):
         for index, one in enumerate(items):
             if index not in met[side]:
@@ -212,8 +218,9 @@ def _pairs(
     pairs.sort()
     in_order = [before for _, before in pairs] == sorted(before for _, before in pairs)
     loose = gaps(pairs, len(new), len(old)) if in_order else _rest(pairs, new, old)
-    for stretch, gone in loose:
+    for stretch, left in loose:
         come = [now for now in stretch if now not in foreign]
+        gone = [before for before in left if before not in moved]
         lost = [name for index in gone for name in fields[index]]
         if in_order and len(come) == len(gone):
             pairs += zip(come, gone, strict=True)

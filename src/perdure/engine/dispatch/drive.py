@@ -33,7 +33,7 @@ from perdure.engine.execution.wakeups import Wakeups
 from perdure.engine.functions.agent_functions import of_version
 from perdure.engine.functions.orders import completing, refuse_others, resuming, starting
 from perdure.engine.functions.run import Run
-from perdure.engine.functions.turn_end import Again, next_turn
+from perdure.engine.functions.turn_end import Again, handed_on, next_turn
 from perdure.engine.journal.deferred_records import PutOff
 from perdure.engine.journal.effects import Carried, uncarried
 from perdure.engine.journal.failures import error_record, rebuild_error
@@ -361,7 +361,7 @@ class Drive:
                 given, function = self._given, self._function
                 turn = its_own(lambda: next_turn(self.id, function, result, given, self._deadline))
             elif error is None:
-                plain = its_own(lambda: self._results.take(result))
+                plain = its_own(lambda: handed_on(self.id, lambda: self._results.take(result)))
         except RunInterrupted as interrupt:
             return self._stopped(execution, interrupt.reason, error)
         except UnknownZone as unknown:

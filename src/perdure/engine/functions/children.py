@@ -16,6 +16,7 @@ from perdure.engine.execution.execution import Execution
 from perdure.engine.functions.agent_functions import spec_of
 from perdure.engine.functions.orders import Order
 from perdure.engine.functions.run_lookup import find_run
+from perdure.engine.functions.turn_end import handed_on
 from perdure.engine.journal.call_identity import KEY, digests
 from perdure.engine.journal.deleted_runs import find_stranger, trace_of
 from perdure.engine.journal.effects import Arrive, Arrived, Carried, Effect, Effects, RecordEffect
@@ -138,19 +139,16 @@ def started_child(
 
     Raises:
         Unstorable: an argument cannot be stored.
+        NeedsAttention: see `handed_on`.
         Conflict: the key is that of a run that another one started, or with other arguments.
     """
     spec = spec_of(function)
     arguments = binding_of(function).bind(args, kwargs)
     # Errors are found before it has a place: nothing is recorded of them.
-    order = Order.of(
-        function,
-        agent,
-        options.key or "main",
-        args,
-        kwargs,
-        queue=options.queue,
-        parent=execution.id,
+    key, queue, parent = options.key or "main", options.queue, execution.id
+    order = handed_on(
+        parent,
+        lambda: Order.of(function, agent, key, args, kwargs, queue=queue, parent=parent),
     )
     described = {"(agent)": agent, **arguments}
     if options.key is not None:  # half of the name of what is started

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 from msgspec import UNSET, Struct
 
@@ -20,6 +20,8 @@ from perdure.errors import NeedsAttention, SchemaError
 from perdure.model import Cause
 from perdure.storage.appending import Riders
 from perdure.system import shell
+
+T = TypeVar("T")
 
 NOTE_MAX = 500
 
@@ -45,8 +47,26 @@ def next_turn(
         SchemaError, Unstorable: they cannot be stored.
     """
     arguments = binding_of(function).bind(again.args, again.kwargs)
+    taken = handed_on(run, lambda: parameters_of(function).take(again.args, again.kwargs, given))
+    return Turn(
+        run=run,
+        args=digests(arguments),
+        digests=FORM,
+        preview=preview(arguments),
+        input=taken,
+        deadline_at=deadline_at or UNSET,
+    )
+
+
+def handed_on(run: str, take: Callable[[], T]) -> T:
+    """Returns what a run hands on, taken by its types.
+
+    Raises:
+        NeedsAttention: a newer program stored something in it, and it is not clear where it
+            belongs.
+    """
     try:
-        taken = parameters_of(function).take(again.args, again.kwargs, given)
+        return take()
     except SchemaError as error:
         if not is_of_newer_data(error):
             raise
@@ -56,14 +76,6 @@ def next_turn(
             hint="hand on what it got, not what is made of that; or let the newer program "
             f"continue: `{shell.perdure('resume', run)}`",
         ) from error
-    return Turn(
-        run=run,
-        args=digests(arguments),
-        digests=FORM,
-        preview=preview(arguments),
-        input=taken,
-        deadline_at=deadline_at or UNSET,
-    )
 
 
 def note(execution: Execution[Any], text: str, fraction: float | None) -> None:

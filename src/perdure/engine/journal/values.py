@@ -23,6 +23,7 @@ from perdure.core.types.normal_form import completed
 from perdure.core.types.read_values import read
 from perdure.core.types.registry import Registry, is_known
 from perdure.core.types.typed_copies import Copies
+from perdure.core.types.unknown_fields import is_of_newer_data
 from perdure.core.values import codec
 from perdure.core.values.plain_values import SCALARS, Plain
 from perdure.errors import PerdureError, SchemaError, Unstorable
@@ -153,12 +154,32 @@ class Parameters:
             SchemaError: one does not fit its declared type, or it is not clear which objects in it
                 are which; Unstorable: it has no plain form. All name the parameter and the path.
         """
-        at, named = over or ((), {})
-        was = {self._at(place)[0]: arg for place, arg in enumerate(at)} | {**named}
+        if over is not None:
+            return self._take_over(args, kwargs, over)
         return (
-            [self._take(*self._at(place), arg, was) for place, arg in enumerate(args)],
-            {name: self._take(*self._of(name), arg, was) for name, arg in kwargs.items()},
+            [self._take(*self._at(place), arg)[0] for place, arg in enumerate(args)],
+            {name: self._take(*self._of(name), arg)[0] for name, arg in kwargs.items()},
         )
+
+    def _take_over(
+        self, args: tuple[Any, ...], kwargs: Mapping[str, Any], over: Input
+    ) -> tuple[list[Plain], dict[str, Plain]]:
+        was = {self._at(place)[0]: arg for place, arg in enumerate(over[0])} | {**over[1]}
+        given = [(*self._at(place), arg) for place, arg in enumerate(args)]
+        given += [(*self._of(name), arg) for name, arg in kwargs.items()]
+        copies = [Copies(whole=name in was) for name, _, _ in given]
+        taken: list[Plain] = []
+        declared: list[Node | None] = []
+        for one, known in zip(given, copies, strict=True):
+            plain, node = self._take(*one, known)
+            taken.append(plain)
+            declared.append(node)
+        here = {mark for one in copies for mark in one.taken.here}  # in another argument, too
+        for index, ((name, _, _), node) in enumerate(zip(given, declared, strict=True)):
+            if node is not None and name in was and not node.stable(was[name]):
+                copies[index].taken.here = here
+                taken[index] = copies[index].over(node, was[name], taken[index], (), name)
+        return taken[: len(args)], dict(zip(kwargs, taken[len(args) :], strict=True))
 
     def build(
         self, args: Sequence[Plain], kwargs: Mapping[str, Plain]
@@ -215,16 +236,22 @@ class Parameters:
         return found
 
     def _take(
-        self, name: str, parameter: inspect.Parameter | None, value: Any, was: Mapping[str, Plain]
-    ) -> Plain:
+        self,
+        name: str,
+        parameter: inspect.Parameter | None,
+        value: Any,
+        copies: Copies | None = None,
+    ) -> tuple[Plain, Node | None]:
+        """Returns an argument as plain data, and its declared type if it is of that."""
         node, known, _ = self._type(parameter)
         if node is None:
-            return take_untyped(value, name)
-        copies = Copies()
+            return take_untyped(value, name), None
         try:
-            plain = take_at(node, value, (), root=name, copies=copies)
+            return take_at(node, value, (), root=name, copies=copies), node
         except SchemaError as error:
-            if _raised_by_class(error) is not None or (isinstance(error, Unstorable) and not known):
+            if isinstance(error, Unstorable) and not known:
+                raise
+            if is_of_newer_data(error) or _raised_by_class(error) is not None:
                 raise
             try:
                 plain = take_untyped(value, name)
@@ -232,10 +259,7 @@ class Parameters:
                 raise (error if isinstance(error, Unstorable) else lost) from error.__cause__
             if known:  # not Unstorable, which those may pass who give the function their own
                 raise SchemaError(error.problem, target=error.target, hint=error.hint) from error
-            return plain
-        if name not in was or node.stable(was[name]):
-            return plain
-        return copies.over(node, was[name], plain, (), name)
+            return plain, None
 
     def _build(self, name: str, parameter: inspect.Parameter | None, plain: Plain) -> Any:
         node, known, _ = self._type(parameter)
