@@ -3,6 +3,8 @@ a name that the type does not have is refused, and never dropped."""
 
 from __future__ import annotations
 
+import inspect
+import sys
 from collections.abc import Callable
 from dataclasses import InitVar, dataclass, field
 from typing import Annotated, Any, Literal
@@ -15,7 +17,7 @@ from typing_extensions import TypedDict
 
 import perdure
 from perdure import NeedsAttention, RunHandle, SchemaError, Signal, Store
-from perdure.engine.journal.answer_schema import answer_schema, json_schema
+from perdure.engine.journal.answer_schema import answer_schema, check_answer, json_schema
 from tests.engine.conftest import CrashError, Crashes
 from tests.engine.waits import go, records
 
@@ -369,6 +371,52 @@ def test_a_question_is_the_same_whatever_names_it_shows(store: Store) -> None:
     were others goes on."""
     assert list(json_schema(Camel)["properties"]) == ["isApproved"]
     assert list(answer_schema(Camel)["properties"]) == ["is_approved"]
+
+
+@dataclass
+class Text:
+    of: Text | Number | Flag | None = None
+    text: str = ""
+
+
+@dataclass
+class Number:
+    of: Text | Number | Flag | None = None
+    number: int = 0
+
+
+@dataclass
+class Flag:
+    of: Text | Number | Flag | None = None
+    flag: bool = False
+
+
+def nested(depth: int, inner: dict[str, Any]) -> dict[str, Any]:
+    for _ in range(depth):
+        inner = {"of": inner, "flag": True}
+    return inner
+
+
+def test_a_deep_answer_is_looked_at_once(store: Store) -> None:
+    """Each level of a recursive type was looked at for each alternative of the level above: 20
+    levels took hours."""
+    handle = waiting(store, asking(Text | Number | Flag, []))
+    with pytest.raises(SchemaError, match=r"declares no such field.*flog"):
+        handle.answer(nested(40, {"flog": True}))
+    handle.answer(nested(40, {"flag": True}))
+
+
+def test_a_deep_answer_is_looked_at_whoever_calls(store: Store) -> None:
+    handle = waiting(store, asking(Text | Number | Flag, []))
+    (question,) = handle.questions()
+
+    def below(calls: int) -> None:
+        if calls:
+            below(calls - 1)
+        else:
+            check_answer(question, nested(99, {"flag": True}))
+
+    below(sys.getrecursionlimit() - len(inspect.stack(0)) - 200)
 
 
 # -- settled by a person -------------------------------------------------------------------------

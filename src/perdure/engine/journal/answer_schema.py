@@ -16,6 +16,7 @@ from perdure.core.types.classes import face_of
 from perdure.core.types.registry import Registry
 from perdure.core.values.plain_values import Path, Plain, format_path, take
 from perdure.errors import SchemaError
+from perdure.system import stack_room
 from perdure.system.late_imports import NotLoadedError, loading
 from perdure.system.user_errors import check_own
 
@@ -150,7 +151,10 @@ def check_answer(question: Question, answer: Plain) -> None:
         raise SchemaError(
             f"{question.question!r} wants one of {allowed}, not {answer!r:.100}", target=target
         )
-    stray = _Names(schema.get("$defs")).stray(schema, answer, ())
+    try:
+        stray = _stray(schema, answer)
+    except RecursionError:  # of the caller's depth
+        stray = stack_room.afresh(_stray, schema, answer)
     if stray is not None:
         at, names = stray
         raise SchemaError(
@@ -170,29 +174,33 @@ Stray = tuple[Path, Sequence[Any]]
 """The place of a name that is not declared, and the declared ones there."""
 
 
+def _stray(schema: Mapping[Any, Any], answer: Plain) -> Stray | None:
+    return _Names(schema.get("$defs")).stray(schema, answer, ())
+
+
 class _Names:
     """The names in an answer, by a JSON schema with these definitions."""
 
     def __init__(self, definitions: Any) -> None:
         self._definitions = definitions if isinstance(definitions, dict) else {}
+        self._known: dict[tuple[str, Path], Stray | None] = {}
+        """By definition and place: asked again below each alternative, it would take a power of
+        the depth."""
 
-    def stray(
-        self, schema: Any, value: Plain, at: Path, inside: Sequence[str] = ()
-    ) -> Stray | None:
-        """Returns the first name that the schema surely has no place for; None if there is none.
-
-        Args:
-            inside: the definitions that led to this schema, at the same value.
-        """
+    def stray(self, schema: Any, value: Plain, at: Path) -> Stray | None:
+        """Returns the first name that the schema surely has no place for; None if there is none."""
         if not isinstance(schema, dict):
             return None
         ref = str(schema.get("$ref", "")).rpartition("/")[2]
-        if ref and ref not in inside:
-            return self.stray(self._definitions.get(ref), value, at, (*inside, ref))
+        if ref:
+            if (ref, at) not in self._known:
+                self._known[ref, at] = None  # of a definition that leads to itself
+                self._known[ref, at] = self.stray(self._definitions.get(ref), value, at)
+            return self._known[ref, at]
         for word in ("anyOf", "oneOf"):
             options = schema.get(word)
             if isinstance(options, list):
-                return self._in_all(options, value, at, inside)
+                return self._in_all(options, value, at)
         if isinstance(value, dict):
             return self._in_object(schema, value, at)
         if isinstance(value, list | tuple):
@@ -203,20 +211,18 @@ class _Names:
             return self._first((kind, item, (*at, index)) for kind, item, index in parts)
         return None
 
-    def _in_all(
-        self, options: Sequence[Any], value: Plain, at: Path, inside: Sequence[str]
-    ) -> Stray | None:
-        """Returns the first stray name by the first of several schemas, if each has one."""
+    def _in_all(self, options: Sequence[Any], value: Plain, at: Path) -> Stray | None:
+        """Returns a stray name by the nearest of several schemas, if each has one."""
         found = []
         for one in options:
             kinds = _kinds(one) if isinstance(one, dict) else ()
             if kinds and not isinstance(value, kinds):
                 continue
-            stray = self.stray(one, value, at, inside)
+            stray = self.stray(one, value, at)
             if stray is None:
                 return None
             found.append(stray)
-        return found[0] if found else None
+        return max(found, key=lambda one: len(one[0]), default=None)
 
     def _in_object(
         self, schema: Mapping[Any, Any], value: Mapping[Any, Plain], at: Path
