@@ -6,7 +6,9 @@ import functools
 import importlib
 import sys
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -389,3 +391,80 @@ def test_the_outcome_of_another_modules_tool_is_not_taken_over() -> None:
         handle.settle("send#1", not_done=True)
         assert store.run(tell, "a") == "sent by SMS"
     assert sent == ["by mail", "by SMS"]
+
+
+@dataclass
+class Config:
+    client: Any
+
+
+def made_anew(how: str, bank: Bank, other: Bank) -> Callable[[int], str]:
+    """A tool as an agent's loop makes it for each round."""
+
+    def halves(cents: int) -> int:
+        return cents if cents < 2 else halves(cents // 2)
+
+    held: Any = {
+        "a method": bank.pay,
+        "a partial of one": functools.partial(bank.pay),
+        "a tuple": (bank, other),
+        "a list of functions": [lambda: bank],
+        "a dict": {"bank": bank, "other": other},
+        "an object": Config(bank),
+        "a namespace": SimpleNamespace(bank=bank),
+        "one that calls itself": halves,
+    }[how]
+
+    def pay(cents: int) -> str:
+        assert held is not None
+        return "paid"
+
+    return perdure.tool(on_crash="fail")(pay)
+
+
+@pytest.mark.parametrize(
+    "how",
+    [
+        "a method",
+        "a partial of one",
+        "a tuple",
+        "a list of functions",
+        "a dict",
+        "an object",
+        "a namespace",
+        "one that calls itself",
+    ],
+)
+def test_a_tool_that_is_made_anew_over_the_same_things_is_the_same(how: str) -> None:
+    """A loop made its tools for each round, over the one client of the process: the second equal
+    call stopped the run, since a bound method, or a tuple, is another object each time. Of two
+    clients it is stopped still."""
+    bank, other = Bank("FR02", []), Bank("IT04", [])
+
+    @perdure.agent(dict)
+    def rounds(run: perdure.Run[dict[str, Any]], banks: list[int]) -> list[str]:
+        both = bank, other
+        return [made_anew(how, both[one], both[1 - one])(5) for one in banks]
+
+    with perdure.open("memory://") as store:
+        assert store.run(rounds, "a", [0, 0]) == ["paid", "paid"]
+        if how != "one that calls itself":
+            with pytest.raises(perdure.NeedsAttention, match=r"has as defaults \(held\)"):
+                store.run(rounds, "b", [0, 1])
+
+
+def test_what_stands_under_other_names_is_not_the_same() -> None:
+    """The same two clients, exchanged."""
+    bank, other = Bank("FR02", []), Bank("IT04", [])
+
+    def over(held: dict[str, Bank]) -> Callable[[int], str]:
+        return perdure.tool(on_crash="fail", name="pay")(lambda cents: held["a"].pay())
+
+    @perdure.agent(dict)
+    def both(run: perdure.Run[dict[str, Any]]) -> None:
+        over({"a": bank, "b": other})(5)
+        over({"b": bank, "a": other})(5)
+
+    refused = pytest.raises(perdure.NeedsAttention, match=r"has as defaults \(held\)")
+    with perdure.open("memory://") as store, refused:
+        store.run(both, "a")

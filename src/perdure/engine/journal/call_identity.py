@@ -13,7 +13,7 @@ import inspect
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from types import CodeType, FunctionType, MethodType, ModuleType
+from types import CodeType, FunctionType, MethodType, ModuleType, SimpleNamespace
 from typing import Any, get_origin
 
 from msgspec import Struct
@@ -28,7 +28,9 @@ from perdure.core.schema.value_digest import (
     is_known,
     is_none_yet,
     module_name,
+    parts_of,
 )
+from perdure.core.types.slots import content_of
 from perdure.errors import NeedsAttention
 from perdure.missing import MISSING
 from perdure.system.user_errors import check_own
@@ -45,8 +47,8 @@ DECLARED = "(identity)"
 KEY = "(key)"
 """The name for the key of a run that another one starts."""
 
-CLOSED_MAX = 5
-"""Functions within what a function closes over that are looked into."""
+CLOSED_MAX = 100
+"""Values within what a function closes over that are looked into."""
 
 QUESTION = "(question)"
 SCHEMA = "(schema)"
@@ -226,22 +228,54 @@ class Captured(Struct):
             )
 
 
-def _is_same(before: Any, now: Any, depth: int = 0) -> bool:
-    """Returns True if it makes no difference which of two values a function closes over."""
+def _is_same(before: Any, now: Any, seen: dict[tuple[int, int], Any] | None = None) -> bool:
+    """Returns True if it makes no difference which of two values a function closes over.
+
+    Args:
+        seen: the pairs that were met, by identity, and kept alive: a function may call itself.
+    """
     if before is now:
         return True
-    if type(before) is not type(now) or depth > CLOSED_MAX:
+    if type(before) is not type(now):
         return False
     if type(now) is FunctionType:
-        closed = {**captured_by(before), **defaults_of(before)}
-        other = {**captured_by(now), **defaults_of(now)}
-        return (
-            code_of(before) == code_of(now)
-            and closed.keys() == other.keys()
-            and all(_is_same(one, other[name], depth + 1) for name, one in closed.items())
-        )
-    said = digest(now)
-    return is_known(said) and digest(before) == said
+        if code_of(before) != code_of(now):
+            return False
+    elif is_known(said := digest(now)):
+        return digest(before) == said
+    seen = {} if seen is None else seen
+    pair = id(before), id(now)
+    if pair in seen:
+        return True
+    if len(seen) >= CLOSED_MAX:
+        return False
+    seen[pair] = before, now
+    parts, others = _inside(before), _inside(now)
+    return (
+        parts is not None
+        and others is not None
+        and parts.keys() == others.keys()
+        and all(_is_same(one, others[name], seen) for name, one in parts.items())
+    )
+
+
+def _inside(value: Any) -> Mapping[Any, Any] | None:
+    """Returns the parts of a value that says nothing of itself as a whole; None if it has none."""
+    if isinstance(value, FunctionType):
+        return {**captured_by(value), **defaults_of(value)}
+    if isinstance(value, MethodType):  # another one at each access
+        return {"function": value.__func__, SELF: value.__self__}
+    if isinstance(value, functools.partial):
+        return {"function": value.func, "args": value.args, "named": value.keywords}
+    if type(value) in (list, tuple):
+        return dict(enumerate(value))
+    if type(value) in (dict, SimpleNamespace):
+        named = value if type(value) is dict else vars(value)
+        return named if all(type(name) is str for name in named) else None
+    if _key_of(value) is not MISSING or content_of(type(value)) is not None:
+        return None
+    parts = parts_of(value)
+    return None if parts is None else dict(parts)
 
 
 class Home(Struct, frozen=True):
