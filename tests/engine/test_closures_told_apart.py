@@ -398,6 +398,16 @@ class Config:
     client: Any
 
 
+class Timeout:
+    def __init__(self, of: Any) -> None:
+        self.of = of
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Timeout) and other.of is self.of
+
+    __hash__ = None  # type: ignore[assignment]
+
+
 def made_anew(how: str, bank: Bank, other: Bank) -> Callable[[int], str]:
     """A tool as an agent's loop makes it for each round."""
 
@@ -412,6 +422,7 @@ def made_anew(how: str, bank: Bank, other: Bank) -> Callable[[int], str]:
         "a dict": {"bank": bank, "other": other},
         "an object": Config(bank),
         "a namespace": SimpleNamespace(bank=bank),
+        "one that compares": Timeout(bank),
         "one that calls itself": halves,
     }[how]
 
@@ -432,6 +443,7 @@ def made_anew(how: str, bank: Bank, other: Bank) -> Callable[[int], str]:
         "a dict",
         "an object",
         "a namespace",
+        "one that compares",
         "one that calls itself",
     ],
 )

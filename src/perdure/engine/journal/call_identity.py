@@ -251,12 +251,21 @@ def _is_same(before: Any, now: Any, seen: dict[tuple[int, int], Any] | None = No
         return False
     seen[pair] = before, now
     parts, others = _inside(before), _inside(now)
-    return (
-        parts is not None
-        and others is not None
-        and parts.keys() == others.keys()
-        and all(_is_same(one, others[name], seen) for name, one in parts.items())
-    )
+    if parts is None or others is None:
+        return _is_equal(before, now)
+    same = parts.keys() == others.keys()
+    return same and all(_is_same(one, others[name], seen) for name, one in parts.items())
+
+
+def _is_equal(before: Any, now: Any) -> bool:
+    """Returns True if a class of code that compares says so of two of it."""
+    if not isinstance(type(now).__eq__, FunctionType) or _holds_more(now):
+        return False
+    try:
+        return (before == now) is True
+    except Exception as error:
+        check_own(error, lambda: before == now)
+        return False
 
 
 def _inside(value: Any) -> Mapping[Any, Any] | None:
@@ -272,10 +281,13 @@ def _inside(value: Any) -> Mapping[Any, Any] | None:
     if type(value) in (dict, SimpleNamespace):
         named = value if type(value) is dict else vars(value)
         return named if all(type(name) is str for name in named) else None
-    if _key_of(value) is not MISSING or content_of(type(value)) is not None:
-        return None
     parts = parts_of(value)
-    return None if parts is None else dict(parts)
+    return None if parts is None or _holds_more(value) else dict(parts)
+
+
+def _holds_more(value: Any) -> bool:
+    """True if its fields do not tell it apart: it has a key, or is a list, say, as well."""
+    return _key_of(value) is not MISSING or content_of(type(value)) is not None
 
 
 class Home(Struct, frozen=True):
