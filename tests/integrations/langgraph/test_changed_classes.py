@@ -12,12 +12,17 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
+from pydantic import BaseModel
+from typing_extensions import TypedDict
 
+import perdure
+from perdure.core.schema.value_digest import digest
 from perdure.core.values import codec
 from perdure.errors import SchemaError
 from perdure.integrations.langgraph.values import unnamed
 from perdure.integrations.langgraph.values.built_in_kinds import BUILT_IN
 from perdure.integrations.langgraph.values.rich_values import Coder
+from perdure.testing import run_until_waiting
 
 NAME = "perdure_test_changed"
 IMPORTS = """
@@ -31,6 +36,24 @@ def fails(*args):
 """
 
 Next = Callable[[str, str], Any]
+
+
+@dataclass
+class Held:
+    status: Any
+
+
+class Extra(BaseModel, extra="allow"): ...
+
+
+Value = str | int | float | bytes | tuple[Any, ...]
+
+
+class State(TypedDict, total=False):
+    typed: Value
+    free: Any
+    ways: dict[Value, set[Any]]
+    held: list[Held | Extra]
 
 
 @pytest.fixture
@@ -157,6 +180,46 @@ def test_a_member_that_the_enum_lacks_is_handed_on_as_that_member(
     stored = handed_on(read)
     member = next_version(newer, newer)
     assert coder.decode(stored) == [member, {member: member}, {member}, (member, member)]
+
+
+@pytest.mark.parametrize("value", ["'old'", "7", "0.5", "b'old'", "('old', 1)"])
+def test_a_member_that_the_enum_lacks_is_its_value_in_a_run(next_version: Next, value: str) -> None:
+    """A deploy was taken back. A node of the older program gave the status that its enum lacked to
+    the durable run that charges: the bank was charged, and the run failed, since such a text was
+    not to be stored. Starting a run, a signal and a state were refused, too."""
+    newer = f"class A(Enum):\n    NEW = 'new'\n    OLD = {value}\nstored = A.OLD"
+    found, plain = next_version(newer, "class A(Enum):\n    NEW = 'new'\n"), ast.literal_eval(value)
+
+    @perdure.tool(on_crash="ask")
+    def charge(status: Any, held: Held) -> Any:
+        return {status: [status, {status}, held.status]}
+
+    @perdure.agent(State)
+    def pay(run: perdure.Run[State], status: Any) -> Any:
+        with run.edit() as state:
+            state["typed"] = state["free"] = status
+            state["ways"] = {status: {status}}
+            state["held"] = [Held(status), Extra.model_validate({"more": status})]
+            state["ways"][status].add(status)
+        return charge(status, Held(status)), run.wait_for("status")
+
+    with perdure.open("memory://") as store:
+        handle = run_until_waiting(store, pay, "a", found)
+        handle.signal("status", found)
+        charged = {plain: [plain, {plain}, plain]}
+        exactly(store.run(pay, "a", plain), (charged, plain))
+        held = [Held(plain), Extra.model_validate({"more": plain})]
+        way = {plain: {plain}}
+        state = {"typed": plain, "free": plain, "ways": way, "held": held}
+        exactly(store.agent("a", State).state, state)
+        store.agent("b").save({"status": found})
+        exactly(store.agent("b").state, {"status": plain})
+    assert digest(Held(found)) == digest(Held(plain))
+
+
+def exactly(value: Any, expected: Any) -> None:
+    assert value == expected
+    assert b"Member" not in pickle.dumps(value)
 
 
 def test_a_class_that_is_registered_says_why_it_does_not_fit() -> None:

@@ -34,7 +34,7 @@ from perdure.core.types.hints import hints_of
 from perdure.core.types.slots import content_of, slots_of
 from perdure.core.types.validation import text_types
 from perdure.core.values import codec
-from perdure.core.values.base_values import BASE_VALUES
+from perdure.core.values.base_values import BASE_VALUES, StandIn
 from perdure.core.values.plain_values import SCALARS, STEADY, Plain, check_zone, take
 from perdure.errors import PerdureError, Unstorable
 from perdure.missing import MISSING
@@ -169,6 +169,8 @@ class _DigestWalk:
             return self._container(made, value, depth)
         if kind in SCALARS:
             return _moment(value)
+        if isinstance(value, StandIn):
+            return self.say(value.plain(), depth)
         key = declared_key(value)
         if key is not MISSING:
             if is_none_yet(key):

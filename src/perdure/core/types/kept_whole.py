@@ -20,6 +20,7 @@ from perdure.core.types.nodes import AnyNode, DictNode, LeafNode, Node
 from perdure.core.types.objects import ObjectNode, part_of
 from perdure.core.types.private_attributes import as_good
 from perdure.core.types.unions import UnionNode, Whole
+from perdure.core.values.base_values import StandIn
 from perdure.core.values.plain_values import SCALARS, Path, changed, format_path, same
 from perdure.errors import SchemaError, Unstorable
 from perdure.missing import MISSING
@@ -102,6 +103,10 @@ class _Comparison:
                 inside = inside or (isinstance(built, Enum) and _is_declared(node, kind))
                 self._scalar(given, built, at, inside)
             return
+        if isinstance(given, StandIn):
+            self.exact = False
+            self.compare(node, given.plain(), built, at, inside)
+            return
         declared, node = node, node.pick_typed(built)
         if isinstance(node, ObjectNode) and not node.face.is_dict:
             self._object(node, given, built, at, inside)
@@ -168,7 +173,8 @@ class _Comparison:
         members = {one: one for one in built}
         for one in given:
             if one not in members or len(given) != len(built):
-                whole = any(type(member) not in SCALARS for member in given)
+                plain = [one.plain() if isinstance(one, StandIn) else one for one in given]
+                whole = any(type(member) not in SCALARS for member in plain)
                 self._converted(given, built, at, inside or whole)
                 return
             self.compare(part_of(node, 0), one, members[one], (*at, one), inside)
@@ -199,8 +205,9 @@ class _Comparison:
         extras, back = face.extras(given), face.extras(built)
         for name in extras.keys() | back.keys():
             one, other = extras.get(name, MISSING), back.get(name, MISSING)
-            if one is MISSING or not same(one, other):
+            if one is MISSING or other is MISSING:
                 raise self._refused(one, other, (*at, name))
+            self.compare(part_of(node, name), one, other, (*at, name), True)
         self._private(face, given, built, at)
 
     def _unset(self, at: Path, name: str, given: Any) -> Unstorable:

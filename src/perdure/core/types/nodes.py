@@ -16,6 +16,7 @@ from msgspec import field
 from perdure.core.types.annotations import ItemLimits, unwrap
 from perdure.core.types.exact_leaves import exact_kinds, exact_texts, fixed_zone
 from perdure.core.types.validation import Engine, Marks
+from perdure.core.values.base_values import StandIn
 from perdure.core.values.plain_values import (
     SCALARS,
     CopyWalk,
@@ -223,7 +224,7 @@ class LeafNode(Node):
                 return walker.take(value.value, at)
             if self.as_is:  # its value alone would come back, which is not equal to it
                 raise walker.lost(f"a {kind.__qualname__} would not come back", at, _LEAF_HINT)
-        if self.as_is or hasattr(kind, "__perdure_place__"):
+        if self.as_is or hasattr(kind, "__perdure_place__") or isinstance(value, StandIn):
             return walker.take(value, at)
         return self._dump(value, at, walker)
 

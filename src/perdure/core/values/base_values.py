@@ -37,3 +37,13 @@ BASE_VALUES: tuple[tuple[type, Callable[[Any], Any]], ...] = (
     (UUID, lambda value: UUID(int=value.int)),
 )
 """Each kind with what gives its value. The first that fits: a datetime is a date, too."""
+
+
+class StandIn:
+    """Marks a subclass of a plain kind. A state stores its instances as the plain values that they
+    are. Those of other subclasses are refused: they would not come back."""
+
+    __slots__ = ()
+
+    def plain(self) -> Any:
+        return next(take(self) for base, take in BASE_VALUES if isinstance(self, base))

@@ -22,6 +22,7 @@ from uuid import UUID
 from msgspec import Struct, field
 
 from perdure.core.values import zones
+from perdure.core.values.base_values import StandIn
 from perdure.delta import Path as Path
 from perdure.delta import Plain as Plain
 from perdure.errors import SharedValue, Unstorable
@@ -138,7 +139,10 @@ class CopyWalk(Struct):
         return taken
 
     def other(self, value: Any, at: Path) -> Plain:
-        """Handles a value of no plain kind: refuses it. Typed schemas know more kinds."""
+        """Handles a value of no plain kind: refuses it, if it does not stand for one. Typed schemas
+        know more kinds."""
+        if issubclass(type(value), StandIn):  # `isinstance` would ask a proxy
+            return self.take(value.plain(), at)
         raise Unstorable(
             f"a {type(value).__module__}.{type(value).__qualname__} cannot be stored",
             target=format_path(at, self.root),
@@ -199,6 +203,8 @@ class CopyWalk(Struct):
             given: the typed value of which `item` is the plain form. It may be hashable where that
                 is not.
         """
+        if issubclass(type(item), StandIn):
+            item = item.plain()
         if type(item) not in SCALARS and _changeable(item):
             raise Unstorable(
                 "a set member or dict key is, or holds, an object with fields, or a list, dict or "

@@ -10,6 +10,7 @@ from __future__ import annotations
 import sys
 from typing import Any
 
+from perdure.core.values.base_values import StandIn
 from perdure.integrations.langgraph.values.kinds import (
     BESIDE,
     MEMBER,
@@ -58,9 +59,9 @@ class Data(dict[str, Any]):
         return hash((self._parts()[0], scalars))
 
 
-class Member:
-    """The value of an enum's member that this program does not have. Stored again, it is that
-    member.
+class Member(StandIn):
+    """The value of an enum's member that this program does not have. Stored again in a thread, it
+    is that member; elsewhere, its value.
 
     Attributes:
         tag: the name of the enum.
