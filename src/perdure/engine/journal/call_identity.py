@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import os
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -206,9 +207,12 @@ class Captured(Struct):
         if recorded:
             return
         if home != self.home:
+            was, now = home.name, self.home.name
+            if home.file != self.home.file:
+                was, now = f"{was} of {home.file}", f"{now} of {self.home.file}"
             raise NeedsAttention(
-                f"another tool of this name, {home.name}, was called with the same arguments as "
-                f"{self.home.name} now: after a crash one call could get the result of the other",
+                f"another tool of this name, {was}, was called with the same arguments as "
+                f"{now} now: after a crash one call could get the result of the other",
                 target=target,
                 hint="give one of the two a name= of its own; then run it again",
             )
@@ -239,7 +243,7 @@ def _is_same(before: Any, now: Any, seen: dict[tuple[int, int], Any] | None = No
     if type(before) is not type(now):
         return False
     if type(now) is FunctionType:
-        if code_of(before) != code_of(now):
+        if code_of(before) != code_of(now) or _origin(before) != _origin(now):
             return False
     elif is_known(said := digest(now)):
         return digest(before) == said
@@ -295,12 +299,14 @@ class Home(Struct, frozen=True):
 
     Attributes:
         module: its module's name.
+        file: its module's file, since two modules may have one name; "": it has none.
         name: that with its name in it.
         code: see `code_of`.
         made: a function made it, so there may be others of the same home at any time.
     """
 
     module: str
+    file: str
     name: str
     code: CodeType | None
     made: bool
@@ -314,16 +320,25 @@ _shared: set[str] = set()
 def note_home(name: str, function: Callable[..., Any], defaults: Mapping[str, Any]) -> Home:
     """Notes where a tool's function is."""
     called = called_by(function)
-    module = module_name(str(getattr(called, "__module__", None) or ""))
+    module, file = _origin(called)
     within = getattr(called, "__qualname__", type(called).__qualname__)
     made = "<locals>" in within
-    home = Home(module, f"{module}.{within}", code_of(called), made)
+    home = Home(module, file, f"{module}.{within}", code_of(called), made)
     defaults = {} if made else defaults  # those of a module stay in memory anyway
     first, before = _homes.setdefault(name, (home, defaults))
     same = before.keys() == defaults.keys() and all(before[n] is defaults[n] for n in defaults)
     if first != home or not same:
         _shared.add(name)
     return home
+
+
+def _origin(function: Any) -> tuple[str, str]:
+    """Returns the name and the file of a function's module. They stay if it is loaded anew; a
+    notebook has no file."""
+    known = getattr(inspect.unwrap(function), "__globals__", None)
+    file = known.get("__file__") if isinstance(known, dict) else None
+    real = os.path.realpath(file) if isinstance(file, str) else ""
+    return module_name(str(getattr(function, "__module__", None) or "")), real
 
 
 def is_shared(name: str) -> bool:
