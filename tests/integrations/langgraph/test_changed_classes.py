@@ -28,7 +28,7 @@ NAME = "perdure_test_changed"
 IMPORTS = """
 import threading
 from dataclasses import dataclass, field
-from enum import Enum
+from enum import CONFORM, Enum, Flag
 from pydantic import BaseModel, Field, PrivateAttr, RootModel
 
 def fails(*args):
@@ -273,3 +273,37 @@ def test_a_private_attribute_that_an_object_had_not_is_not_given_to_it(next_vers
     gone = DOC + "del stored._seen\n"
     read = next_version(gone, DOC)
     assert not hasattr(read, "_seen")
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "answer"),
+    [
+        (
+            "class A(Enum):\n    OLD = 'old'\nstored = A.OLD",
+            "class A(Enum):\n    NEW = 'new'\n    @classmethod\n"
+            "    def _missing_(cls, value): return cls.NEW\n",
+            "NEW",
+        ),
+        (
+            "class A(Flag):\n    READ = 1\n    PAY = 2\nstored = A.READ | A.PAY",
+            "class A(Flag, boundary=CONFORM):\n    READ = 1\n",
+            "READ",
+        ),
+    ],
+)
+def test_another_member_that_the_class_answers_is_told(
+    next_version: Next, before: str, after: str, answer: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The older program's enum answered UNKNOWN for a member that it lacked, handed that on, and
+    nobody was told that the member was lost."""
+    assert next_version(before, after).name == answer
+    assert f"the class answers {answer} for it" in caplog.text
+
+
+def test_a_member_under_another_name_is_the_same(
+    next_version: Next, caplog: pytest.LogCaptureFixture
+) -> None:
+    read = next_version(
+        "class A(Enum):\n    OLD = 1\nstored = A.OLD", "class A(Enum):\n    NEW = 1\n"
+    )
+    assert read.name == "NEW" and not caplog.text

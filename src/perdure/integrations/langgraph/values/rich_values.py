@@ -45,6 +45,7 @@ from perdure.integrations.langgraph.values.unnamed import (
     Member,
     data_of,
     say_absent,
+    say_answered,
     say_misfit,
     say_unmade,
 )
@@ -346,7 +347,7 @@ class Coder:
         fields = self._decode_items(plain, built)
         del fields[TAG]
         try:
-            return known.build(fields)
+            made = known.build(fields)
         except MisfitError as error:
             raise _UnreadableError(
                 f"a stored {tag} does not fit its class: {error}",
@@ -354,6 +355,8 @@ class Coder:
             ) from error
         except (UnmadeError, TypeError) as error:
             return _without(tag, error)
+        say_answered(tag, fields, made)
+        return made
 
     def _build_unnamed(self, tag: str, plain: dict[str, Any], built: Built | None) -> Any:
         """An object of a class that is not registered; its data, where it cannot be built."""
@@ -372,12 +375,14 @@ class Coder:
             say_absent(tag)
             return data_of(tag, fields)
         try:
-            return known.build(dict(fields))
+            made = known.build(dict(fields))
         except MisfitError as error:
             say_misfit(tag, error)
             return data_of(tag, fields)
         except UnmadeError as error:
             return _without(tag, error)
+        say_answered(tag, fields, made)
+        return made
 
     def _decode_exotic(self, plain: dict[Any, Any]) -> Any:
         if self.exotic is None:

@@ -8,6 +8,7 @@ imported by a name that was read (I10), and no constructor or validator runs.
 from __future__ import annotations
 
 import sys
+from enum import Enum
 from typing import Any
 
 from perdure.core.values.base_values import StandIn
@@ -179,6 +180,20 @@ _UNMADE = (
     "%s comes back without the parts that are no data, as its constructor fails now (%s): they are "
     "missing until it is read again"
 )
+_ANSWERED = (
+    "%s has no member %s any more, or not yet: the class answers %s for it, which is all that is "
+    "stored when it is handed on. Give it the member; or let a value that it does not know raise: "
+    "then the value comes back, and is that member when it is stored again"
+)
+
+
+def say_answered(tag: str, fields: dict[str, Any], made: Any) -> None:
+    """Warns, once, that an enum's class gives another member than was stored, by `_missing_` or as
+    a Flag that drops bits."""
+    if MEMBER in fields and isinstance(made, Enum) and made.name != fields.get("name"):
+        if type(made.value) is type(fields.get("value")) and made.value == fields["value"]:
+            return  # it has another name now
+        _say(tag, _ANSWERED, tag, fields.get("name"), made.name)
 
 
 def say_absent(tag: str) -> None:
