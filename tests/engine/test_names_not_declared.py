@@ -3,6 +3,7 @@ a name that the type does not have is refused, and never dropped."""
 
 from __future__ import annotations
 
+import enum
 import inspect
 import sys
 from collections.abc import Callable
@@ -286,6 +287,28 @@ def test_an_answer_is_taken_by_all_names_that_its_class_takes(
     waiting(store, act).answer(said)
     assert go(store, act) == "answered"
     assert seen == [is_]
+
+
+class Rights(enum.Flag):
+    READ = 1
+    WRITE = 2
+
+
+@pytest.mark.parametrize("to_run", [asking, hearing])
+def test_what_the_type_itself_stores_is_taken(store: Store, to_run: Callable[..., Any]) -> None:
+    """A program sent a set of tuples of members as its schema stores them. It was refused, as if it
+    were a person's set of numbers, which is none of members."""
+    seen: list[Any] = []
+    kind, sent = frozenset[tuple[Rights, ...]], frozenset({(Rights.READ, Rights.WRITE)})
+    act = to_run(kind, seen)
+    handle = waiting(store, act)
+    stored = perdure.Schema(kind).take(sent, aliases_refused=True)
+    if to_run is asking:
+        handle.answer(stored)
+    else:
+        handle.signal("decision", stored)
+    assert go(store, act) is not None
+    assert seen == [sent]
 
 
 @of_taken

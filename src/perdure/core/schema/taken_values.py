@@ -13,9 +13,9 @@ from perdure.core.types.objects import ObjectNode
 from perdure.core.types.read_values import READ
 from perdure.core.types.registry import Registry
 from perdure.core.types.typed_copies import Copies
-from perdure.core.types.unknown_fields import keep
+from perdure.core.types.unknown_fields import keep, unknown
 from perdure.core.values.plain_values import Path, Plain, format_path, same, take
-from perdure.errors import Unstorable
+from perdure.errors import PerdureError, SchemaError, Unstorable
 
 
 def take_untyped(value: Any, root: str) -> Plain:
@@ -59,6 +59,30 @@ def take_at(
     if checked is plain:
         return plain
     return keep(node, plain, checked, path, root, copies.taken)  # a validator made another of it
+
+
+def take_plain(node: Node, plain: Plain, root: str) -> Plain:
+    """Returns plain data that somebody said, as `take_at` does. What the type itself stores is
+    taken as it is: of a typed value that was sent, that is all that is left.
+
+    Raises:
+        SchemaError: it is neither.
+    """
+    try:
+        return take_at(node, plain, (), root=root)
+    except SchemaError:
+        if not _is_stored_form(node, plain, root):
+            raise
+        return plain
+
+
+def _is_stored_form(node: Node, plain: Plain, root: str) -> bool:
+    try:
+        if next(unknown(node, plain), None) is not None:
+            return False
+        return same(take_at(node, node.build(plain, (), root), (), root=root), plain)
+    except PerdureError:
+        return False
 
 
 def _checked(node: Node, value: Any, plain: Plain, path: Path, walker: Walker) -> Plain:

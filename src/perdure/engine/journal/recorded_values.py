@@ -28,7 +28,7 @@ def plain_of(call: Call, outcome: Outcome, *, taken_in: bool = False) -> Plain:
     if outcome.by != "person" or taken_in:
         return call.results.completed(outcome.value)
     try:
-        return call.results.take(outcome.value)
+        return call.results.take_said(outcome.value)
     except PerdureError as error:  # whoever settled it may have mistyped it
         raise NeedsAttention(
             "the result that it was settled with does not fit its declared type: "

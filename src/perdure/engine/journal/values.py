@@ -15,7 +15,7 @@ import msgspec
 
 from perdure.core.format import envelope
 from perdure.core.schema.schema import EphemeralMark, Schema
-from perdure.core.schema.taken_values import take_at, take_untyped
+from perdure.core.schema.taken_values import take_at, take_plain, take_untyped
 from perdure.core.schema.value_digest import AS_IT_IS, called_by
 from perdure.core.types.hints import hints_of
 from perdure.core.types.nodes import Node, isolate
@@ -104,6 +104,12 @@ class Results:
         if self._schema is None:
             return take_untyped(value, f"{self._name}()")
         return take_at(self._schema.root, value, (), root=f"{self._name}()")
+
+    def take_said(self, plain: Plain) -> Plain:
+        """As `take`, of plain data: what a person says that the result is."""
+        if self._schema is None or type(plain) is self._as_it_is:
+            return plain
+        return take_plain(self._schema.root, plain, f"{self._name}()")
 
     def build(self, plain: Plain) -> Any:
         if self._schema is None or type(plain) is self._as_it_is:

@@ -18,7 +18,7 @@ from perdure.core.arguments.checks import Seconds, seconds
 from perdure.core.arguments.names import check_key, check_name, check_words, shown
 from perdure.core.format.records import Completed, WaitBegan, WaitBranch, WaitEnded
 from perdure.core.schema.schema import Schema
-from perdure.core.schema.taken_values import take_at
+from perdure.core.schema.taken_values import take_plain
 from perdure.core.schema.value_digest import shorten
 from perdure.core.types.nodes import isolate
 from perdure.core.values.plain_values import Plain
@@ -303,7 +303,7 @@ class Wait:
         if schema is None:
             return self._completed(came.label, came.value)
         said = "answer" if isinstance(self._specs[came.label], Ask) else "value"
-        return take_at(schema.root, came.value, (), root=said)
+        return take_plain(schema.root, came.value, said)
 
     def _completed(self, label: str, value: Any) -> Plain:
         """A recorded value, with all that its type fills in anew each time; the same where it
