@@ -34,6 +34,9 @@ class Execution(RunPosition[T]):
         self.edits, self.performer = Edits(self), Performer(self)
         self._async_performer: AsyncPerformer | None = None
 
+    def _edit_place(self) -> str:
+        return self.edits.place
+
     @property
     def async_performer(self) -> AsyncPerformer:
         """Performs its effects in the event loop that is running."""

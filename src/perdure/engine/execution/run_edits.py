@@ -43,6 +43,8 @@ class Edits:
         self._execution = execution
         self._lock = threading.Lock()
         self._owner = 0
+        self.place = ""
+        """That of the edit that was opened last."""
         self.stands_on: WorkingCopy[Any] | None = None
         """The base of a recorded edit's draft, where the run has gone on from there."""
 
@@ -76,9 +78,9 @@ class Edits:
             execution.begins_edit(name)
             execution.check_stop()
             execution.seeing.catch_up()
-            place = execution.edit_place = execution.new_place(name, scope)
-            return OpenEdit(place, execution.working.record(), None)
-        execution.edit_place = entry.place
+            self.place = execution.new_place(name, scope)
+            return OpenEdit(self.place, execution.working.record(), None)
+        self.place = entry.place
         # Its body saw what others had written before it, and must see it again.
         seen = entry.outcome.at if entry.outcome is not None else None
         at = entry.seq - 1 if seen is None else int(seen)

@@ -29,8 +29,6 @@ class RunPosition(DrivenRun[T]):
 
     edit_span: Span | None = None
     """Of the block of an edit that is open, where it is known."""
-    edit_place: str = ""
-    """The place of the edit that was opened last."""
 
     def inside(self) -> Inside:
         """Returns the part of this run that the calling code is in."""
@@ -196,10 +194,14 @@ class RunPosition(DrivenRun[T]):
                 return entry.call.value
             self.journal.check_new(scope.named(name), scope.path)
             place = self.journal.new_place(scope.named(name))
-            within = self.edit_place if self.inside() == "edit" else ""
+            within = self._edit_place() if self.inside() == "edit" else ""
             record = Valued(t="value", run=self.id, place=place, value=make(), within=within)
             self.writer.later(Riders([record]))
             return record.value
+
+    def _edit_place(self) -> str:
+        """Returns the place of the edit that was opened last."""
+        raise NotImplementedError
 
     def patched(self, name: str) -> bool:
         """See `Run.patched`."""
