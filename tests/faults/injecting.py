@@ -29,12 +29,17 @@ from typing import Any
 
 import perdure
 from perdure.engine.journal.leaving import TornError
+from perdure.system import process_id
 from perdure.system.stack_room import SHALLOW
 
 ROOT = str(Path(perdure.__file__).parent)
 ASYNCIO = str(Path(asyncio.__file__).parent)
 LEFT_OUT = tuple(f"{ROOT}/{name}" for name in ("testing/", "cli/"))
 
+
+AS_OBJECTS_END = frozenset((process_id._forget.__code__,))
+"""Called by Python itself, whenever memory is collected: an exception in there goes nowhere, and
+Python 3.11 may put back the trace function of another frame behind it, which it cannot call."""
 
 HANDING_ON = frozenset(("SEND", "YIELD_VALUE", "RESUME", "JUMP_BACKWARD_NO_INTERRUPT"))
 NOTHING_COMES = frozenset(("NOP",))
@@ -57,7 +62,7 @@ KINDS: tuple[Callable[[], BaseException], ...] = (
 def _spared(code: CodeType) -> frozenset[int] | None:
     """Where, in code of ours, nothing comes; None: it is not ours."""
     name = code.co_filename
-    if not name.startswith(ROOT) or name.startswith(LEFT_OUT):
+    if not name.startswith(ROOT) or name.startswith(LEFT_OUT) or code in AS_OBJECTS_END:
         return None
     names = NOTHING_COMES | HANDING_ON if code.co_flags & inspect.CO_COROUTINE else NOTHING_COMES
     return frozenset(one.offset for one in dis.get_instructions(code) if one.opname in names)

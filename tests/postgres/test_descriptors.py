@@ -73,10 +73,9 @@ def test_i8_a_worker_without_descriptors_goes_on_when_there_are_some(url: str, l
         check=False,
         timeout=120,
     )
-    assert (done.stdout.split(), done.stderr) == (
-        ["not_done", "unavailable", "available", "done"],
-        "",
-    )
+    first, then, *rest = done.stdout.split()
+    assert (first, then, done.stderr) == ("not_done", "unavailable", "")
+    assert sorted(rest) == ["available", "done"]  # two threads say so
 
 
 def test_a_line_that_is_down_pauses_between_its_tries(
