@@ -362,6 +362,20 @@ def takes_over(store: Store, kind: str, cls: Any) -> None:
     assert completed(store) == 1
 
 
+def stays_booked(
+    store: Store, new: Any, handle: perdure.RunHandle[Any], step: str, effects: Any
+) -> None:
+    """Sets a run that has booked back to a step, twice: it books no more."""
+    for _ in range(2):
+        handle.retry(step, effects=effects)
+        with suppress(perdure.NeedsAttention):
+            run_until_waiting(store, new, "a")
+        assert len(booked) == 1
+        if effects == "ask":
+            handle.settle("book#1", done=booked[0])
+        assert store.run(new, "a") == booked[0]
+
+
 @pytest.mark.parametrize("effects", ["reuse", "ask"])
 @pytest.mark.parametrize("taken_by_both", [False, True])
 def test_a_signal_comes_again_with_what_was_filled_in(
@@ -381,14 +395,7 @@ def test_a_signal_comes_again_with_what_was_filled_in(
         handle.retry("wait_for:receipt#1", effects=effects)
     run_until_waiting(store, new, "a").signal("delivered")
     assert store.run(new, "a") == booked[0]
-    for _ in range(2):
-        handle.retry("wait_for:receipt#1", effects=effects)
-        with suppress(perdure.NeedsAttention):
-            run_until_waiting(store, new, "a")
-        assert len(booked) == 1
-        if effects == "ask":
-            handle.settle("book#1", done=booked[0])
-        assert store.run(new, "a") == booked[0]
+    stays_booked(store, new, handle, "wait_for:receipt#1", effects)
 
 
 @pytest.mark.parametrize("cls", [Receipt, *BY_CODE])
@@ -423,14 +430,7 @@ def test_a_child_ends_again_with_what_was_filled_in(place: Place, effects: Any, 
     run_until_waiting(store, old, "a").signal("go on")
     run_until_waiting(store, new, "a").signal("delivered")
     assert store.run(new, "a") == booked[0]
-    for _ in range(2):
-        handle.retry(f"child:{info.id}#1", effects=effects)
-        with suppress(perdure.NeedsAttention):
-            run_until_waiting(store, new, "a")
-        assert len(booked) == 1
-        if effects == "ask":
-            handle.settle("book#1", done=booked[0])
-        assert store.run(new, "a") == booked[0]
+    stays_booked(store, new, handle, f"child:{info.id}#1", effects)
 
 
 @pytest.mark.parametrize("cls", [Receipt, *BY_CODE])
