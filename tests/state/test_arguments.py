@@ -9,6 +9,7 @@ from datetime import UTC, date, datetime, timedelta
 from functools import partial
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -55,6 +56,13 @@ def test_an_id_that_no_log_can_keep(schema_id: Any) -> None:
 def test_a_schema_that_is_no_type(store: perdure.Store, schema: Any, said: str) -> None:
     with pytest.raises(TypeError, match=re.escape(said)):
         store.agent("a", schema)
+
+
+def test_a_schema_that_only_claims_to_be_a_type(store: perdure.Store) -> None:
+    """An object with `type` as its `__class__`, as mocks with a spec have it, was taken for a
+    type. The first read of the state failed with a bare AttributeError."""
+    with pytest.raises(TypeError, match="Mock is the type"):
+        store.agent("a", Mock(spec=type))
 
 
 def test_migrations_that_lead_nowhere() -> None:
