@@ -195,7 +195,8 @@ class BranchState(Generic[T]):
         commits; None where everything may be different now."""
         self.refuse_inside_edit()
         self._mend()
-        ref = self.in_memory and self._seq and self._reads.ref(self.reader.no, self.branch)
+        read = self._plain is not MISSING and self._seq  # the typed state may not be built yet
+        ref = read and self._reads.ref(self.reader.no, self.branch)
         newer = self._newer(ref.seq) if ref and not ref.deleted else None
         if newer is None or any(commit.cause.kind in MOVES for commit in newer):
             self.refresh()
