@@ -238,7 +238,7 @@ def _care_for(site: Site, store: Store, info: RunInfo) -> None:
                 else:
                     break  # in order: the next comes another time
         for question in handle.questions():
-            handle.answer(True, question=question, by="chaos")
+            handle.answer(True, to=question, by="chaos")
     if info.function == "returning":
         for name in ("broken", "mended"):
             handle.signal(name, key="once")

@@ -89,10 +89,10 @@ def test_a_question_is_answered_and_a_signal_sent_to_the_end(waiting: Operator) 
     assert "Refund 42 EUR?  wants yes or no" in waiting.see("answer", "t")
     (asked,) = waiting.json("answer", "t")
     assert asked["place"] == "ask#1"
-    command = f"answer t/asking/main VALUE --question '{asked['name']}'"
+    command = f"answer t/asking/main VALUE --to '{asked['name']}'"
     for line in ("answer t", "run show t", "why t", "runs"):
         assert command in waiting.see(*line.split())
-    code, stderr = waiting.refused("answer", "t", "yes", "--question", "ask#1 000000000000")
+    code, stderr = waiting.refused("answer", "t", "yes", "--to", "ask#1 000000000000")
     assert code == 4
     assert "asks nothing at ask#1 000000000000" in stderr
     said = waiting.see("answer", "t", "yes", "--by", "ann")
@@ -102,11 +102,11 @@ def test_a_question_is_answered_and_a_signal_sent_to_the_end(waiting: Operator) 
     code, stderr = waiting.refused("answer", "t", "no")
     assert code == 4
     assert "asks nothing" in stderr
-    code, stderr = waiting.refused("answer", "t", "no", "--question", asked["name"])
+    code, stderr = waiting.refused("answer", "t", "no", "--to", asked["name"])
     assert code == 4
     assert "was answered already" in stderr
     work(waiting, "t/asking/main", "signal 'paid'")
-    code, stderr = waiting.refused("answer", "t", "no", "--question", asked["name"])
+    code, stderr = waiting.refused("answer", "t", "no", "--to", asked["name"])
     assert code == 4
     assert "the question is over" in stderr
     answer = waiting.json("signal", "t", "paid", "by bank", "--key", "k")
@@ -136,7 +136,7 @@ def test_answers_are_read_by_the_type_that_is_asked_for(tmp_path: Path) -> None:
     assert operator.refused("answer", "a", "green")[0] == 8
     assert operator.json("answer", "a", "red")["answer"] == "red"
     assert operator.json("answer", "b", "42")["answer"] == "42"
-    assert operator.refused("answer", "b", "x", "--question", "ask#9")[0] == 4
+    assert operator.refused("answer", "b", "x", "--to", "ask#9")[0] == 4
 
 
 def test_a_misspelt_answer_is_none(operator: Operator) -> None:

@@ -44,15 +44,50 @@ def test_a_late_answer_does_not_approve_what_another_turn_asks(store: Store, clo
     assert (now.place, now.question) == (shown.place, "Refund 50000 cents?")
     for late in (shown, shown.name):
         with pytest.raises(Conflict, match="the question is over: 'Refund 5 cents\\?'"):
-            handle.answer(True, question=late, by="ann")
+            handle.answer(True, to=late, by="ann")
     with pytest.raises(Conflict, match="may have asked something else at ask#1") as refused:
-        handle.answer(True, question=shown.place)
+        handle.answer(True, to=shown.place)
     assert now.name in str(refused.value)
     assert handle.questions() == [now]
-    handle.answer(False, question=now.name, by="ann")
+    handle.answer(False, to=now.name, by="ann")
     with pytest.raises(Conflict, match="was answered already: 'Refund 50000"):
-        handle.answer(True, question=now)
+        handle.answer(True, to=now)
     assert go(store, refunds, "a", 5) is False
+
+
+@perdure.agent(dict)
+def at_once(run: perdure.Run[dict]) -> Any:
+    with run.executor() as threads:
+        asked = [threads.submit(run.ask, words) for words in ("Refund?", "Ship it?")]
+        return [future.result() for future in asked]
+
+
+def test_an_answer_names_its_question_and_its_words_are_no_name(store: Store) -> None:
+    """A program gave the words of the question that it meant, as `answer(True, question="Refund?")`
+    reads: the error said that the run asks nothing there, that it may have been answered already,
+    and not what to say instead. The run asked it, and so it was asked for ever."""
+    go(store, at_once)
+    handle = store.handle("a/at_once/main")
+    by_words = {one.question: one for one in handle.questions()}
+    with pytest.raises(Conflict, match="asks several things") as refused:
+        handle.answer(True)
+    for one in by_words.values():
+        assert f"{one.question!r} ({one.name!r})" in str(refused.value)
+    with pytest.raises(Conflict, match="not answered by a question's words") as refused:
+        handle.answer(True, to="Refund?")
+    assert by_words["Refund?"].name in str(refused.value)
+    assert "to= one of the run's `questions()`" in str(refused.value)
+
+    async def answer_one() -> None:
+        async with perdure.open_async(store.url) as opened:
+            asked = await opened.handle(handle.id)
+            with pytest.raises(Conflict, match="not answered by a question's words"):
+                await asked.answer(True, to="Refund?")
+            await asked.answer(False, to=by_words["Ship it?"].name)
+
+    asyncio.run(answer_one())
+    handle.answer(True, to=by_words["Refund?"])
+    assert go(store, at_once) == [True, False]
 
 
 @perdure.agent(dict)
@@ -67,13 +102,13 @@ def test_a_late_answer_does_not_reach_a_run_that_was_set_back_or_its_fork(store:
     go(store, twice)
     handle = store.handle("a/twice/main")
     (first,) = handle.questions()
-    handle.answer(True, question=first.place)  # it can have asked one thing there
+    handle.answer(True, to=first.place)  # it can have asked one thing there
     go(store, twice)
     (second,) = handle.questions()
-    handle.answer(True, question=second)
+    handle.answer(True, to=second)
     assert go(store, twice) == [True, True]
     with pytest.raises(Conflict, match="the question is over"):
-        handle.answer(True, question=first)
+        handle.answer(True, to=first)
     fork = handle.fork("str#1", branch="other")
     handle.retry("str#1")
     go(store, twice)
@@ -81,14 +116,14 @@ def test_a_late_answer_does_not_reach_a_run_that_was_set_back_or_its_fork(store:
     for anew in (handle, fork):
         assert [asked.question for asked in anew.questions()] == ["First?"]
         with pytest.raises(Conflict, match="may have asked something else"):
-            anew.answer(True, question="ask#1")
+            anew.answer(True, to="ask#1")
         with pytest.raises(Conflict, match=r"asks nothing at|the question is over: 'First"):
-            anew.answer(True, question=first.name)
+            anew.answer(True, to=first.name)
     with pytest.raises(Conflict, match="the question is over: 'First"):
-        handle.answer(True, question=first)
+        handle.answer(True, to=first)
     with pytest.raises(Conflict, match="was not asked that: a/twice/main was"):
-        fork.answer(True, question=first)
-    fork.answer(False, question=fork.questions()[0])
+        fork.answer(True, to=first)
+    fork.answer(False, to=fork.questions()[0])
     assert [asked.question for asked in handle.questions()] == ["First?"]
 
 
@@ -138,7 +173,7 @@ def go_on(store: Store, function: Any) -> Any:
 def answered(store: Store, function: Any, answer: Any = True) -> perdure.RunHandle[Any]:
     go_on(store, function)
     handle = store.handle("a/asking/main")
-    handle.answer(answer, question=handle.questions()[0], by="ann")
+    handle.answer(answer, to=handle.questions()[0], by="ann")
     go_on(store, function)
     handle.signal("bank is open")
     return handle
@@ -251,7 +286,7 @@ def test_questions_that_change_places_do_not_exchange_their_answers(store: Store
     go_on(store, both(delete, keep))
     handle = store.handle("a/asking/main")
     for one in handle.questions():
-        handle.answer(one.question == keep, question=one)
+        handle.answer(one.question == keep, to=one)
     go_on(store, both(delete, keep))
     handle.signal("bank is open")
     with pytest.raises(NeedsAttention, match="asks something else now"):

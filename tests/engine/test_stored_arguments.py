@@ -144,7 +144,7 @@ def test_a_function_that_uses_up_what_it_waited_for_has_all_of_it_each_time(wait
         run.signal("items", ["x", "y"])
         run = run_until_waiting(store, work, "a")
         for question in run.questions():
-            run.answer(["x", "y"], question=question)
+            run.answer(["x", "y"], to=question)
         if wait is USED_UP["child"]:
             worker = perdure.Worker(store, [listing])
             thread = _working(worker)

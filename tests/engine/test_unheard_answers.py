@@ -75,15 +75,15 @@ def test_an_answer_that_a_cancelled_task_took_is_seen_to_be_unheard(store: Store
     that answer was nowhere to be seen, as if nobody had given it."""
     handle = run_until_waiting(store, anew, "a", way)
     first, second = handle.questions()
-    handle.answer("yes", question=first, by="ann")
-    handle.answer("early", question=second, by="bob")
+    handle.answer("yes", to=first, by="ann")
+    handle.answer("early", to=second, by="bob")
     assert run_until_waiting(store, anew, "a", way).status == "waiting"
     (unheard,) = [event for event in handle.report().events if event.state == "cancelled"]
     assert (unheard.question, unheard.value, unheard.who) == ("b?", "early", "bob")
     (asked,) = handle.questions()  # it is another question, and that answer is none to it
     assert asked.question == "b?" and asked.name != second.name
     with pytest.raises(Conflict, match="the question is over"):
-        handle.answer("once more", question=second)
+        handle.answer("once more", to=second)
     handle.answer("late")
     assert go_async(store, way) == ["yes", "late"]
     store.agent("a").verify()
@@ -99,10 +99,10 @@ def test_a_question_whose_task_was_cancelled_is_asked_no_more(store: Store, way:
     name was refused, as two things were asked."""
     handle = run_until_waiting(store, anew, "a", way)
     first, second = handle.questions()
-    handle.answer("yes", question=first)
+    handle.answer("yes", to=first)
     run_until_waiting(store, anew, "a", way)
     with pytest.raises(Conflict, match="the question is over"):
-        handle.answer("too late", question=second)
+        handle.answer("too late", to=second)
     assert [question.place for question in handle.questions()] == ["ask#1"]
     handle.answer("in time")
     assert go_async(store, way) == ["yes", "in time"]
@@ -119,7 +119,7 @@ def test_it_is_so_wherever_the_process_dies(way: str, tmp_path: Path) -> None:
                 for question in handle.questions():
                     said = {"a?": "yes", "b?": "late"}[question.question]
                     is_early = question.question == "b?" and question.place != "ask#1"
-                    handle.answer("early" if is_early else said, question=question)
+                    handle.answer("early" if is_early else said, to=question)
                 assert has_news(store.runner.context.backend, handle.info)
 
     def check(ending: Ending) -> None:
@@ -160,7 +160,7 @@ def test_a_question_that_is_shielded_outlives_who_waits_for_it(both: bool, tmp_p
                     return handle.result(timeout=0)
                 asked = sorted(handle.questions(), key=lambda one: one.question)
                 for question in asked if both else asked[:1]:
-                    handle.answer(f"{question.question} yes", question=question)
+                    handle.answer(f"{question.question} yes", to=question)
 
     def check(ending: Ending) -> None:
         assert ending.result == ["b? yes"], ending
@@ -257,7 +257,7 @@ def test_a_question_that_ended_without_an_answer_is_over_at_once(
         assert handle.questions() == []
         for question in asked:
             with pytest.raises(Conflict, match="the question is over"):
-                handle.answer(True, question=question)
+                handle.answer(True, to=question)
         slow.go.set()
         assert handle.result(timeout=30) == (False if what == "timeout" else "signal")
     finally:

@@ -133,7 +133,7 @@ def test_a_run_that_waits_says_for_what_and_how_to_bring_it(store: Store) -> Non
     assert said.since is not None
     assert [call.place for call in said.calls] == ["ask#1"]
     (question,) = handle.questions()  # by its name: what is pasted later is for no other one
-    assert commands(said)[0] == f"answer t/asking/main VALUE --question {question.name}"
+    assert commands(said)[0] == f"answer t/asking/main VALUE --to {question.name}"
     assert any("no living worker serves function 'asking'" in way.words for way in said.ways)
 
 

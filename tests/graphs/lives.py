@@ -230,7 +230,7 @@ class Lives:
     def _answer(self) -> None:
         with suppress(perdure.Conflict, perdure.NotFound):
             for question in self._handle().questions():
-                self._handle().answer(next(self._values), question=question)
+                self._handle().answer(next(self._values), to=question)
 
     def _cancel(self) -> None:
         with suppress(perdure.Conflict, perdure.NotFound):

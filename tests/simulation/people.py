@@ -215,7 +215,7 @@ def answer(simulation: Simulation, store: Store, run: str) -> None:
     for question in handle.questions():
         text = f"answer to {question.place}"
         simulation.expected.answered.setdefault(run, set()).add(text)
-        handle.answer(text, question=question, by="a client")
+        handle.answer(text, to=question, by="a client")
 
 
 class Trimmer:

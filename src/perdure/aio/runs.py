@@ -120,10 +120,10 @@ class AsyncRunHandle(Generic[R]):
         return await self._home.call(self._handle.questions)
 
     async def answer(
-        self, value: Any, *, question: Question | str | None = None, by: str = ""
+        self, value: Any, *, to: Question | str | None = None, by: str = ""
     ) -> None:
         """See `RunHandle.answer`."""
-        await self._home.call(self._handle.answer, value, question=question, by=by)
+        await self._home.call(self._handle.answer, value, to=to, by=by)
 
     async def why(self) -> Explanation:
         """See `RunHandle.why`."""

@@ -65,12 +65,12 @@ def answer(
             "asked. Without: what the run asks.",
         ),
     ] = None,
-    question: Annotated[
+    to: Annotated[
         str | None,
         typer.Option(
-            "--question",
+            "--to",
             metavar="NAME",
-            help="Which one is meant, by the name that is "
+            help="The question that is meant, by the name that is "
             "shown with it; an answer to one that is over is refused.",
         ),
     ] = None,
@@ -84,18 +84,18 @@ def answer(
         if value is None:
             _tell_questions(session, handle.questions())
             return
-        asked = _asked(session, handle, question)
+        asked = _asked(session, handle, to)
         # `answer` refuses an answer that nobody asked for, and says whether the question is over.
         given = answer_of(asked, value) if asked is not None else value_of("VALUE", value)
-        meant = question if question is not None else asked
-        handle.answer(given, question=meant, by=by if by is not None else login())
+        meant = to if to is not None else asked
+        handle.answer(given, to=meant, by=by if by is not None else login())
         if session.json:
-            place = asked.place if asked is not None else question
+            place = asked.place if asked is not None else to
             said: dict[str, Any] = {"run": info.id, "question": place}
             plain.put({**said, "answer": plain.to_json(given), "why": why_json(handle.why())})
             return
         console = stdout_console()
-        words = asked.question if asked is not None else str(question)
+        words = asked.question if asked is not None else str(to)
         console.print(text((words, "bold"), f" was answered: {full(given)}"))
         _tell_what_is_next(console, session, handle)
 
@@ -109,7 +109,7 @@ def _tell_questions(session: Session, questions: Sequence[Question]) -> None:
         console.print("it asks nothing")
     for one in questions:
         console.print(text((one.question, "bold"), f"  wants {wanted(one)}"))
-        command = session.command("answer", one.run, "VALUE", question=one.name)
+        command = session.command("answer", one.run, "VALUE", to=one.name)
         console.print(text(("  → ", "cyan"), (command, "bold")))
 
 
@@ -127,7 +127,7 @@ def _asked(session: Session, handle: RunHandle[Any], name: str | None) -> Questi
     target = f"run {handle.id}"
     if asked:
         hint = " or ".join(
-            session.command("answer", handle.id, "VALUE", question=one.name) for one in asked
+            session.command("answer", handle.id, "VALUE", to=one.name) for one in asked
         )
         raise Conflict(f"asks {len(asked)} things", target=target, hint=hint)
     raise Conflict(

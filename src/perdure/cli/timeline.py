@@ -272,7 +272,7 @@ def _print_questions(console: Screen, session: Session, questions: Sequence[Ques
                 f"  wants {wanted(question)}, since {moment(question.since)}",
             )
         )
-        command = session.command("answer", question.run, "VALUE", question=question.name)
+        command = session.command("answer", question.run, "VALUE", to=question.name)
         console.print(text(("  → ", "cyan"), (command, "bold")))
 
 

@@ -204,7 +204,7 @@ class Trial(Struct):
                 return False
             self.asked.append(which)
         given = self.answers[self.asked.index(which)]
-        handle.answer(given, question=branch.name, by="the test")
+        handle.answer(given, to=branch.name, by="the test")
         return True
 
     def _signal(self, handle: RunHandle[Any], name: str) -> bool:

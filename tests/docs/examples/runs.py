@@ -133,7 +133,7 @@ while not asking.questions():
     threading.Event().wait(0.01)
 (question,) = asking.questions()
 assert question.question == "Refund 500 cents?"
-asking.answer(True, question=question, by="ada")
+asking.answer(True, to=question, by="ada")
 person.join()
 assert asking.result() is True
 

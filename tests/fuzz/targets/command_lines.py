@@ -31,7 +31,7 @@ LINES = (
     "runs ticket-42 --queue high -n 5 -r -u --failed",
     f"why {DOUBT}",
     f"why {RUN} --json",
-    f"answer {DOUBT} yes --question q#1 --by anna",
+    f"answer {DOUBT} yes --to q#1 --by anna",
     f"answer {DOUBT}",
     f"signal {DOUBT} go '{{\"a\": 1}}' --key k --by bob",
     f"cancel {DOUBT} --why enough",

@@ -197,13 +197,13 @@ class RunHandle(Generic[R]):
         answers = self._context.backend.inbox(self._id, kind="answer")
         return OpenQuestions.read(info, self._reader, {(one.name, one.key) for one in answers})
 
-    def answer(self, value: Any, *, question: Question | str | None = None, by: str = "") -> None:
+    def answer(self, value: Any, *, to: Question | str | None = None, by: str = "") -> None:
         """Answers a question of the run; the author is recorded. The first answer counts.
 
         Args:
-            question: one that `questions` returned, or its `name`; default: the only one that the
-                run asks now. A place alone is accepted only as long as the run can have asked only
-                one question there: in its first turn, not set back or forked.
+            to: the question, one that `questions` returned, or its `name`; default: the only one
+                that the run asks now. A place alone is accepted only as long as the run can have
+                asked only one question there: in its first turn, not set back or forked.
 
         Raises:
             Conflict: it asks nothing, or several questions, or this question was answered already,
@@ -213,7 +213,7 @@ class RunHandle(Generic[R]):
         """
         by = check_words(by, "by=")
         asked = self._asked()
-        meant = asked.meant(question)
+        meant = asked.meant(to)
         plain = take_any(value, "answer")
         check_answer(meant, plain)
         sent = self._send("answer", meant.name, meant.key, plain, by)

@@ -353,7 +353,7 @@ class _Look:
                     ways.append(by("send the signal", "signal", run, branch.name, "VALUE"))
                 elif branch.kind == "ask":
                     words = f"answer {event.question!r}"
-                    ways.append(by(words, "answer", run, "VALUE", question=branch.name))
+                    ways.append(by(words, "answer", run, "VALUE", to=branch.name))
                 elif branch.kind == "child":
                     ways.append(of_child(self._backend, run, branch.name.removeprefix(CHILD)))
         return ways

@@ -103,12 +103,11 @@ class OpenQuestions(Struct):
                 raise self._refused(f"was not asked that: {visible(str(question.run))} was")
             question = question.name or question.place
         if question is not None:
-            return self._named(check_words(question, "question="))
+            return self._named(check_words(question, "to=, the question,"))
         if not self.open:
             raise self._refused(f"is {self.info.status}, and asks nothing", NOTHING_HINT)
         if len(self.open) > 1:
-            names = ", ".join(one.name for one in self.open.values())
-            raise self._refused(f"asks several things: {names}", "say question=…")
+            raise self._refused(f"asks several things: {self._asked()}", CHOOSE_HINT)
         return next(iter(self.open.values()))
 
     def _named(self, said: str) -> Question:
@@ -134,9 +133,19 @@ class OpenQuestions(Struct):
                 "it was answered, its time was up, or the run continued without it; see "
                 "its current questions",
             )
+        if any(said == one.question for one in self.open.values()):
+            # The same words may be asked again: an answer must not reach a later question.
+            raise self._refused(
+                f"is not answered by a question's words; it asks {self._asked()}", CHOOSE_HINT
+            )
         raise self._refused(
             f"is {self.info.status}, and asks nothing at {visible(said)}", NOTHING_HINT
         )
+
+    def _asked(self) -> str:
+        asked = [*self.open.values()][:SHOWN_MAX]
+        more = ", …" if len(self.open) > SHOWN_MAX else ""
+        return ", ".join(f"{one.question!r} ({one.name!r})" for one in asked) + more
 
     def check_heard(self, question: Question, answer: Message) -> None:
         """Checks that the run has not continued without an answer since this was read: its sender
@@ -180,6 +189,11 @@ class OpenQuestions(Struct):
 
 _ENDS = ("run-finished", "run-cancelled", *BEGINS_ANEW)
 """Behind these nothing is asked any more that was asked before."""
+
+CHOOSE_HINT = "say to= one of the run's `questions()`, or its name"
+
+SHOWN_MAX = 10
+"""The number of questions that an error lists."""
 
 NOTHING_HINT = "it may have been answered already, or not have come so far"
 
