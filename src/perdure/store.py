@@ -316,7 +316,8 @@ class Store:
 
         Raises:
             Conflict: the run was started with other arguments (use another key), or another run
-                has the branch, and no executor runs it.
+                has the branch, and no executor runs it; or the key ends with the name of a branch,
+                as that of a fork (docs/runs.md, "Which run is it").
             NeedsAttention: a person must settle something; the message says what and how.
             Exception: whatever the function raised, now or before.
         """
@@ -359,7 +360,7 @@ class Store:
         """Returns the same store with other settings for runs.
 
         Args:
-            key: names the run: one command, one key.
+            key: names the run: one command, one key. It does not choose a branch.
             queue: for workers that pick up one kind of runs only.
             deadline: the time that it may take from its begin, seconds or a timedelta; then it
                 fails with `TimedOut`.

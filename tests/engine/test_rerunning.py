@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -65,6 +66,52 @@ def test_a_run_forked_from_a_step_shares_what_came_before_it(
     assert store.agent("a", branch="what-if").state == {"text": "bill 1", "refund": 2}
     assert store.agent("a").state == {"text": "bill 1", "refund": 1}
     store.agent("a").verify()
+
+
+def test_a_new_run_is_refused_whose_key_seems_to_choose_a_branch(
+    store: Store, support: Any, world: World
+) -> None:
+    """The run of a fork is named ``main@what-if``. So somebody took what is behind the @ for the
+    branch that a run is to work on: `options(key="two@what-if")` ran on main, and changed that."""
+    store.run(support, "a", "bill")
+    forked = store.handle("a/support/main").fork("refund#1", branch="what-if", effects="live")
+    before = [commit.seq for commit in store.agent("a").log(all_branches=True)]
+    two = store.options(key="two@what-if")
+    for ask in (two.run, two.start):
+        with pytest.raises(Conflict, match="which the key 'two@what-if' does not choose"):
+            ask(support, "a", "bill")
+
+    @perdure.agent(dict)
+    async def supporting(run: perdure.AsyncRun[dict], text: str) -> str:
+        return text
+
+    async def asking() -> None:
+        async with perdure.open_async(store.url) as opened:
+            options = opened.options(key="two@what-if")
+            for ask in (options.run, options.start):
+                with pytest.raises(Conflict, match="a new run begins on main"):
+                    await ask(supporting, "a", "bill")
+
+    asyncio.run(asking())
+    assert [commit.seq for commit in store.agent("a").log(all_branches=True)] == before
+    assert store.handle("a/support/main@what-if").status == "pending"
+    again = store.options(key=forked.info.key)  # which is there
+    assert again.start(support, "a", "bill").id == forked.id
+    assert again.run(support, "a", "bill") == "bill 1: refund 2"
+    for key in ("msg-17@mail.example", "two@main", "@", "@other"):  # names like any other
+        assert store.options(key=key).run(support, "a", key).startswith(key)
+    store.agent("a").delete_branch("what-if")
+    assert two.run(support, "a", "later").startswith("later")
+
+
+def test_what_was_requested_before_its_branch_was_made_begins(store: Store, support: Any) -> None:
+    store.run(support, "a", "bill")
+    early = store.options(key="two@what-if")
+    handle = early.start(support, "a", "bill")
+    store.agent("a").fork("what-if")
+    assert early.start(support, "a", "bill").id == handle.id
+    assert early.run(support, "a", "bill") == "bill 2: refund 2"
+    assert handle.info.branch == "main"
 
 
 def test_before_a_tool_call_is_made_again_somebody_is_asked(

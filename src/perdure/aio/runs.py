@@ -119,9 +119,7 @@ class AsyncRunHandle(Generic[R]):
         """See `RunHandle.questions`."""
         return await self._home.call(self._handle.questions)
 
-    async def answer(
-        self, value: Any, *, to: Question | str | None = None, by: str = ""
-    ) -> None:
+    async def answer(self, value: Any, *, to: Question | str | None = None, by: str = "") -> None:
         """See `RunHandle.answer`."""
         await self._home.call(self._handle.answer, value, to=to, by=by)
 

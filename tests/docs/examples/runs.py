@@ -243,7 +243,7 @@ assert store.run(inform, "mailer") == "sent"
 # %% RunHandle.fork RunHandle.retry
 done = store.handle("ticket-42/support/main")
 what_if = done.fork("refund#1", branch="what-if", effects="live")
-assert store.options(key="main@what-if").run(support, "ticket-42", "c-7") == "refunded"
+assert store.options(key=what_if.info.key).run(support, "ticket-42", "c-7") == "refunded"
 assert len(refunds) == 2  # made again, under another key
 done.retry("look_up#1", effects="reuse")
 assert store.run(support, "ticket-42", "c-7") == "refunded"

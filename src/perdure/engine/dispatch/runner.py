@@ -17,7 +17,8 @@ from perdure.engine.execution.current_run import current
 from perdure.engine.execution.execution import Execution
 from perdure.engine.execution.performer import drive
 from perdure.engine.execution.wakeups import POLL_S, Wakeups
-from perdure.engine.functions.orders import Order, refuse_others
+from perdure.engine.functions.orders import Order, refuse_branch_in_key, refuse_others
+from perdure.engine.functions.run_lookup import is_known
 from perdure.errors import Fenced, PerdureError
 from perdure.missing import MISSING
 from perdure.model import Message, RunInfo
@@ -159,6 +160,7 @@ class Runner:
             first: made before the caller waits for news of its run.
         """
         drive = first
+        self._refuse_branch_in_key(command.order, first.id)
         while True:
             info = drive.find()
             if info is not None and info.status in FINISHED:
@@ -298,20 +300,27 @@ class Runner:
             Its id.
 
         Raises:
-            Conflict: it was asked for with other arguments.
+            Conflict: it was asked for with other arguments; or a run of this key would begin on
+                another branch than its key names.
         """
-        plain = order.to_plain()
+        plain, backend = order.to_plain(), self._context.backend
         while True:
-            run = order.run_id(self._context.backend)
+            run = order.run_id(backend)
+            self._refuse_branch_in_key(order, run)
             sent = self._context.send(Message(run, order.agent, "start", order.function, "", plain))
             if isinstance(sent, Sent):
                 break  # else its agent was deleted meanwhile: it is asked for of the next one
         if not sent.fresh:
             begun = sent.message.value is MISSING
-            rows = self._context.backend.runs(RunQuery(run_id=run)) if begun else []
+            rows = backend.runs(RunQuery(run_id=run)) if begun else []
             refuse_others(order, run, rows[0] if rows else None, [] if begun else [sent.message])
         self.wakeups.tell(run)
         return run
+
+    def _refuse_branch_in_key(self, order: Order, run: str) -> None:
+        """Raises Conflict: a run that nobody knows has a key that seems to choose a branch."""
+        if "@" in order.key and not is_known(self._context.backend, run):
+            refuse_branch_in_key(order, self._context.backend)
 
 
 def _result(found: Any) -> Any:

@@ -21,7 +21,7 @@ from perdure.engine.journal.journal import Journal
 from perdure.engine.journal.previews import preview
 from perdure.engine.journal.values import Stored, binding_of, fitting, parameters_of
 from perdure.errors import Conflict, Corrupt, PerdureError, SchemaError
-from perdure.model import Message, RunInfo
+from perdure.model import MAIN, Message, RunInfo
 from perdure.state.runs.run_rows import args_digest as args_digest
 from perdure.storage.appending import NOTHING, Riders
 from perdure.storage.capabilities import Backend
@@ -225,6 +225,27 @@ def refuse_others(order: Order, run: str, info: RunInfo | None, asked: Sequence[
             target=f"run {run}",
             hint="another command needs another key: store.options(key=…).run(…), "
             f"not {order.key!r}",
+        )
+
+
+def refuse_branch_in_key(order: Order, reads: Reads) -> None:
+    """Refuses a run that is new and whose key ends as if it chose a branch, as that of a fork ends.
+
+    Raises:
+        Conflict: there is such a branch; the run would begin on main.
+    """
+    branch = order.key.rpartition("@")[2]
+    if "@" not in order.key or branch in ("", MAIN):
+        return
+    info = reads.agent(order.agent)
+    ref = None if info is None or info.deleted else reads.ref(info.no, branch)
+    if ref is not None and ref.kind == "branch" and not ref.deleted:
+        raise Conflict(
+            f"has a branch {branch!r}, which the key {order.key!r} does not choose: a key is only "
+            f"a name, and a new run begins on {MAIN}",
+            target=f"agent {order.agent!r}",
+            hint=f"a run on that branch is one that handle.fork(step, branch=…) makes; for one on "
+            f"{MAIN}, use a key that does not end with {f'@{branch}'!r}",
         )
 
 

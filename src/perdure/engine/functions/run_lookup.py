@@ -36,6 +36,11 @@ def find_run(backend: Backend, run: str) -> RunInfo:
     return found[0]
 
 
+def is_known(backend: Backend, run: str) -> bool:
+    """True if a run has begun, or was asked for."""
+    return bool(backend.inbox(run, kind="start") or backend.runs(RunQuery(run_id=run)))
+
+
 def asked_for(message: Message) -> RunInfo:
     """The row of a run that was asked for and has not begun: ``pending``, with `started` 0."""
     order = Order.asked(message)
