@@ -8,11 +8,20 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from unittest.mock import ANY
 
 import pytest
+import typer
+from typer.testing import CliRunner
 
 import perdure
+from perdure.cli.app import app
+from perdure.cli.awaited_store import Stop, opened_in_time
+from perdure.cli.session import Settings
+from perdure.system.flag import Flag
+from perdure.types import WorkerEvent
 from tests.cli.test_process import COMMAND
+from tests.postgres.server import shared
 
 JOBS = """
 import perdure
@@ -42,14 +51,14 @@ class Terminal:
         self.folder = folder
         self.processes: list[subprocess.Popen[str]] = []
 
-    def worker(self, *words: str) -> subprocess.Popen[str]:
+    def worker(self, *words: str, store: str = "a.db") -> subprocess.Popen[str]:
         process = subprocess.Popen(
             [*COMMAND, "worker", *words],
             cwd=self.folder,
             text=True,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
-            env={**os.environ, "PERDURE_STORE": "a.db"},
+            env={**os.environ, "PERDURE_STORE": store},
         )
         self.processes.append(process)
         return process
@@ -65,11 +74,11 @@ def terminal(tmp_path: Path) -> Iterator[Terminal]:
         process.communicate()
 
 
-def start(folder: Path, name: str, agent: str, *args: object) -> str:
+def start(folder: Path, name: str, agent: str, *args: object, store: str = "a.db") -> str:
     """As a program of its own would, which has the function."""
     program = (
         "import sys, json, perdure, jobs\n"
-        "with perdure.open('a.db') as store:\n"
+        f"with perdure.open({store!r}) as store:\n"
         f"    print(store.start(jobs.{name}, {agent!r}, *json.loads(sys.argv[1])).id)"
     )
     made = subprocess.run(
@@ -134,17 +143,12 @@ def test_with_json_there_is_nothing_else_on_stdout(terminal: Terminal) -> None:
         (["broken"], 2, "cannot be imported: ZeroDivisionError"),
         (["script"], 2, "it ended the program (SystemExit: 0)"),  # was taken for a worker's end
         (["needy"], 2, "No module named 'nowhere_to_be_found'"),
-        (["jobs"], 3, "there is no such file"),
         (["jobs", "--limit", "0"], 2, "'--limit'"),
     ],
 )
 def test_what_it_cannot_run_it_says(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: list[str], code: int, problem: str
 ) -> None:
-    from typer.testing import CliRunner
-
-    from perdure.cli.app import app
-
     (tmp_path / "jobs.py").write_text(JOBS)
     (tmp_path / "broken.py").write_text("1 / 0")
     (tmp_path / "script.py").write_text("import sys; sys.exit(0)")
@@ -158,3 +162,112 @@ def test_what_it_cannot_run_it_says(
     assert result.exit_code == code
     assert problem in " ".join(result.stderr.split())
     assert not (tmp_path / "none.db").exists()
+
+
+# -- before there is a store -----------------------------------------------------------------
+
+
+def events(worker: subprocess.Popen[str]) -> Iterator[dict[str, str]]:
+    assert worker.stdout is not None
+    for line in worker.stdout:
+        yield json.loads(line)
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "postgres"])
+def test_a_worker_that_is_there_before_its_store_waits_for_it(
+    terminal: Terminal, kind: str
+) -> None:
+    """A deployment brought the workers up first, then the program that makes the store, as a page
+    said. The workers had ended by then, with "there is no such file", and nobody ran anything."""
+    url = "a.db" if kind == "sqlite" else shared().new_url()
+    worker = terminal.worker("jobs", "--json", store=url)
+    said = events(worker)
+    first = next(said)
+    assert first["event"] == "unavailable"
+    assert "waiting until a program makes it; with --create this command does" in first["words"]
+    assert not (terminal.folder / "a.db").exists()
+    run = start(terminal.folder, "adding", "a", 1, 2, store=url)
+    kinds = []
+    for event in said:
+        kinds.append((event["event"], event.get("run")))
+        if event["event"] == "done":
+            worker.send_signal(signal.SIGTERM)
+    assert kinds == [
+        ("available", None),
+        ("ready", None),
+        ("started", run),
+        ("done", run),
+        ("stopped", None),
+    ]
+    assert worker.wait(BOUND_S) == 0
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_worker_that_waits_for_its_store_ends_when_told_to(
+    terminal: Terminal, number: signal.Signals
+) -> None:
+    worker = terminal.worker("jobs", "--json")
+    said = events(worker)
+    assert next(said)["event"] == "unavailable"
+    worker.send_signal(number)
+    assert [event["event"] for event in said] == ["stopped"]
+    assert worker.wait(BOUND_S) == 0
+    assert not (terminal.folder / "a.db").exists()
+
+
+def test_a_worker_makes_its_store_where_it_is_asked_to(terminal: Terminal) -> None:
+    worker = terminal.worker("jobs", "--json", "--create")
+    said = events(worker)
+    assert next(said)["event"] == "ready"
+    run = start(terminal.folder, "adding", "a", 1, 2)
+    assert next(said) == {"at": ANY, "event": "started", "run": run}
+    worker.send_signal(signal.SIGTERM)
+    assert [*said][-1]["event"] == "stopped"
+    assert worker.wait(BOUND_S) == 0
+
+
+def test_a_file_that_its_maker_is_not_done_with_is_waited_for(tmp_path: Path) -> None:
+    path = tmp_path / "a.db"
+    path.touch()  # as a program does just before it writes the tables
+
+    class Done(Flag):
+        def wait(self, seconds: float | None = None) -> bool:
+            perdure.open(path).close()  # in the worker's first pause
+            return self.is_set()
+
+    stop, said = Stop(), list[WorkerEvent]()
+    stop.flag = Done()
+    command = typer.Context(typer.main.get_command(app))
+    command.obj = Settings(store=str(path))
+    with opened_in_time(command, said.append, stop, create=False) as session:
+        assert session is not None and session.store.agents() == []
+    assert said == []
+
+
+def test_a_server_that_is_down_is_waited_for_and_said_once() -> None:
+    class Twice(Flag):
+        pauses = 0
+
+        def wait(self, seconds: float | None = None) -> bool:
+            self.pauses += 1
+            if self.pauses == 2:
+                self.set()
+            return self.is_set()
+
+    stop, said = Stop(), list[WorkerEvent]()
+    stop.flag = Twice()
+    command = typer.Context(typer.main.get_command(app))
+    command.obj = Settings(store="postgresql://127.0.0.1:1/agents?connect_timeout=2")
+    with opened_in_time(command, said.append, stop, create=False) as session:
+        assert session is None
+    (event,) = said
+    assert event.kind == "unavailable" and "the server cannot be reached" in event.words
+
+
+def test_a_file_that_is_no_store_is_refused(terminal: Terminal) -> None:
+    path = terminal.folder / "a.db"
+    path.write_text("a letter to somebody, which is longer than a line" * 20)
+    worker = terminal.worker("jobs")
+    out, err = worker.communicate(timeout=BOUND_S)
+    assert worker.returncode == 9 and out == ""
+    assert "is not a Perdure store" in err

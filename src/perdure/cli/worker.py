@@ -9,10 +9,12 @@ from datetime import UTC, datetime
 from typing import Annotated, Any
 
 import typer
+from msgspec.structs import replace
 
 from perdure import Worker
+from perdure.cli.awaited_store import Stop, heeding, opened_in_time
 from perdure.cli.failures import UsageError
-from perdure.cli.session import Session, close_names, opened
+from perdure.cli.session import Session, Settings, close_names
 from perdure.cli.terminal import elsewhere, flush, outliving_readers, stdout_console, text
 from perdure.cli.user_modules import user_module
 from perdure.cli.words import STATUS_STYLES
@@ -58,13 +60,20 @@ def worker(
     limit: Annotated[
         int, typer.Option("--limit", "-l", min=1, help="Number of runs to execute at a time.")
     ] = 8,
+    create: Annotated[
+        bool,
+        typer.Option(
+            "--create", help="Create the store if it does not exist; else it waits for one."
+        ),
+    ] = False,
 ) -> None:
     """Execute runs that `store.start` requested, resume those that waited, and take over those of
     dead executors.
 
-    Several workers may share a store. SIGTERM or SIGINT (Ctrl-C) ends it: it picks up nothing more,
-    leaves each run at its next step for others to resume, and exits with 0. A second one ends it at
-    once, as a crash would.
+    Several workers may share a store. One that no program has made yet is waited for.
+
+    SIGTERM or SIGINT (Ctrl-C) ends it: it picks up nothing more, leaves each run at its next step
+    for others to resume, and exits with 0. A second one ends it at once, as a crash would.
 
     It prints a line for each thing that happens; with --json each is one JSON object, and what the
     functions print goes to stderr.
@@ -74,31 +83,55 @@ def worker(
         raise UsageError("--queue is empty: is a variable unset?")
     with outliving_readers():  # before modules are loaded: their log handlers may keep stderr
         found = [function for words in functions for function in _load(words)]
-        with opened(ctx) as session, _events(session, queues, limit) as on_event:
-            try:
-                made = Worker(session.store, found, queues, limit, on_event=on_event)
-            except ValueError as error:
-                raise UsageError(str(error)) from error
-            made.run()
+        with (
+            _events(ctx) as say,
+            heeding() as stop,
+            opened_in_time(ctx, say, stop, create=create) as session,
+        ):
+            if session is None:
+                say(WorkerEvent("stopped"))
+            else:
+                _serve(session, found, queues, limit, say, stop)
+
+
+def _serve(
+    session: Session,
+    functions: Sequence[Callable[..., Any]],
+    queues: Sequence[str],
+    limit: int,
+    say: Callable[[WorkerEvent], None],
+    stop: Stop,
+) -> None:
+    """Works on an open store until it is told to end."""
+
+    def on_event(event: WorkerEvent) -> None:
+        if event.kind == "ready" and not session.json:
+            served = f"queues {', '.join(queues)} · limit {limit} · {session.store.url}"
+            event = replace(event, words=f"{event.words} · {served}")
+        say(event)
+
+    try:
+        made = Worker(session.store, functions, queues, limit, on_event=on_event)
+    except ValueError as error:
+        raise UsageError(str(error)) from error
+    stop.told = made.stop
+    if stop.flag.is_set():  # since the store was opened
+        made.stop()
+    made.run()
 
 
 @contextlib.contextmanager
-def _events(
-    session: Session, queues: Sequence[str], limit: int
-) -> Iterator[Callable[[WorkerEvent], None]]:
+def _events(ctx: typer.Context) -> Iterator[Callable[[WorkerEvent], None]]:
     """Gives a function that prints events on stdout."""
-    if not session.json:
-        yield lambda event: _print(event, session, queues, limit)
+    if not ctx.ensure_object(Settings).json:
+        yield _print
         return
     with elsewhere() as say:
         yield lambda event: say(_as_json(event))
 
 
-def _print(event: WorkerEvent, session: Session, queues: Sequence[str], limit: int) -> None:
-    words = event.words
-    if event.kind == "ready":
-        words += f" · queues {', '.join(queues)} · limit {limit} · {session.store.url}"
-    parts = [event.run, words]
+def _print(event: WorkerEvent) -> None:
+    parts = [event.run, event.words]
     if event.seconds:
         parts.append(f"{event.seconds:.2f} s")
     stdout_console().print(
