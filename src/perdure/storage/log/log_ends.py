@@ -17,6 +17,10 @@ from perdure.storage.port import LogStorage
 KEPT = 4096
 """Logs whose ends are remembered, for some 400 bytes each; another one's is one look away."""
 
+AT_FORK = ""
+"""In place of a branch's name: many candidates fork at one commit, and only the first needs a look,
+which is a ninth of a fork."""
+
 
 class LogEnds:
     """See the module. Only the leader of the committer uses it.
@@ -24,7 +28,7 @@ class LogEnds:
     Attributes:
         tails: by the agent's number.
         heads: by log and branch, the id of a commit that is in front of the tail, of logs where it
-            was asked for once.
+            was asked for once; as AT_FORK, the one that was forked at last.
     """
 
     def __init__(self, backend: LogStorage) -> None:
@@ -67,12 +71,13 @@ class LogEnds:
             if tail.seq < seq and proposal.expected is not None:
                 return tail  # the backend says where the head is
         known = self.heads.setdefault(no, {})
-        if draft.parent_id not in (tail.id, known.get(draft.branch)):
+        name = AT_FORK if proposal.expected is None else draft.branch
+        if draft.parent_id not in (tail.id, known.get(name)):
             there = self._backend.read(no, seq, seq)
             if there and chain.commit_id(there[0].header) != draft.parent_id:
                 self.forget(no)
                 raise lost_parent(draft.agent, seq)
-            known[draft.branch] = draft.parent_id
+            known[name] = draft.parent_id
         return tail
 
     def forget(self, no: int | None) -> None:
