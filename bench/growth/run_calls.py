@@ -195,6 +195,28 @@ def _(run: Run[Any], number: int) -> Any:
         draft["n"] = number
 
 
+@_inside("Run.undo", "Run.redo", what="Run.undo and redo of an edit")
+def _(run: Run[Any], number: int) -> Any:
+    with run.edit("it") as draft:
+        draft["n"] = number
+    run.undo()
+    run.redo()
+    run.undo()
+
+
+@_inside("Run.checkpoint", "Run.rollback")
+def _(run: Run[Any], number: int) -> Any:
+    point = run.checkpoint("it")
+    with run.edit("it") as draft:
+        draft["n"] = number
+    run.rollback(point)
+
+
+@_inside("Run.rollback", growth="linear", what="Run.rollback to before as many steps")
+def _(run: Run[Any], number: int) -> Any:
+    run.rollback(1)
+
+
 @_inside("Run.state", "Run.id", "Run.agent", "Run.epoch", "Run.replaying", "Run.doubt")
 def _(run: Run[Any], number: int) -> Any:
     return run.state, run.id, run.agent, run.epoch, run.replaying, run.doubt

@@ -29,6 +29,7 @@ ON_POSTGRES = {
     "test_circles",
     "test_who_is_next",
     "test_unfit_arguments",
+    "test_going_back",
 }
 """Modules that run on PostgreSQL each time; PERDURE_POSTGRES=1 runs all there."""
 

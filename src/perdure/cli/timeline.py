@@ -31,7 +31,7 @@ from perdure.types import Explanation, Message, Question, RunInfo, RunReport, Wa
 Event = Any  # the library's own type has no public name
 EVENTS = 40
 OTHERS = 10
-CALLS = ("step", "tool", "edit", "wait")
+CALLS = ("step", "tool", "edit", "move", "wait")
 MARK_STYLES = {
     "stopped": "bold red",
     "cancelled": "dim",
@@ -188,8 +188,8 @@ def _what(event: Event, whole: bool) -> Text:
     if event.kind in ("step", "tool"):
         style = "bold" if event.kind == "tool" else ""
         return text((event.place, style), f"({words})")
-    if event.kind == "edit":
-        return text((event.place, "green"))
+    if event.kind in ("edit", "move"):
+        return text((event.place, "green" if event.kind == "edit" else "magenta"))
     if event.kind == "wait":
         verb = "sleeps " if words.startswith(UNTIL) else "waits for "
         return text((verb, "yellow"), words, (f"  {event.place}", "dim"))
@@ -228,7 +228,7 @@ def _came_of(event: Event, executor: str | None, whole: bool) -> Text:
         return text(("cancelled", "yellow"), f", unheard: {say(event.value)}", (who, "magenta"))
     if event.state != "done":
         return text((event.state, "yellow"), tries)
-    if event.kind in ("edit", "patch") or (event.kind == "wait" and event.value is None):
+    if event.kind in ("edit", "move", "patch") or (event.kind == "wait" and event.value is None):
         return text("came" if event.kind == "wait" else "", (who, "magenta"))
     return text(f"→ {say(event.value)}", (who, "magenta"), tries)
 

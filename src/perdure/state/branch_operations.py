@@ -20,7 +20,6 @@ from perdure.state.jump_commits import committing_move, find_head
 from perdure.state.time_travel import unfinished_runs
 from perdure.state.working_copy import Flow, WorkingCopy
 from perdure.storage.appending import Riders
-from perdure.storage.log.proposals import HERE
 from perdure.storage.retention import STORES_OWN
 from perdure.system import shell
 from perdure.visible import visible
@@ -64,31 +63,19 @@ def checkpointing(
     def prepare() -> Checkpoint:
         working.refresh()
         _check_new(working, name)
-        _, version = working.schema_to_write
-        working.schema.build_stored(working.plain, working.name, working.seq, version)
         run = next(iter(unfinished_runs(working)), None)
-        return Checkpoint(
+        return checkpoints.current_point(
+            working,
             name,
-            HERE,
-            checkpoints.state_hash(working.plain),
-            *working.schema_to_write,
             checkpoints.config_hash(config),
-            checkpoints.versions(dependencies),
+            dependencies,
             run.id if run else None,
             _position(working, run) if run else None,
         )
 
     point: Checkpoint = yield prepare
-    record = records.CheckpointRecord(
-        name=name,
-        state=point.state_hash,
-        config=point.config_hash,
-        dependencies=dict(point.dependencies),
-        run=point.run,
-        position=point.position,
-    )
     yield from working.creating()
-    riders = Riders(records=[record], checkpoint=point)
+    riders = Riders(records=[checkpoints.record_of(point)], checkpoint=point)
     made = yield from working.committing_delta([], Cause("checkpoint", name), riders)
     return replace(point, seq=made.seq)
 

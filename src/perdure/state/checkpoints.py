@@ -17,6 +17,8 @@ from perdure.core.values import codec
 from perdure.core.values.plain_values import Plain, take
 from perdure.errors import Corrupt, NotFound
 from perdure.model import Checkpoint, Commit
+from perdure.state.branch_state import BranchState
+from perdure.storage.log.proposals import HERE
 from perdure.system.late_imports import loading
 
 
@@ -97,6 +99,46 @@ def recorded(record: records.CheckpointRecord, commit: Commit) -> Checkpoint:
         dict(record.dependencies or {}),
         record.run,
         record.position,
+    )
+
+
+def current_point(
+    working: BranchState[Any],
+    name: str,
+    config: str | None,
+    dependencies: Iterable[str],
+    run: str | None,
+    position: str | None,
+) -> Checkpoint:
+    """Returns a checkpoint of the state in memory, as which the next commit is to be named; the
+    whole state is validated.
+
+    Raises:
+        SchemaError: it does not fit its schema. NotFound: a distribution is not installed.
+    """
+    _, version = working.schema_to_write
+    working.schema.build_stored(working.plain, working.name, working.seq, version)
+    return Checkpoint(
+        name,
+        HERE,
+        state_hash(working.plain),
+        *working.schema_to_write,
+        config,
+        versions(dependencies),
+        run,
+        position,
+    )
+
+
+def record_of(point: Checkpoint) -> records.CheckpointRecord:
+    """Returns the record of a checkpoint that names the commit which has that record."""
+    return records.CheckpointRecord(
+        name=point.name,
+        state=point.state_hash,
+        config=point.config_hash,
+        dependencies=dict(point.dependencies),
+        run=point.run,
+        position=point.position,
     )
 
 

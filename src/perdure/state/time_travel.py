@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import islice
-from typing import Any
+from typing import Any, Literal
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from perdure.core.arguments.checks import flag
 from perdure.core.format import chain
-from perdure.core.format.records import RunCancelled
+from perdure.core.format.records import Passed, RunCancelled
 from perdure.core.undo import undo_plan
 from perdure.core.values.ops import OpError
 from perdure.core.values.plain_values import Plain
@@ -31,6 +31,8 @@ from perdure.storage.log.proposals import HERE
 from perdure.storage.log.reader import LogReader
 from perdure.storage.log.refusals import UnreadError
 from perdure.visible import visible
+
+Back = Literal["undo", "redo"]
 
 
 class BranchMove(Struct, frozen=True):
@@ -66,12 +68,7 @@ def moving(
         refuse_inner(reader, branch)
         refuse_thinned(reader, branch, seq)
         cancelled = _cancelled(working, cancel_run)
-        left = [
-            commit
-            for commit in _left_behind(reader, head, seq)
-            if commit.trimmed or commit.damaged or commit.records
-        ]
-        return head, seq, _riders(working, cancelled), left
+        return head, seq, _riders(working, cancelled), left_behind(reader, head, seq)
 
     while True:
         head, seq, riders, left = yield plan
@@ -80,46 +77,27 @@ def moving(
         except UnreadError:
             continue
         _tell(working, riders)
-        untold = any(commit.trimmed or commit.damaged for commit in left)
-        return BranchMove(made.read(), _tool_calls(left), untold)
+        return BranchMove(made.read(), tool_calls(left), is_untold(left))
 
 
 def undoing(working: WorkingCopy[Any], *, cancel_run: bool) -> Flow[BranchMove]:
-    return _going_back(working, "undo", undo_plan.plan_undo, cancel_run)
+    return _going_back(working, "undo", cancel_run)
 
 
 def redoing(working: WorkingCopy[Any], *, cancel_run: bool) -> Flow[BranchMove]:
-    return _going_back(working, "redo", undo_plan.plan_redo, cancel_run)
+    return _going_back(working, "redo", cancel_run)
 
 
-def _going_back(
-    working: WorkingCopy[Any],
-    kind: str,
-    make_plan: Callable[..., undo_plan.Plan | None],
-    cancel_run: bool,
-) -> Flow[BranchMove]:
+def _going_back(working: WorkingCopy[Any], kind: Back, cancel_run: bool) -> Flow[BranchMove]:
     def prepare() -> tuple[undo_plan.Plan, Riders, tuple[Mapping[str, Any], ...], bool]:
         working.refresh()
         shown = working.take_as_stored()
-        reader = working.reader
         cancelled = _cancelled(working, cancel_run)
-        path = _Path(reader, working.seq)
-        if kind == "redo":
-            refuse_redo(reader, working.branch, path.since(working.seq))
-        _, (major, _) = working.schema_to_write
-        plan = make_plan(path, partial(_state_before, working, kind), major)
-        if plan is None:
-            raise NotFound(f"there is nothing to {kind}", target=_target(working))
-        if (problem := hindrance(working, kind, plan)) is not None:
-            raise problem
-        if kind == "undo":
-            before = islice(path.since(plan.seqs[0]), 1, None)
-            refuse_undo(reader, working.branch, plan.seqs[0], before)
-        undone = [reader.commit(seq) for seq in plan.seqs] if kind == "undo" else []
+        plan, calls = planned(working, kind, working.seq)
         riders = _riders(working, cancelled)
         if plan.record is not None:
             riders = replace(riders, records=[*riders.records, plan.record])
-        return plan, riders, _tool_calls(undone), shown
+        return plan, riders, calls, shown
 
     flag(cancel_run, "cancel_run=")
     while True:
@@ -137,6 +115,32 @@ def _going_back(
             ) from error
         _tell(working, riders)
         return BranchMove(made.read(), calls)
+
+
+def planned(
+    working: WorkingCopy[Any], kind: Back, head: int
+) -> tuple[undo_plan.Plan, tuple[Mapping[str, Any], ...]]:
+    """Returns the plan of an undo or redo on the state at a commit, and the tool calls that it does
+    not take back. Reads the log.
+
+    Raises:
+        NotFound: there is nothing to take back. Conflict: it cannot be.
+    """
+    reader, path = working.reader, _Path(working.reader, head)
+    if kind == "redo":
+        refuse_redo(reader, working.branch, path.since(head))
+    _, (major, _) = working.schema_to_write
+    make_plan = undo_plan.plan_undo if kind == "undo" else undo_plan.plan_redo
+    plan = make_plan(path, partial(_state_before, working, kind), major)
+    if plan is None:
+        raise NotFound(f"there is nothing to {kind}", target=_target(working))
+    if (problem := hindrance(working, kind, plan)) is not None:
+        raise problem
+    if kind == "redo":
+        return plan, ()
+    before = islice(path.since(plan.seqs[0]), 1, None)
+    refuse_undo(reader, working.branch, plan.seqs[0], before)
+    return plan, tool_calls(reader.commit(seq) for seq in plan.seqs)
 
 
 def _state_before(working: WorkingCopy[Any], kind: str, seq: int) -> Plain:
@@ -162,6 +166,20 @@ class _Path:
         return self._reader.ancestors(seq, chunk=count)
 
 
+def left_behind(reader: LogReader, head: int, target: int) -> list[Commit]:
+    """Returns the commits behind one state and not behind another, newest first, as far as they may
+    tell of tool calls. What a run has rolled back from is left out: that was told then."""
+    left: list[Commit] = []
+    passed = head
+    for commit in _left_behind(reader, head, target):
+        if commit.seq > passed:
+            continue
+        passed = _rolled_back_to(commit) or passed
+        if commit.trimmed or commit.damaged or commit.records:
+            left.append(commit)
+    return left
+
+
 def _left_behind(reader: LogReader, head: int, target: int) -> Iterator[Commit]:
     """Yields the commits behind one state and not behind another, newest first. Reads only those
     between: two paths that meet are one from there on. Of a path that a damaged commit cuts off,
@@ -174,6 +192,18 @@ def _left_behind(reader: LogReader, head: int, target: int) -> Iterator[Commit]:
         if other is not None and other.seq == commit.seq:
             return
         yield commit
+
+
+def _rolled_back_to(commit: Commit) -> int:
+    """Returns the commit to which a run rolled back with this one; 0: it did not."""
+    if commit.cause.kind != "rollback":
+        return 0
+    return next((one.to for one in commit.typed if isinstance(one, Passed)), 0)
+
+
+def is_untold(commits: Iterable[Commit]) -> bool:
+    """Returns True if nobody knows the tool calls of some of these commits."""
+    return any(commit.trimmed or commit.damaged for commit in commits)
 
 
 def unfinished_runs(working: WorkingCopy[Any], branch: str | None = None) -> list[RunInfo]:
@@ -229,10 +259,13 @@ def _tell(working: WorkingCopy[Any], riders: Riders) -> None:
         working.context.backend.notify(run)
 
 
-def _tool_calls(commits: Iterable[Commit]) -> tuple[Mapping[str, Any], ...]:
-    return tuple(
-        record for commit in commits for record in commit.records if record.get("t") == "intent"
-    )
+def tool_calls(commits: Iterable[Commit]) -> tuple[Mapping[str, Any], ...]:
+    calls: dict[tuple[Any, Any], Mapping[str, Any]] = {}
+    for commit in commits:
+        for record in commit.records:
+            if record.get("t") == "intent":  # of several attempts of one call, the first met
+                calls.setdefault((record.get("run"), record.get("key")), record)
+    return tuple(calls.values())
 
 
 def _target(working: WorkingCopy[Any]) -> str:

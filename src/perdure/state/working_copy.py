@@ -69,7 +69,7 @@ class WorkingCopy(BranchState[T]):
             if recording.shown:
                 check_shown_members(recording.shown.values())
             root, delta = recording.plain, recording.ops
-            plan = self._planned(root, delta, recording.inverses)
+            plan = self._planned(root, delta, recording.inverses, delta)
             committed = yield from self._submitting(delta, cause, riders, root=root, plan=plan)
         except BaseException as error:
             torn = recording.torn or ops.is_torn(recording.inverses)
@@ -161,9 +161,11 @@ class WorkingCopy(BranchState[T]):
         *,
         whole: bool = False,
         anew: bool = False,
+        free: bool = False,
     ) -> Flow[Committed]:
         """The flow of `commit_delta`. `whole`: the state before need not fit, only the result.
-        `anew`: the live object is not of the plain state, and another one takes its place."""
+        `anew`: the live object is not of the plain state, and another one takes its place.
+        `free`: an earlier state comes back; invariants are not asked."""
         if self.editing:
             self.refuse_inside_edit()
         waits = self._older and cause.kind.startswith("run-") and cause.kind != "run-started"
@@ -174,7 +176,7 @@ class WorkingCopy(BranchState[T]):
             return self._submitting([], cause, riders, under=self._stored if waits else None)
         if not delta and not there:
             return self._committing_nothing(cause, riders)
-        return self._committing_ops(delta, cause, riders, whole, anew)
+        return self._committing_ops(delta, cause, riders, whole, anew, free)
 
     def _committing_nothing(self, cause: Cause, riders: Riders) -> Flow[Committed]:
         self._mend()  # and no mark: an edit opened meanwhile would drop what this moves
@@ -182,7 +184,7 @@ class WorkingCopy(BranchState[T]):
         return (yield from self.committing_delta([], cause, riders))
 
     def _committing_ops(
-        self, delta: Sequence[Op], cause: Cause, riders: Riders, whole: bool, anew: bool
+        self, delta: Sequence[Op], cause: Cause, riders: Riders, whole: bool, anew: bool, free: bool
     ) -> Flow[Committed]:
         self._mend()
         if not self.in_memory:
@@ -199,11 +201,11 @@ class WorkingCopy(BranchState[T]):
                 root = ops.apply_noting(root, op, inverses)
             changed = list(delta)
             by_place = self._live.keeps_fields and compares(self._reader, cause)
-            plan = None
+            plan, asks = None, [] if free else changed
             if anew:
-                self._check_anew(root, changed)
+                self._check_anew(root, asks)
             else:
-                plan = self._planned(root, changed, inverses, whole=whole, by_place=by_place)
+                plan = self._planned(root, changed, inverses, asks, whole=whole, by_place=by_place)
             return (yield from self._submitting(changed, cause, riders, root=root, plan=plan))
         except BaseException as error:
 
@@ -237,27 +239,29 @@ class WorkingCopy(BranchState[T]):
         root: Plain,
         delta: list[Op],
         inverses: list[Op],
+        asks: Sequence[Op],
         *,
         whole: bool = False,
         by_place: bool = False,
     ) -> TypedPlan | None:
         """Returns the plan of a change to the live object, if there is one, after checking that it
-        may be made. `by_place`: see `Schema.plan`."""
+        may be made. `asks`: the ops of which invariants are asked. `by_place`: see `Schema.plan`.
+        """
         typed, plan = self._live.value if whole else self.typed, None
         if delta and typed is not MISSING:
             plan = self.schema.plan(typed, root, delta, inverses, by_place=by_place)
             if plan.turned and isinstance(self._open, Recording):
                 plan.refuse_turned()
-        if delta and self.schema.invariants:
-            self.schema.check_invariants(typed, view(self.schema, root), [op.path for op in delta])
+        if asks and self.schema.invariants:
+            self.schema.check_invariants(typed, view(self.schema, root), [op.path for op in asks])
         return plan
 
-    def _check_anew(self, root: Plain, delta: Sequence[Op]) -> None:
+    def _check_anew(self, root: Plain, asks: Sequence[Op]) -> None:
         """Checks a new plain state by itself; the next look builds the live object of it."""
         before = self._live.value
         self.schema.build(root)
-        if self.schema.invariants:
-            touched = [op.path for op in delta]
+        if asks and self.schema.invariants:
+            touched = [op.path for op in asks]
             self.schema.check_invariants(before, view(self.schema, root), touched)
         self._live.drop()
 

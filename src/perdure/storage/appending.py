@@ -111,9 +111,9 @@ beside = attrgetter(*({*Riders.__struct_fields__} - {"records", "sync", "purge"}
 
 def together(parts: Sequence[Riders]) -> Riders:
     """Returns the riders of one commit that combines several. Names, leases and keys come from the
-    first: only it has any."""
+    only one that has any."""
     return replace(
-        parts[0],
+        next((part for part in parts if part.key or part.checkpoint), parts[0]),
         records=[record for part in parts for record in part.records],
         runs=[row for part in parts for row in part.runs],
         consumed=[no for part in parts for no in part.consumed],

@@ -28,7 +28,7 @@ from perdure.engine.functions.orders import Order
 from perdure.engine.functions.turn_end import Again
 from perdure.engine.journal.call import Call
 from perdure.engine.journal.effects import Arrive, Arrived
-from perdure.engine.journal.entry import Entry
+from perdure.engine.journal.entry import CHANGES, Entry
 from perdure.engine.journal.failures import words
 from perdure.engine.journal.journal import describe
 from perdure.engine.journal.leaving import DeadlinePassed
@@ -290,13 +290,13 @@ class _ReplayExecution(Execution[Any]):
 
 
 def _said(effect: Arrive) -> str:
-    if effect.kind == "edit":
+    if effect.kind in CHANGES:
         return effect.name
     return f"{effect.kind} {effect.name}({effect.preview()})"
 
 
 def _described(entry: Entry) -> str:
-    return describe(entry) if entry.kind != "edit" else entry.place
+    return describe(entry) if entry.kind not in CHANGES else entry.place
 
 
 class _States:

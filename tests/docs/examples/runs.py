@@ -65,6 +65,36 @@ def count(run: perdure.Run[dict], upto: int) -> int:
 assert store.run(count, "counter", 3) == 3
 
 
+# %% Run.checkpoint Run.rollback
+@perdure.agent(dict)
+def try_ways(run: perdure.Run[dict], ways: list[str]) -> str:
+    before = run.checkpoint("before trying")
+    for way in ways:
+        with run.edit("tried") as draft:
+            draft["way"], draft["tried"] = way, True
+        if way != "dead end":
+            return way
+        run.rollback(before)
+    return "none"
+
+
+assert store.run(try_ways, "maze", ["dead end", "left"]) == "left"
+
+
+# %% Run.undo Run.redo
+@perdure.agent(dict)
+def reconsider(run: perdure.Run[dict]) -> list[str]:
+    with run.edit("chose") as draft:
+        draft["choice"] = "blue"
+    undone = run.undo()
+    assert undone.commit.cause.kind == "undo" and "choice" not in run.state
+    run.redo()
+    return [run.state["choice"]]
+
+
+assert store.run(reconsider, "paint") == ["blue"]
+
+
 # %% Run.call
 @perdure.agent(dict)
 def measure(run: perdure.Run[dict], text: str) -> int:

@@ -2,8 +2,7 @@
 
 A log is hashed, not typed: one that somebody else wrote, or that was made up, may verify and hold
 anything. A wrong record is refused where it is read (I11), before anything uses it. Kinds and
-fields that are not named here are not checked: newer versions add some, frameworks have their own.
-Field by field in docs/format.md ("Records").
+fields not named here, a newer version's, are not checked. docs/format.md, "Records", has them all.
 """
 
 from __future__ import annotations
@@ -380,6 +379,7 @@ _kind("run-progress", Noted, "text! fraction!")
 _kind("cancelled", Cancelled, "place kind error after told several args preview gave_back")
 _kind("step", Outcome, f"place args preview! made value child* {_LEFT}")
 _kind("edit", Outcome, "place error at cancelled told several")
+_kind("move", Outcome, f"place value {_LEFT}")
 _kind("outcome", Outcome, f"place value by who not_done key {_LEFT}")
 _kind("progress", Placed, "place args preview! value")
 _kind("attempt-failed", Placed, "place args preview! attempt error again_at first_at")

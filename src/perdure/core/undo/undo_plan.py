@@ -17,7 +17,7 @@ from perdure.core.values.plain_values import Plain
 from perdure.errors import Corrupt, NotFound, UnsupportedFormat
 from perdure.model import Commit
 
-NOT_UNDOABLE = frozenset({"create", "undo", "redo", "migrate"})
+NOT_UNDOABLE = frozenset({"create", "undo", "redo", "migrate", "rollback"})
 
 STRETCHES_MAX = 16
 """Of what remains between the commits that a `Passed` record passes over. I9: the record's bytes

@@ -279,7 +279,7 @@ def _heard_before(begun: Commit, step: str, runs: Collection[str]) -> Iterator[R
                     yield record
             case Fired() if begins:
                 yield record
-            case Cancelled() | WaitEnded(t="wait-ended") | Outcome(t="edit", error={}):
+            case Cancelled() | WaitEnded(t="wait-ended") | Outcome(t="edit" | "move", error={}):
                 if begins or scope_of(record.place) == scope:
                     yield record
 

@@ -6,6 +6,7 @@ import asyncio
 from typing import Any
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from perdure.core.format.records import Placed
 from perdure.engine.journal.effects import Arrive, RecordEffect
@@ -47,6 +48,14 @@ class Calling(Struct):
         """True if its task was cancelled in this call; otherwise a `CancelledError` is of something
         awaited. A task that was cancelled before may make calls while it cleans up."""
         return cancels(self.task) > self.heard
+
+
+def as_kept_on(effect: RecordEffect) -> RecordEffect:
+    """Returns the record with the note that a cancellation was caught; it is caught on replay,
+    too."""
+    outcome = replace(effect.last, kept_on=True)
+    records = (*effect.riders.records[:-1], outcome)
+    return replace(effect, riders=replace(effect.riders, records=records))
 
 
 def cancels(task: asyncio.Task[Any] | None, *, heard: bool = False) -> int:

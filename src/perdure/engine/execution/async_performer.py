@@ -10,10 +10,9 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from functools import partial
 from typing import Any, TypeVar
 
-from msgspec.structs import replace
-
 from perdure.engine.execution.activity import Waiting
-from perdure.engine.execution.async_call import Calling, cancels
+from perdure.engine.execution.async_call import Calling, as_kept_on, cancels
+from perdure.engine.execution.branch_changes import change_in_loop
 from perdure.engine.execution.commit_items import Item
 from perdure.engine.execution.current_run import inside
 from perdure.engine.execution.handover import CancelledCall, Handing, OfWait
@@ -40,6 +39,7 @@ from perdure.engine.journal.effects import (
     Came,
     CancelledInside,
     Carried,
+    Change,
     Effect,
     Effects,
     Invoke,
@@ -204,7 +204,6 @@ class AsyncPerformer(Handing):
             await self._execution.context.in_thread(threads.close)
 
     def perform(self, calling: Calling, effect: Effect) -> Awaitable[Any]:
-        # As `Performer.perform`.
         if isinstance(effect, RecordEffect):
             return self._record(effect, calling)
         if isinstance(effect, Invoke):
@@ -215,6 +214,8 @@ class AsyncPerformer(Handing):
             return self._now()
         if isinstance(effect, Pause):
             return self._pause(effect)
+        if isinstance(effect, Change):
+            return change_in_loop(self, self._execution, effect, calling)
         return self._await(effect)
 
     async def _now(self) -> int:
@@ -286,7 +287,7 @@ class AsyncPerformer(Handing):
             return
         kind, place = (last := effect.last).t, last.place
         if calling.kept_on and not calling.noted and kind in SETTLING:
-            effect = _kept_on(effect)
+            effect = as_kept_on(effect)
         item = execution.to_write(effect)
         if kind == "wait-began":
             calling.began = last
@@ -480,14 +481,6 @@ def performer_of_loop(
         tasks.runner = runner_here() or tasks.runner
         performer = known[here] = AsyncPerformer(execution, tasks)
     return performer
-
-
-def _kept_on(effect: RecordEffect) -> RecordEffect:
-    """Returns the record with the note that a cancellation was caught; it is caught on replay,
-    too."""
-    outcome = replace(effect.last, kept_on=True)
-    records = (*effect.riders.records[:-1], outcome)
-    return replace(effect, riders=replace(effect.riders, records=records))
 
 
 def _as_users(error: BaseException) -> BaseException:

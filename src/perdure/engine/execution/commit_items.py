@@ -24,7 +24,8 @@ class Item(Struct, eq=False):
 
     Attributes:
         riders: the commit's additions. An item that gives up the lease is its commit's last.
-        recording: the recording of an edit; at most one per commit.
+        recording: the recording of an edit.
+        change: makes the commit's flow, of what comes along with it: a move of the branch.
         error: the reason why it is not committed, once `settled`.
         landing: called, on any thread, when it is in the log; within one commit, in the log's
             order.
@@ -34,10 +35,16 @@ class Item(Struct, eq=False):
     cause: Cause
     riders: Riders = NOTHING
     recording: Recording | None = None
+    change: Callable[[Riders], Flow[Committed]] | None = None
     settled: bool = False
     error: BaseException | None = None
     landing: Callable[[], None] | None = None
     wake: Callable[[], None] | None = None
+
+    @property
+    def changes(self) -> bool:
+        """True if it changes the state, or names it; it is the last item of its commit."""
+        return self.recording is not None or self.change is not None
 
 
 class Flight(Struct, eq=False):

@@ -7,6 +7,8 @@ effects on a thread or in an event loop. The parts know the run by its `RunPosit
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, TypeVar
 
 from perdure.engine.execution.performer import Performer
@@ -33,6 +35,16 @@ class Execution(RunPosition[T]):
     def _make_parts(self) -> None:
         self.edits, self.performer = Edits(self), Performer(self)
         self._async_performer: AsyncPerformer | None = None
+        self.points: dict[str, int] = {}
+        """The commits that the function had named as checkpoints, by its words for them."""
+
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        self.edits.acquire()
+        try:
+            yield
+        finally:
+            self.edits.release()
 
     def _edit_place(self) -> str:
         return self.edits.place

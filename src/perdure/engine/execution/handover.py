@@ -163,7 +163,7 @@ class Handing:
             pace = self.pace
             # A call that is made again shows nothing; an edit does at the end of its block.
             if place and (entry.kind != "edit" or entry.unbegun):
-                shows = entry.seq - 1
+                shows = entry.shows_in_turn
         # Tasks without scopes of their own wait for all: their first actions lead to calls that are
         # distinguished by their order.
         own = scope.path if self._tasks.numbered else None
@@ -421,7 +421,7 @@ class Handing:
         execution = self._execution
         event = PacedEvent(execution.scope().path, place)
         seeing = execution.seeing
-        edit = item is not None and item.recording is not None
+        edit = item is not None and item.changes
         told: Told | None = None
 
         def landed() -> None:  # it knows nothing of the item, which knows it

@@ -12,6 +12,7 @@ from functools import partial
 from typing import Any
 
 from perdure.engine.execution.activity import Waiting
+from perdure.engine.execution.branch_changes import change
 from perdure.engine.execution.commit_items import Item
 from perdure.engine.execution.current_run import RunFrame, current, enter, inside
 from perdure.engine.execution.run_position import RunPosition
@@ -24,6 +25,7 @@ from perdure.engine.journal.effects import (
     Await,
     Came,
     Carried,
+    Change,
     Effect,
     Effects,
     Invoke,
@@ -93,6 +95,8 @@ class Performer:
             return self._execution.now()
         if isinstance(effect, Pause):
             return self._pause(effect)
+        if isinstance(effect, Change):
+            return change(self, self._execution, effect)
         return self._await(effect)
 
     def _arrive(self, effect: Arrive) -> Arrived:
@@ -166,17 +170,26 @@ class Performer:
             check_given_up(scope)
 
     def record(self, effect: RecordEffect) -> None:
+        item = self._execution.to_write(effect)
+        if effect.last.t in SETTLING:
+            self.settle(item, effect.last.place)
+        elif item is not None:
+            self._execution.writer.write(item)
+
+    def settle(self, item: Item | None, place: str) -> None:
+        """Records what a call came to, unless that waits for the run's next commit; the function
+        hears of it."""
         execution = self._execution
-        item = execution.to_write(effect)
-        told = execution.tasks is not None and effect.last.t in SETTLING
+        told = execution.tasks is not None
         if item is not None:
             if told:
-                item.landing = partial(self._passes, effect.last.place)
+                item.landing = partial(self._passes, place)
             execution.writer.write(item)
         elif told:
-            self._passes(effect.last.place)
+            self._passes(place)
         if told and execution.seeing.is_home:
-            execution.seeing.show(execution.seeing.showing(edit=item is None))
+            shown = execution.seeing.showing(edit=item is None or item.changes)
+            execution.seeing.show(shown)
 
     def _passes(self, place: str) -> None:
         """The function hears of an outcome; in an event loop that is an event like others."""

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from perdure.core.draft.draft import Recording
 from perdure.core.format.records import Outcome
@@ -17,23 +18,38 @@ from perdure.engine.journal.effects import Carried
 from perdure.engine.journal.entry import Entry
 from perdure.engine.journal.failures import CallCancelled, as_replayed, error_record, rebuild_error
 from perdure.engine.journal.journal import changed
+from perdure.engine.journal.run_log import lineage
 from perdure.engine.journal.scopes import Scope
-from perdure.errors import Conflict, SchemaError
+from perdure.errors import Conflict, NeedsAttention, SchemaError
 from perdure.model import Cause
-from perdure.state.edit_block import LOCK_MAX_S
+from perdure.state.edit_block import LOCK_MAX_S, key_riders, used_key
 from perdure.state.run_view import copy_at
 from perdure.storage.appending import Riders
+from perdure.storage.keys import find_key
+from perdure.storage.log.proposals import asked
 
 if TYPE_CHECKING:
     from perdure.state.working_copy import WorkingCopy
 
 
+Key = Literal["none", "new", "used", "left"]
+"""The use of an edit's idempotency key. There is none; this edit is the first to use it;
+another was, and nothing is committed again; or this run was, in a history that it left, or a fork
+of it: the edit is made, and the key stays with the first one."""
+
+
 class OpenEdit(Struct, frozen=True):
-    """An edit whose block is running. `recorded`: what the journal has for it; None: it is new."""
+    """An edit whose block is running.
+
+    Attributes:
+        recorded: what the journal has for it; None: it is new.
+        key: of a new one, the use of its idempotency key.
+    """
 
     place: str
     recording: Recording
     recorded: Entry | None
+    key: Key = "none"
 
 
 class Edits:
@@ -71,15 +87,22 @@ class Edits:
         self._owner, self._execution.edit_span = 0, None
         self._lock.release()
 
-    def open(self, name: str, scope: Scope, entry: Entry | None) -> OpenEdit:
-        """Opens an edit, when its turn has come; returns it with a draft."""
+    def open(self, name: str, scope: Scope, entry: Entry | None, cause: Cause) -> OpenEdit:
+        """Opens an edit, when its turn has come; returns it with a draft.
+
+        Raises:
+            RunInterrupted: its key was used for something else.
+        """
         execution, self.stands_on = self._execution, None
         if entry is None:
             execution.begins_edit(name)
             execution.check_stop()
             execution.seeing.catch_up()
             self.place = execution.new_place(name, scope)
-            return OpenEdit(self.place, execution.working.record(), None)
+            working = execution.working
+            key = "none" if cause.key is None else self._look_up(cause)
+            draft = working.throwaway() if key == "used" else working.record()
+            return OpenEdit(self.place, draft, None, key)
         self.place = entry.place
         # Its body saw what others had written before it, and must see it again.
         seen = entry.outcome.at if entry.outcome is not None else None
@@ -90,10 +113,37 @@ class Edits:
             working = self.stands_on = copy_at(working, at)
         return OpenEdit(entry.place, working.throwaway(), entry)
 
+    def _look_up(self, cause: Cause) -> Key:
+        """Returns the use of an edit's idempotency key.
+
+        Raises:
+            RunInterrupted: it was used for something else; the run needs attention.
+        """
+        execution = self._execution
+        working, backend = execution.working, execution.context.backend
+        with execution.asking:
+            found = find_key(backend, working.reader.no, cause.key or "")
+            if found is None:
+                return "new"
+            first = working.reader.peek(found[0])
+            if execution.journal.has_left(first):
+                return "left"
+            try:
+                used_key(working, cause)
+                return "used"
+            except Conflict as refused:
+                same, other = found[1] == asked(cause.what), first.cause.run
+                if same and other and lineage(backend, other) & lineage(backend, execution.id):
+                    return "left"
+                stopped = NeedsAttention(
+                    refused.problem, target=f"run {execution.id}", hint=refused.hint
+                )
+                raise execution.interrupt(stopped) from refused
+
     def close(
         self,
         edit: OpenEdit,
-        what: str,
+        cause: Cause,
         error: BaseException | None,
         heard: Heard | None = None,
         own: tuple[type[Exception], ...] = (Exception,),
@@ -118,14 +168,23 @@ class Edits:
                 execution.turns.release(edit.recorded)
             return None
         if error is not None:
-            execution.working.restore(edit.recording)
+            if edit.key != "used":
+                execution.working.restore(edit.recording)
             if not isinstance(error, own):
                 return None
             # The function may catch it and go on: replay must find that it was here.
             return self._failed(edit.place, error_record(error), heard)
         record = Outcome(t="edit", run=execution.id, place=edit.place)
-        cause = Cause("edit", what, run=execution.id, step=edit.place)
-        return Item(cause, Riders((record,)), edit.recording)
+        cause, riders = replace(cause, run=execution.id, step=edit.place), Riders((record,))
+        if edit.key == "new":
+            riders = replace(riders, key=key_riders(cause, ()).key)
+        elif edit.key != "none":
+            cause = replace(cause, key=None)  # of two commits it names the first
+        if edit.key != "used":
+            return Item(cause, riders, edit.recording)
+        if edit.recording.ephemeral:
+            edit.recording.apply_ephemeral(execution.working.seen)
+        return Item(cause, riders)
 
     def refused(self, edit: OpenEdit, error: SchemaError) -> tuple[Item | None, Exception]:
         """Handles an edit that breaks the schema: returns what must be committed, if anything, and

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from sys import exception
 from typing import TypeVar
 
@@ -156,7 +157,7 @@ class RunPosition(DrivenRun[T]):
         """Handles the turn of a call: a recorded one is released, another begins."""
         if entry is not None and entry.outcome is not None:
             if entry.hands and self.seeing.is_home:  # else it is made again: no event before that
-                self.seeing.show(entry.seq - 1)  # an edit of the same commit is still to come
+                self.seeing.show(entry.shows_in_turn)  # of the same commit, an edit may be to come
             self.turns.release(entry)
             if not entry.outcome.not_done:
                 return Arrived(entry.place, entry, "")  # it is not made, and needs no key
@@ -198,6 +199,14 @@ class RunPosition(DrivenRun[T]):
             record = Valued(t="value", run=self.id, place=place, value=make(), within=within)
             self.writer.later(Riders([record]))
             return record.value
+
+    def alone(self) -> AbstractContextManager[None]:
+        """Keeps edits of other threads waiting, and waits for one that is open.
+
+        Raises:
+            RunInterrupted: see `Edits.acquire`.
+        """
+        raise NotImplementedError
 
     def _edit_place(self) -> str:
         """Returns the place of the edit that was opened last."""

@@ -287,7 +287,7 @@ class RunWriter:
         try:
             with self._lock:
                 flight.landed = True
-                if flight.items[-1].recording is None:
+                if not flight.items[-1].changes:
                     done = self._take_in(flight, _getframe(), woken)
                 else:  # it changes the state that its task's thread may be reading
                     woken, flight.waiters = flight.waiters, []
@@ -350,7 +350,7 @@ class RunWriter:
 
     def _start(self, call: FrameType | None = None) -> Flight | None:
         """Starts the next commit, with the lock held, of everything that waits up to the first
-        edit; None if one is under way, or nothing waits.
+        change of the state; None if one is under way, or nothing waits.
 
         Args:
             call: the call that owns it; None: the committer's thread will.
@@ -365,7 +365,7 @@ class RunWriter:
             items: list[Item] = []
             while self._queue:
                 items.append(self._queue.pop(0))
-                if items[-1].recording is not None or items[-1].riders.release:
+                if items[-1].changes or items[-1].riders.release:
                     break
             flight = self._prepare(items)
             if flight is not None:
@@ -386,6 +386,8 @@ class RunWriter:
                 self._seeing.catch_up()
             if last.recording is not None:
                 flow = working.committing_recording(last.recording, last.cause, along)
+            elif last.change is not None:
+                flow = last.change(along)
             else:
                 flow = working.committing_delta([], items[0].cause, along)
             proposal = next_proposal(flow, None)
@@ -399,7 +401,7 @@ class RunWriter:
             self._settle(items, too_big)
             return None
         except SchemaError as refused:
-            # The edit alone is wrong; what came before it goes its way.
+            # The change alone is wrong; what came before it goes its way.
             self._settle([last], refused)
             self._queue[:0] = items[:-1]
             return None

@@ -11,18 +11,20 @@ from typing import Any, Concatenate, Generic, NoReturn, ParamSpec, TypeVar, over
 
 from perdure.core.arguments.checks import Seconds, iterable
 from perdure.core.arguments.checks import function as check_function
-from perdure.core.arguments.names import check_words
+from perdure.core.arguments.names import cause_of, check_words
 from perdure.engine.execution.async_call import cancels
 from perdure.engine.execution.current_run import RunFrame, inside
 from perdure.engine.execution.execution import Execution
 from perdure.engine.execution.handover import CancelledCall
 from perdure.engine.execution.run_edits import OpenEdit
+from perdure.engine.functions import run_moves
 from perdure.engine.functions.any_run import AnyRun
 from perdure.engine.functions.async_map import AsyncMap
 from perdure.engine.functions.children import Child, ChildOptions, started_child
 from perdure.engine.functions.decorators import recorded_as, with_self
 from perdure.engine.functions.run import check_limit
 from perdure.engine.journal.cancellations import Heard, alone, as_told, told_of
+from perdure.engine.journal.effects import Effects
 from perdure.engine.journal.entry import Entry
 from perdure.engine.journal.failures import CallCancelled
 from perdure.engine.journal.values import is_async
@@ -39,7 +41,10 @@ from perdure.engine.journal.waits import (
 )
 from perdure.errors import SchemaError
 from perdure.missing import MISSING
+from perdure.model import Cause, Checkpoint
+from perdure.state.commit_lookup import Where
 from perdure.state.event_loop.delayed_cancel import Told
+from perdure.state.time_travel import BranchMove
 from perdure.visible import visible
 
 T = TypeVar("T")
@@ -114,10 +119,45 @@ class AsyncRun(AnyRun[T]):
         call = recorded.call(execution, with_self(function, args), kwargs)
         return await execution.async_performer.make(call)
 
-    def edit(self, what: str = "") -> AsyncRunEdit[T]:
+    def edit(
+        self,
+        what: str = "",
+        *,
+        key: str | None = None,
+        group: str | None = None,
+        tags: Iterable[str] = (),
+    ) -> AsyncRunEdit[T]:
         """``async with run.edit("why") as draft``: like `Agent.edit`, recorded at its place in the
         run. Edits of several tasks happen one after the other."""
-        return AsyncRunEdit(self._execution, check_words(what, "what=, why a commit is made,"))
+        return AsyncRunEdit(self._execution, cause_of("edit", what, key, tags, group=group))
+
+    # -- going back ------------------------------------------------------------------------
+
+    def checkpoint(
+        self,
+        name: str,
+        *,
+        config: Mapping[str, Any] | None = None,
+        dependencies: Iterable[str] = (),
+    ) -> Pending[Checkpoint]:
+        """Names the state as a recovery point; see `Run.checkpoint`."""
+        effects = run_moves.checkpoint(self._execution, name, config, dependencies)
+        return self._moved("run.checkpoint(…)", effects)
+
+    def undo(self) -> Pending[BranchMove]:
+        """Takes back the latest commit that changed the state; see `Run.undo`."""
+        return self._moved("run.undo()", run_moves.back(self._execution, "undo"))
+
+    def redo(self) -> Pending[BranchMove]:
+        """Takes back the latest undo; see `Run.redo`."""
+        return self._moved("run.redo()", run_moves.back(self._execution, "redo"))
+
+    def rollback(self, to: Where | Checkpoint) -> Pending[BranchMove]:
+        """Makes the state that of an earlier commit; see `Run.rollback`."""
+        return self._moved("run.rollback(…)", run_moves.rollback(self._execution, to))
+
+    def _moved(self, what: str, effects: Effects) -> Pending[Any]:
+        return Pending(what, lambda: self._execution.async_performer.call(effects))
 
     # -- several at once -------------------------------------------------------------------
 
@@ -260,9 +300,9 @@ class AsyncChildStarter:
 class AsyncRunEdit(Generic[T]):
     """The context manager of `AsyncRun.edit`."""
 
-    def __init__(self, execution: Execution[T], what: str) -> None:
+    def __init__(self, execution: Execution[T], cause: Cause) -> None:
         self._execution = execution
-        self._what = what
+        self._cause = cause
         self._open: OpenEdit
         self._told: Told | None = None
         """On replay: its task was cancelled, before it was its turn."""
@@ -278,7 +318,7 @@ class AsyncRunEdit(Generic[T]):
     async def _enter(self) -> T:
         execution = self._execution
         performer = execution.async_performer
-        name = f"edit:{self._what}"
+        name = f"edit:{self._cause.what}"
         scope = performer.check_place(name)
         entry = execution.find_edit(name, scope)
         while True:
@@ -310,7 +350,7 @@ class AsyncRunEdit(Generic[T]):
             execution.journal.take_values(scope.path, entry.seq)
             await performer.cancelled_again(entry)
         try:
-            self._open = execution.edits.open(name, scope, entry)
+            self._open = execution.edits.open(name, scope, entry, self._cause)
         except BaseException:
             performer.edit_lock.release()
             raise
@@ -360,7 +400,7 @@ class AsyncRunEdit(Generic[T]):
         that."""
         execution = self._execution
         if recorded.call.error is None:
-            execution.edits.close(self._open, self._what, None)
+            execution.edits.close(self._open, self._cause, None)
         execution.turns.release(recorded)
         if not recorded.cancelled and execution.async_performer.goes_on:
             performer = execution.async_performer
@@ -387,7 +427,7 @@ class AsyncRunEdit(Generic[T]):
                 except asyncio.CancelledError as latest:
                     self._leave_recorded(recorded, latest)
                     raise as_told(recorded.told, self._is_told(latest)) from None
-            item = execution.edits.close(self._open, self._what, error, heard)
+            item = execution.edits.close(self._open, self._cause, error, heard)
             if recorded is not None and cancelled is not None:
                 self._check_behind(recorded, cancelled)
             if recorded is not None or (error is not None and not isinstance(error, Exception)):

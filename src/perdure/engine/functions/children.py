@@ -22,16 +22,16 @@ from perdure.engine.journal.deleted_runs import find_stranger, trace_of
 from perdure.engine.journal.effects import Arrive, Arrived, Carried, Effect, Effects, RecordEffect
 from perdure.engine.journal.failures import error_record, rebuild_error
 from perdure.engine.journal.previews import preview
-from perdure.engine.journal.run_log import reader_of
+from perdure.engine.journal.run_log import lineage
 from perdure.engine.journal.values import binding_of, results_of
 from perdure.engine.journal.waits import ChildEnd, Wait, only, with_timeout
 from perdure.errors import Conflict, NeedsAttention, NotFound, PerdureError
 from perdure.missing import MISSING
 from perdure.model import Message
-from perdure.state.runs.family_messages import agent_of, begin_of
+from perdure.state.runs.family_messages import agent_of
 from perdure.state.runs.parentage import Origin
 from perdure.storage.appending import Riders
-from perdure.storage.capabilities import Backend, RunQuery
+from perdure.storage.capabilities import RunQuery
 from perdure.system import shell
 from perdure.visible import visible
 
@@ -262,15 +262,7 @@ def _is_of_a_relative(execution: Execution[Any], child: str, order: Order) -> bo
         origin = Origin.find(backend, child)
         if origin is None or not origin.is_of(backend):
             return False
-        return not _lineage(backend, execution.id).isdisjoint(_lineage(backend, info.parent))
-
-
-def _lineage(backend: Backend, run: str) -> set[str]:
-    """Returns a run and those that it was forked from."""
-    rows = backend.runs(RunQuery(run_id=run))
-    reader = reader_of(backend, rows[0]) if rows else None
-    began = begin_of(reader.commit(rows[0].started), run) if reader is not None else None
-    return {run} if began is None or began.again is None else {run, *began.again.runs}
+        return not lineage(backend, execution.id).isdisjoint(lineage(backend, info.parent))
 
 
 def _started_before(execution: Execution[Any], place: str, asked: records.Record) -> NeedsAttention:

@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar
 
 from perdure.core.arguments.checks import Seconds, count, iterable
 from perdure.core.arguments.checks import function as check_function
-from perdure.core.arguments.names import check_words
+from perdure.core.arguments.names import cause_of, check_words
 from perdure.engine.execution.activity import Crew
 from perdure.engine.execution.call_limits import Lending
 from perdure.engine.execution.current_run import RunFrame, enter_scope, inside
 from perdure.engine.execution.execution import Execution
 from perdure.engine.execution.run_edits import OpenEdit
+from perdure.engine.functions import run_moves
 from perdure.engine.functions.any_run import AnyRun
 from perdure.engine.functions.children import Child, ChildOptions, started_child
 from perdure.engine.functions.decorators import recorded_as, with_self
@@ -34,6 +35,9 @@ from perdure.engine.journal.waits import (
 )
 from perdure.errors import SchemaError
 from perdure.missing import MISSING
+from perdure.model import Cause, Checkpoint
+from perdure.state.commit_lookup import Where
+from perdure.state.time_travel import BranchMove
 from perdure.system.late_imports import loading
 from perdure.system.locks import LOOK_MAX_S, End, Span, ends_block, first_frame, span_of
 from perdure.system.user_errors import of_code
@@ -66,12 +70,79 @@ class Run(AnyRun[T]):
         call = recorded.call(execution, with_self(function, args), kwargs)
         return execution.performer.make(call)  # type: ignore[no-any-return]
 
-    def edit(self, what: str = "") -> RunEdit[T]:
+    def edit(
+        self,
+        what: str = "",
+        *,
+        key: str | None = None,
+        group: str | None = None,
+        tags: Iterable[str] = (),
+    ) -> RunEdit[T]:
         """Edits the state like `Agent.edit`, recorded at its place in the run.
 
         On replay its body runs on a throwaway draft, and the recorded result counts.
+
+        Args:
+            key: an idempotency key, for what several runs may be asked to do. Used before with the
+                same `what`, the block runs on a throwaway draft and the state stays as it is; used
+                for something else, the run needs attention.
+            group: commits that share it are undone together.
         """
-        return RunEdit(self._execution, check_words(what, "what=, why a commit is made,"))
+        return RunEdit(self._execution, cause_of("edit", what, key, tags, group=group))
+
+    # -- going back ------------------------------------------------------------------------
+
+    def checkpoint(
+        self,
+        name: str,
+        *,
+        config: Mapping[str, Any] | None = None,
+        dependencies: Iterable[str] = (),
+    ) -> Checkpoint:
+        """Names the state as a recovery point, like `Agent.checkpoint`, at this place of the run.
+
+        Returns:
+            The checkpoint. Where its name is taken (by the loop's last round, or before the run was
+            set back), it is the next free one: ``before refund#2``.
+
+        Raises:
+            NotFound: a distribution is not installed. SchemaError: the state does not fit.
+            ValueError: the name is invalid, or reads as a commit's number or a moment.
+        """
+        effects = run_moves.checkpoint(self._execution, name, config, dependencies)
+        return self._execution.performer.call(effects)  # type: ignore[no-any-return]
+
+    def undo(self) -> BranchMove:
+        """Takes back the latest commit (or group) that changed the state, like `Agent.undo`: of
+        this run, or of whoever wrote before it. Calls, signals and answers stay as they were.
+
+        Raises:
+            NotFound, Conflict, SchemaError: as `Agent.undo`; on replay, too.
+        """
+        return self._execution.performer.call(run_moves.back(self._execution, "undo"))  # type: ignore[no-any-return]
+
+    def redo(self) -> BranchMove:
+        """Takes back the latest undo. Raises as `undo` does."""
+        return self._execution.performer.call(run_moves.back(self._execution, "redo"))  # type: ignore[no-any-return]
+
+    def rollback(self, to: Where | Checkpoint) -> BranchMove:
+        """Makes the state that of an earlier commit, like `Agent.rollback`. Only the state goes
+        back: the function goes on from here, with its recorded calls.
+
+        Args:
+            to: a `Checkpoint`; the name of one, which means the last that this turn made under that
+                name; a branch's name, a seq, or a moment.
+
+        Returns:
+            Its `tool_calls`, at most 1,000, are those that are not taken back in the world; the
+            same ones on replay.
+
+        Raises:
+            NotFound: there is no such commit, or retention removed its state.
+            SchemaError: that state does not fit the schema.
+            TypeError, ValueError: it names no commit.
+        """
+        return self._execution.performer.call(run_moves.rollback(self._execution, to))  # type: ignore[no-any-return]
 
     # -- several at once -------------------------------------------------------------------
 
@@ -355,9 +426,9 @@ class ChildStarter:
 class RunEdit(Generic[T]):
     """The context manager of `Run.edit`."""
 
-    def __init__(self, execution: Execution[T], what: str) -> None:
+    def __init__(self, execution: Execution[T], cause: Cause) -> None:
         self._execution = execution
-        self._what = what
+        self._cause = cause
         self._open: OpenEdit
         self._end: End | None = None
 
@@ -368,12 +439,12 @@ class RunEdit(Generic[T]):
 
     def _enter(self, span: Span | None) -> T:
         execution = self._execution
-        scope, name = execution.scope(), f"edit:{self._what}"
+        scope, name = execution.scope(), f"edit:{self._cause.what}"
         entry = execution.find_edit(name, scope)
         execution.performer.wait_for_turn(entry, scope, name)
         execution.edits.acquire()
         try:
-            self._open = execution.edits.open(name, scope, entry)
+            self._open = execution.edits.open(name, scope, entry, self._cause)
         except BaseException:
             execution.edits.release()
             raise
@@ -391,7 +462,7 @@ class RunEdit(Generic[T]):
         self._inside.__exit__(None, None, None)
         execution = self._execution
         try:
-            item = execution.edits.close(self._open, self._what, error, own=of_code())
+            item = execution.edits.close(self._open, self._cause, error, own=of_code())
             if item is None:
                 return
             try:

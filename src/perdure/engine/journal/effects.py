@@ -11,12 +11,15 @@ from typing import Any, Literal
 
 from msgspec import Struct, field
 
-from perdure.core.format.records import Placed, WaitBegan, WaitBranch
+from perdure.core.format.records import Outcome, Placed, WaitBegan, WaitBranch
 from perdure.core.values.plain_values import Plain
 from perdure.engine.journal.call import Call
 from perdure.engine.journal.entry import Entry
 from perdure.engine.journal.left_history import Made
 from perdure.engine.journal.retries import NO_LIMITS, Limits
+from perdure.model import Commit
+from perdure.state.run_moves import PlannedMove
+from perdure.state.working_copy import Flow
 from perdure.storage.appending import Riders
 
 
@@ -26,7 +29,7 @@ class Arrive(Struct, frozen=True):
     are not recorded begin when everything recorded was released."""
 
     name: str
-    kind: Literal["step", "tool", "wait", "edit"]
+    kind: Literal["step", "tool", "wait", "edit", "move"]
     args: Mapping[str, str]
     preview: Callable[[], str]
     keyed: bool = True
@@ -125,11 +128,36 @@ class Await(Struct, frozen=True):
     words: str
 
 
+class Change(Struct, frozen=True):
+    """Effect: plan what moves or names the branch, and commit it, while no edit is open. Gives
+    `Changed`; what is refused is an outcome, too.
+
+    Attributes:
+        plan: makes the plan, which reads the log.
+    """
+
+    place: str
+    plan: Callable[[], Flow[PlannedMove]]
+
+
+class Changed(Struct, frozen=True):
+    """The outcome of a `Change`.
+
+    Attributes:
+        commit: the commit that it made; None: it was refused.
+        error: the exception then.
+    """
+
+    outcome: Outcome
+    commit: Commit | None = None
+    error: Exception | None = None
+
+
 class Now(Struct, frozen=True):
     """Effect: the store's clock, in microseconds since 1970."""
 
 
-Effect = Arrive | RecordEffect | Invoke | Pause | Await | Now
+Effect = Arrive | RecordEffect | Invoke | Pause | Await | Change | Now
 Effects = Generator[Effect, Any, Any]
 
 

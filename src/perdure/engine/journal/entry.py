@@ -14,6 +14,9 @@ State = Literal[Came, "to be tried again", "open"]
 UNORDERED = ("value", "patch")
 """Kinds whose outcome is the same whenever the function comes to it: nothing waits for them."""
 
+CHANGES = ("edit", "move")
+"""Kinds whose commit changes the state, or names it."""
+
 TIMER = "timer"
 """The kind of an entry that no call belongs to; see `execution.run_timers`."""
 
@@ -25,8 +28,8 @@ class Entry(Struct):
     """The record at one place of a run.
 
     Attributes:
-        kind: ``step``, ``tool``, ``edit``, ``value``, ``patch`` or ``wait``; ``timer`` for
-            one that went off.
+        kind: ``step``, ``tool``, ``edit``, ``move`` (a checkpoint, undo, redo or rollback),
+            ``value``, ``patch`` or ``wait``; ``timer`` for one that went off.
         first: seq of the commit with its first record.
         seq: seq of the commit that settled it; while it is open, of the one that began it.
         outcome: the record with its value or error; None while it is open: a tool call in doubt,
@@ -92,9 +95,16 @@ class Entry(Struct):
     @property
     def shows(self) -> int:
         """Seq of the commit whose state the function sees behind it: of the one before its own, but
-        behind an edit of this one. What an edit's commit has besides it, as the end of a wait, was
-        met before the edit."""
-        return self.seq if self.kind == "edit" and self.call.error is None else self.seq - 1
+        behind an edit or a move of this one. What such a commit has besides that, as the end of a
+        wait, was met before it."""
+        changes = self.kind in CHANGES and self.call.error is None
+        return self.seq if changes else self.seq - 1
+
+    @property
+    def shows_in_turn(self) -> int:
+        """As `shows`, of the moment when its turn has come: what an edit changed is seen at the end
+        of its block."""
+        return self.shows if self.kind == "move" else self.seq - 1
 
     @property
     def hands(self) -> str:

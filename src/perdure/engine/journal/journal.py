@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Container, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from hashlib import sha256
 from itertools import count
 
@@ -52,6 +52,7 @@ class Journal(Struct):
             unknown.
         left: the entries that the function has not come to.
         unpatched: names of patches that the run does not have: it was past one when it was asked.
+        aliases: ids of the runs that it was forked from.
         input: the completed arguments of the turn, and the seq of the commit that has them; None:
             they lacked nothing when it began.
     """
@@ -66,6 +67,7 @@ class Journal(Struct):
     began_at: int = 0
     left: Leftover = field(default_factory=Leftover)
     unpatched: set[str] = field(default_factory=set)
+    aliases: Collection[str] = ()
     input: tuple[int, tuple[list[Plain], dict[str, Plain]]] | None = None
     _by_name: defaultdict[str, list[Entry]] = field(default_factory=lambda: defaultdict(list))
     _by_args: dict[tuple[str, frozenset[tuple[str, str]]], list[Entry]] = field(
@@ -83,7 +85,7 @@ class Journal(Struct):
         run: str,
         commits: Iterable[Commit],
         origin: tuple[int, bytes] = (0, b""),
-        aliases: Container[str] = (),
+        aliases: Collection[str] = (),
         began_at: int = 0,
     ) -> Journal:
         """Reads the journal from the branch's commits since the run, or its turn, began, oldest
@@ -92,7 +94,7 @@ class Journal(Struct):
         Args:
             aliases: ids of runs whose records there are this one's, too: it was forked from them.
         """
-        journal = cls(run, origin, commits=list(commits), began_at=began_at)
+        journal = cls(run, origin, commits=list(commits), began_at=began_at, aliases=aliases)
         for commit in journal.commits:
             for record in commit.typed:
                 whose = record.run
@@ -105,6 +107,15 @@ class Journal(Struct):
         for named in journal._by_name.values():
             named.reverse()
         return journal
+
+    def has_left(self, commit: Commit) -> bool:
+        """Returns True if a commit is one of this run, or of one that it was forked from, in the
+        history that it left when it was set back, or forked, last."""
+        if commit.seq >= self.origin[0] or commit.cause.run not in (self.run, *self.aliases):
+            return False
+        return commit.at_micros >= self.began_at and all(
+            commit.seq != one.seq for one in self.commits
+        )
 
     def note(self, record: Record, seq: int) -> Entry | None:
         """Adds a record of a commit; returns the entry at its place, if that has one."""
@@ -172,7 +183,7 @@ class Journal(Struct):
         place = record.place
         entry = self.entries.get(place)
         match record:
-            case Outcome(t="step" | "edit" | "value" | "patch" as kind):
+            case Outcome(t="step" | "edit" | "move" | "value" | "patch" as kind):
                 entry = entry or self._open(Entry(place, kind, seq, record))
                 entry.call, entry.outcome = record, record
                 entry.cancelled_after_s = record.cancelled_after_s

@@ -29,8 +29,9 @@ from perdure.engine.journal.left_history import Origins, path_of
 from perdure.engine.journal.scopes import scope_of
 from perdure.errors import Corrupt, NotFound, UnsupportedFormat
 from perdure.model import FINISHED, Commit, RunInfo, from_micros
+from perdure.state.runs.family_messages import begin_of
 from perdure.state.runs.run_reading import BEGINS_ANEW
-from perdure.storage.capabilities import Backend
+from perdure.storage.capabilities import Backend, RunQuery
 from perdure.storage.log.reader import SEQ_END, LogReader
 
 CallState = Literal[State, "timed out"]
@@ -129,6 +130,14 @@ def reader_of(backend: Backend, info: RunInfo) -> LogReader | None:
     while agent is not None and agent.no != info.agent_no:
         agent = backend.agent(info.agent, agent.incarnation - 1) if agent.incarnation > 1 else None
     return LogReader(backend, agent) if agent is not None else None
+
+
+def lineage(backend: Backend, run: str) -> set[str]:
+    """Returns a run and those that it was forked from."""
+    rows = backend.runs(RunQuery(run_id=run))
+    reader = reader_of(backend, rows[0]) if rows else None
+    began = begin_of(reader.commit(rows[0].started), run) if reader is not None else None
+    return {run} if began is None or began.again is None else {run, *began.again.runs}
 
 
 def what_is_recorded(

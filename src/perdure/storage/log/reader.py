@@ -168,6 +168,10 @@ class LogReader(CommitReader):
             )
         return ref
 
+    def is_taken(self, name: str) -> bool:
+        """Returns True if a branch or checkpoint has, or had, this name."""
+        return self._backend.ref(self.no, name) is not None
+
     def last_of(self, branch: str) -> int:
         """Returns the seq of a branch's head; for a deleted one, its last.
 
