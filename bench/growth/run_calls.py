@@ -217,9 +217,9 @@ def _(run: Run[Any], number: int) -> Any:
     run.rollback(1)
 
 
-@_inside("Run.state", "Run.id", "Run.agent", "Run.epoch", "Run.replaying", "Run.doubt")
+@_inside("Run.state", "Run.id", "Run.agent", "Run.epoch", "Run.replaying", "Run.doubt", "Run.trace")
 def _(run: Run[Any], number: int) -> Any:
-    return run.state, run.id, run.agent, run.epoch, run.replaying, run.doubt
+    return run.state, run.id, run.agent, run.epoch, run.replaying, run.doubt, run.trace
 
 
 @_inside("Run.map")

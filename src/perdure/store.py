@@ -355,7 +355,12 @@ class Store:
         return self.options().start(function, agent, *args, **kwargs)
 
     def options(
-        self, *, key: str = MAIN, queue: str = "default", deadline: float | timedelta | None = None
+        self,
+        *,
+        key: str = MAIN,
+        queue: str = "default",
+        deadline: float | timedelta | None = None,
+        trace: str | None = None,
     ) -> Options:
         """Returns the same store with other settings for runs.
 
@@ -364,13 +369,15 @@ class Store:
             queue: for workers that pick up one kind of runs only.
             deadline: the time that it may take from its begin, seconds or a timedelta; then it
                 fails with `TimedOut`.
+            trace: a trace id: each commit of the run has it as `cause.trace`, whichever process
+                makes it, and so have those of the runs that it starts.
 
         Raises:
             ValueError: key or queue is empty, longer than 200 characters, or not valid text; or the
                 deadline is not positive, or is more than a thousand years.
             TypeError: an argument has the wrong type.
         """
-        return Options(self.runner, key, queue, deadline)
+        return Options(self.runner, key, queue, deadline, trace)
 
     def runs(
         self,

@@ -1,4 +1,4 @@
-"""The options of an edit inside a run: its group, its tags, and its idempotency key."""
+"""The options of an edit inside a run: its group, its tags, its idempotency key; and trace ids."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 
 import perdure
 from perdure import NeedsAttention
-from perdure.testing import kill_at_every_boundary, replay
+from perdure.testing import kill_at_every_boundary, replay, run_until_waiting
 from tests.engine.conftest import Async, CrashError, Crashes
 
 
@@ -185,3 +185,86 @@ def test_killed_at_every_boundary() -> None:
 
     endings = kill_at_every_boundary(act)
     assert endings[0].result == {"k0": 0, "k1": 1, "k2": 2}
+
+
+# -- trace ids -------------------------------------------------------------------------------------
+
+
+@perdure.step
+def work(what: str) -> str:
+    return what
+
+
+@perdure.agent(dict)
+def child(run: perdure.Run[dict]) -> str | None:
+    with run.edit("the child's own"):
+        pass
+    return run.trace
+
+
+@perdure.agent(dict)
+def traced(run: perdure.Run[dict], turn: int = 0) -> Any:
+    work("one")
+    with run.edit("by the run"):
+        pass
+    with run.edit("by itself", trace="t-own"):
+        pass
+    run.checkpoint("point")
+    run.wait_for("go")
+    if turn == 0:
+        return run.again(1)
+    return run.trace, run.start(child, "b").id
+
+
+def traces(store: Any, agent: str = "a") -> list[tuple[str, str | None]]:
+    return [(commit.cause.kind, commit.cause.trace) for commit in store.agent(agent).log()]
+
+
+@pytest.mark.parametrize("how", ["run", "start"])
+def test_each_commit_of_a_run_has_its_trace_id(place: Any, how: str) -> None:
+    """Of a request that spanned services, two commits could be found in the log, by their edits'
+    own words; steps, tools, and what another process did after a crash could not."""
+    store = place.open()
+    options = store.options(trace="t-1")
+    if how == "start":
+        options.start(traced, "a")
+        options = store.options()
+    handle = run_until_waiting(options, traced, "a")
+    handle.signal("go")
+    run_until_waiting(store, traced, "a")
+    other = place.open()
+    other.handle("a/traced/main").signal("go")
+    told, started = other.run(traced, "a")
+    assert told == "t-1"
+    ours = [one for one in traces(store) if one[0] != "create"]
+    assert {trace for _, trace in ours} == {"t-1", "t-own"}
+    assert [kind for kind, trace in ours if trace == "t-own"] == ["edit", "edit"]
+    assert {"run-started", "run-resumed", "run-turn", "run-waiting", "run-finished"} <= {
+        kind for kind, _ in ours
+    }
+    assert other.run(child, "b") is None or started != "b/child/main"
+    key = other.handle(started).info.key
+    assert other.options(key=key).run(child, "b") == "t-1"
+
+
+def test_it_comes_along_with_a_fork_and_after_a_crash(store: Any, crash: Crashes) -> None:
+    @perdure.agent(dict)
+    def act(run: perdure.Run[dict]) -> Any:
+        work("one")
+        crash("between")
+        work("two")
+        return run.trace
+
+    crash.arm("between")
+    with pytest.raises(CrashError):
+        store.options(trace="t-1").run(act, "a")
+    assert store.run(act, "a") == "t-1"
+    assert all(trace == "t-1" for kind, trace in traces(store) if kind in ("step", "run-finished"))
+    forked = store.handle("a/act/main").fork("work#2", branch="what-if")
+    assert store.options(key=forked.info.key, trace="another").run(act, "a") == "t-1"
+
+
+@pytest.mark.parametrize("trace", [5, "x" * 100_000, "\ud800"])
+def test_a_trace_id_that_no_log_can_keep_is_refused_at_the_call(store: Any, trace: Any) -> None:
+    with pytest.raises((TypeError, ValueError)):
+        store.options(trace=trace)

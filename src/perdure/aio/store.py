@@ -210,10 +210,15 @@ class AsyncStore:
         return await self.options().start(function, agent, *args, **kwargs)
 
     def options(
-        self, *, key: str = MAIN, queue: str = "default", deadline: float | timedelta | None = None
+        self,
+        *,
+        key: str = MAIN,
+        queue: str = "default",
+        deadline: float | timedelta | None = None,
+        trace: str | None = None,
     ) -> AsyncOptions:
         """See `Store.options`."""
-        options = self._store.options(key=key, queue=queue, deadline=deadline)
+        options = self._store.options(key=key, queue=queue, deadline=deadline, trace=trace)
         return AsyncOptions(self._home, self._store.runner, options)
 
     async def handle(self, run_id: str) -> AsyncRunHandle[Any]:

@@ -137,6 +137,8 @@ def byline(commit: Commit) -> Text:
         parts.append(f"run {cause.run}")
     if cause.key:
         parts.append(f"key {cause.key}")
+    if cause.trace:
+        parts.append(f"trace {cause.trace}")
     if cause.group:
         parts.append(f"group {cause.group}")
     parts += [f"#{tag}" for tag in cause.tags]

@@ -49,7 +49,7 @@ class BranchState(Generic[T]):
     ) -> None:
         self.context, self.name = context, name
         self._reads: Reads = reads or context.backend
-        self.schema, self._own = schema, (schema.id, schema.version)
+        self.schema = schema
         self._is_thread = is_thread(schema.id)
         self.branch = branch
         self.lock = HandleLock(name)
@@ -77,6 +77,11 @@ class BranchState(Generic[T]):
         """True if the plain state may lack defaults that change: others' commits were put on it,
         and nothing was built of it since."""
         self._since = SinceSnapshot()
+
+    @property
+    def _own(self) -> tuple[str, tuple[int, int]]:
+        """The schema of this program."""
+        return self.schema.id, self.schema.version
 
     # -- what is there ---------------------------------------------------------------------
 

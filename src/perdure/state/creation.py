@@ -34,6 +34,7 @@ def create_along(
         Conflict: the agent is in the log already.
         as `Committer.submit`: neither commit is in the log.
     """
+    cause = working.traced(cause)
     check_cause(cause)
     draft = chain.Draft(
         working.name,

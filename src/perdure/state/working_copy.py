@@ -16,6 +16,8 @@ from contextlib import suppress
 from functools import partial
 from typing import Any, TypeVar
 
+from msgspec.structs import replace
+
 from perdure.core.draft.draft import Recording, view
 from perdure.core.draft.shown_members import check_shown_members
 from perdure.core.format import chain
@@ -50,8 +52,14 @@ class WorkingCopy(BranchState[T]):
 
     epoch: int | None = None
     """Of the lease on the branch that what is committed here is under; None without one."""
+    trace: str | None = None
+    """Of the run whose commits are made here: the trace id of each that has none of its own."""
     _base: Plain = MISSING
     """The state before a change of it, where that has to be in the log first."""
+
+    def traced(self, cause: Cause) -> Cause:
+        """Returns a cause with the trace id of the run, unless it has its own."""
+        return cause if cause.trace is not None else replace(cause, trace=self.trace)
 
     def committing_recording(
         self, recording: Recording, cause: Cause, riders: Riders = NOTHING
@@ -345,6 +353,8 @@ class WorkingCopy(BranchState[T]):
                 yield from self._committing_base()
         if self.branch in STORES_OWN:  # whoever reads it relies on what the store says there
             raise refused_calls.stores_own(self.name, self.branch)
+        if self.trace is not None:
+            cause = self.traced(cause)
         first = self._seq == 0
         payload = chain.pack_payload(delta, riders.records)
         schema, reader = under or self.schema_to_write, self._reader

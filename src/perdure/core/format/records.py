@@ -60,10 +60,9 @@ class WaitBranch(Struct, frozen=True, gc=False):
     """One of the events that a wait waits for.
 
     Attributes:
-        kind, name: a ``signal`` and its name; an ``ask`` and the name of its question; a
-            ``child`` and the id of its run; a ``timer`` and no name.
-        until: of a timer: when it is due, in microseconds since 1970 by the store's clock.
-    """
+        kind, name: a ``signal`` and its name; an ``ask`` and the name of its question; a ``child``
+            and the id of its run; a ``timer`` and no name.
+        until: of a timer: when it is due, in microseconds since 1970 by the store's clock."""
 
     label: str
     kind: Literal["signal", "ask", "child", "timer"]
@@ -121,6 +120,7 @@ class Started(Record, frozen=True, kw_only=True):
     parent: Any = ""
     pending: Any = False
     digests: Any = None
+    trace: str | None = None
 
 
 class Turn(Record, frozen=True, kw_only=True):
@@ -365,7 +365,7 @@ def _kind(t: str, shape: type[Record], fields: str = "") -> None:
 _kind(
     "run-started",
     Started,
-    "function key args preview! version! queue! parent! digests input* deadline origin*",
+    "function key args preview! version! queue! parent! digests input* deadline origin* trace",
 )
 _kind("run-turn", Turn, "args digests preview! input* deadline_at")
 _kind("run-waiting", Waiting, "waits! wake_at! seen!")

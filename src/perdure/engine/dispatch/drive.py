@@ -7,7 +7,7 @@ from functools import partial
 from sys import _getframe
 from typing import Any
 
-from msgspec import UNSET, Struct
+from msgspec import Struct
 from msgspec.structs import replace
 
 from perdure.core.format import records
@@ -31,7 +31,7 @@ from perdure.engine.execution.execution import Execution
 from perdure.engine.execution.run_inbox import RunInbox
 from perdure.engine.execution.wakeups import Wakeups
 from perdure.engine.functions.agent_functions import of_version
-from perdure.engine.functions.orders import completing, refuse_others, resuming, starting
+from perdure.engine.functions.orders import completing, read_turn, refuse_others, resuming, starting
 from perdure.engine.functions.run import Run
 from perdure.engine.functions.turn_end import Again, handed_on, next_turn
 from perdure.engine.journal.deferred_records import PutOff
@@ -58,7 +58,7 @@ from perdure.errors import (
 from perdure.model import MAIN, Cause, Commit, RunInfo
 from perdure.state.context import Context
 from perdure.state.others_commits import any_changes
-from perdure.state.runs.family_messages import to_family
+from perdure.state.runs.family_messages import begin_of, to_family
 from perdure.state.runs.run_rows import FINISHED, row_problem, row_text
 from perdure.state.runs.unused_signals import Unused
 from perdure.state.working_copy import WorkingCopy
@@ -116,6 +116,7 @@ class Drive:
         self._row: RunInfo
         self._results = results_of(command.function)
         self._deadline = 0
+        self._began: Commit | None = None
         self._mail: RunInbox | None = None
 
     # -- before ------------------------------------------------------------------------------
@@ -259,10 +260,14 @@ class Drive:
 
     def _beginning(self, info: RunInfo | None) -> tuple[Cause, Riders]:
         """The commit that the run begins with or, if it rested, goes on with."""
+        working = self.working
         if info is not None:
+            began = begin_of(self._first(info), info.id)
+            working.trace = began.trace if began else None
             return self._cause("run-resumed"), resuming(info)
-        branch, asked = self.working.branch, self.look.inbox("start")
-        begins = starting(self._order, self._command.function, self.id, branch, asked)
+        branch, asked = working.branch, self.look.inbox("start")
+        function = self._command.function
+        begins, working.trace = starting(self._order, function, self.id, branch, asked)
         return self._cause("run-started"), begins
 
     def _noted(self, made: Committed) -> RunInfo:
@@ -280,7 +285,9 @@ class Drive:
     def _next_execution(self) -> Execution[Any]:
         """Returns the execution from the begin of the run's current turn on."""
         working, info = self.working, self._row
-        began = working.reader.commit(info.turn_at)
+        began = self._first(info)
+        if info.turn_at != info.started:
+            began = working.reader.commit(info.turn_at)
         commits = path_of(working.reader, working.seq, info.turn_at)
         if any(commit.trimmed for commit in commits):  # retention holds what a run needs
             raise working.reader.trimmed(info.turn_at)
@@ -303,25 +310,20 @@ class Drive:
         execution.writer.later(filled_in)
         return execution
 
+    def _first(self, info: RunInfo) -> Commit:
+        """The commit that began the run; read once."""
+        if self._began is None or self._began.seq != info.started:
+            self._began = self.working.reader.commit(info.started)
+        return self._began
+
     def _rewind(self, seq: int) -> None:
         self.working.rewind(self.working.reader.fold(seq))
 
     def _read_turn(self, began: Commit, origins: Origins) -> Any:
-        """The arguments of the turn, if stored; notes the deadline, which both begins may say."""
-        reader, row, given = self.working.reader, self._row, None
-        first = began if row.turn_at == row.started else reader.commit(row.started)
-        since = origins.back or first  # a run that is set back has its time anew
-        for record in first.typed:
-            if isinstance(record, records.Started) and record.run in origins.runs:
-                given = record.input
-                if record.deadline:
-                    # Whole milliseconds: the log's time runs ahead of a clock that stands.
-                    self._deadline = (since.at_micros + record.deadline) // 1000 * 1000
-        for record in began.typed:
-            if isinstance(record, records.Turn) and record.run in origins.runs:
-                given, told = record.input, record.deadline_at
-                if origins.back is None and told is not UNSET:  # an earlier one may be set back
-                    self._deadline = told
+        """The arguments of the turn, if stored; notes the deadline and the trace id."""
+        given, self._deadline, self.working.trace = read_turn(
+            self._first(self._row), began, origins, self._deadline
+        )
         return given
 
     def release(self) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, Concatenate, ParamSpec, TypeVar, overload
 
 from perdure.core.arguments.checks import Seconds
-from perdure.core.arguments.names import check_name
+from perdure.core.arguments.names import check_name, check_words
 from perdure.engine.control.run_handle import RunHandle
 from perdure.engine.dispatch.command import Command
 from perdure.engine.dispatch.runner import Runner
@@ -24,12 +24,20 @@ R = TypeVar("R")
 class Options:
     """Options for runs; made by `Store.options`."""
 
-    def __init__(self, runner: Runner, key: str, queue: str, deadline: Seconds | None) -> None:
+    def __init__(
+        self,
+        runner: Runner,
+        key: str,
+        queue: str,
+        deadline: Seconds | None,
+        trace: str | None = None,
+    ) -> None:
         self._runner = runner
         self._key = check_name(key, "a run's key")
         self._queue = check_name(queue, "a queue")
         deadline_us(deadline)
         self._deadline = deadline
+        self._trace = None if trace is None else check_words(trace, "trace=")
 
     @property
     def runner(self) -> Runner:
@@ -101,5 +109,6 @@ class Options:
             kwargs,
             queue=self._queue,
             deadline=self._deadline,
+            trace=self._trace,
             storable=storable,
         )

@@ -35,8 +35,6 @@ class Execution(RunPosition[T]):
     def _make_parts(self) -> None:
         self.edits, self.performer = Edits(self), Performer(self)
         self._async_performer: AsyncPerformer | None = None
-        self.points: dict[str, int] = {}
-        """The commits that the function had named as checkpoints, by its words for them."""
 
     @contextmanager
     def alone(self) -> Iterator[None]:

@@ -61,6 +61,8 @@ class Edits:
         self._owner = 0
         self.place = ""
         """That of the edit that was opened last."""
+        self.points: dict[str, int] = {}
+        """The commits that the function had named as checkpoints, by its words for them."""
         self.stands_on: WorkingCopy[Any] | None = None
         """The base of a recorded edit's draft, where the run has gone on from there."""
 

@@ -38,6 +38,11 @@ class AnyRun(Generic[T]):
         return self._execution.epoch
 
     @property
+    def trace(self) -> str | None:
+        """The trace id of the run, and of its commits; see `Store.options`."""
+        return self._execution.working.trace
+
+    @property
     def replaying(self) -> bool:
         """True while the function is still being replayed."""
         return self._execution.journal.replaying

@@ -126,10 +126,12 @@ class AsyncRun(AnyRun[T]):
         key: str | None = None,
         group: str | None = None,
         tags: Iterable[str] = (),
+        trace: str | None = None,
     ) -> AsyncRunEdit[T]:
         """``async with run.edit("why") as draft``: like `Agent.edit`, recorded at its place in the
         run. Edits of several tasks happen one after the other."""
-        return AsyncRunEdit(self._execution, cause_of("edit", what, key, tags, group=group))
+        cause = cause_of("edit", what, key, tags, group=group, trace=trace)
+        return AsyncRunEdit(self._execution, cause)
 
     # -- going back ------------------------------------------------------------------------
 

@@ -146,9 +146,12 @@ def started_child(
     arguments = binding_of(function).bind(args, kwargs)
     # Errors are found before it has a place: nothing is recorded of them.
     key, queue, parent = options.key or "main", options.queue, execution.id
+    trace = execution.working.trace
     order = handed_on(
         parent,
-        lambda: Order.of(function, agent, key, args, kwargs, queue=queue, parent=parent),
+        lambda: Order.of(
+            function, agent, key, args, kwargs, queue=queue, parent=parent, trace=trace
+        ),
     )
     described = {"(agent)": agent, **arguments}
     if options.key is not None:  # half of the name of what is started

@@ -5,23 +5,24 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from msgspec import Struct
+from msgspec import UNSET, Struct
 from msgspec.structs import replace
 
 from perdure.core.arguments.bounds import RUN_ID_BYTES_MAX
 from perdure.core.arguments.checks import Seconds, seconds
 from perdure.core.arguments.names import check_name, shown
 from perdure.core.format import chain
-from perdure.core.format.records import Completed, Record, Started, plain_of
+from perdure.core.format.records import Completed, Record, Started, Turn, plain_of
 from perdure.core.format.rows import order_of
 from perdure.core.values.plain_values import Plain
 from perdure.engine.functions.agent_functions import spec_of
 from perdure.engine.journal.call_identity import FORM, digests
 from perdure.engine.journal.journal import Journal
+from perdure.engine.journal.left_history import Origins
 from perdure.engine.journal.previews import preview
 from perdure.engine.journal.values import Stored, binding_of, fitting, parameters_of
 from perdure.errors import Conflict, Corrupt, PerdureError, SchemaError
-from perdure.model import MAIN, Message, RunInfo
+from perdure.model import MAIN, Commit, Message, RunInfo
 from perdure.state.runs.run_rows import args_digest as args_digest
 from perdure.storage.appending import NOTHING, Riders
 from perdure.storage.capabilities import Backend
@@ -74,6 +75,7 @@ class Order(Struct, frozen=True):
         origin: seq and id of a commit of the log of `parent`, in the turn that makes the order;
             None: there is no parent, or an older version made it.
         deadline_us: the time that it may take from its begin, in microseconds; 0 for no limit.
+        trace: the trace id of its commits.
     """
 
     agent: str
@@ -87,6 +89,7 @@ class Order(Struct, frozen=True):
     parent: str = ""
     deadline_us: int = 0
     origin: tuple[int, bytes] | None = None
+    trace: str | None = None
 
     @classmethod
     def of(
@@ -100,6 +103,7 @@ class Order(Struct, frozen=True):
         queue: str = "default",
         parent: str = "",
         deadline: Seconds | None = None,
+        trace: str | None = None,
         storable: bool = True,
     ) -> Order:
         """Returns the order of a call.
@@ -134,6 +138,7 @@ class Order(Struct, frozen=True):
             queue,
             parent,
             deadline_us(deadline),
+            trace=trace,
         )
 
     @property
@@ -173,6 +178,7 @@ class Order(Struct, frozen=True):
             input=self.input,
             deadline=self.deadline_us,
             origin=self.origin,
+            trace=self.trace,
         )
 
     def to_plain(self) -> dict[str, Plain]:
@@ -196,6 +202,7 @@ class Order(Struct, frozen=True):
             str(began.parent),
             began.deadline,
             origin=began.origin,
+            trace=began.trace,
         )
 
     @classmethod
@@ -251,8 +258,8 @@ def refuse_branch_in_key(order: Order, reads: Reads) -> None:
 
 def starting(
     order: Order, function: Callable[..., Any], run: str, branch: str, asked: Sequence[Message]
-) -> Riders:
-    """Returns the additions to the commit with which a run of a function begins.
+) -> tuple[Riders, str | None]:
+    """Returns the additions to the commit with which a run of a function begins, and its trace id.
 
     Args:
         asked: the messages that requested it. They have more than a call does: the run's parent,
@@ -277,9 +284,34 @@ def starting(
         parent=order.parent,
         started_at=HERE,
     )
-    return Riders(
-        records=[order.begin(run)], runs=[row], consumed=[message.no for message in asked]
-    )
+    consumed = [message.no for message in asked]
+    return Riders(records=[order.begin(run)], runs=[row], consumed=consumed), order.trace
+
+
+def read_turn(
+    first: Commit, began: Commit, origins: Origins, deadline: int
+) -> tuple[Any, int, str | None]:
+    """Returns the arguments of a run's turn, None if they could not be stored; the moment of its
+    deadline, in microseconds since 1970, 0 without one; and the run's trace id.
+
+    Args:
+        first, began: the commits that began the run, and the turn.
+        deadline: as it was before.
+    """
+    given, trace = None, None
+    since = origins.back or first  # a run that is set back has its time anew
+    for record in first.typed:
+        if isinstance(record, Started) and record.run in origins.runs:
+            given, trace = record.input, record.trace
+            if record.deadline:
+                # Whole milliseconds: the log's time runs ahead of a clock that stands.
+                deadline = (since.at_micros + record.deadline) // 1000 * 1000
+    for record in began.typed:
+        if isinstance(record, Turn) and record.run in origins.runs:
+            given, told = record.input, record.deadline_at
+            if origins.back is None and told is not UNSET:  # an earlier one may be set back
+                deadline = told
+    return given, deadline, trace
 
 
 def completing(

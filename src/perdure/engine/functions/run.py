@@ -77,6 +77,7 @@ class Run(AnyRun[T]):
         key: str | None = None,
         group: str | None = None,
         tags: Iterable[str] = (),
+        trace: str | None = None,
     ) -> RunEdit[T]:
         """Edits the state like `Agent.edit`, recorded at its place in the run.
 
@@ -87,8 +88,10 @@ class Run(AnyRun[T]):
                 same `what`, the block runs on a throwaway draft and the state stays as it is; used
                 for something else, the run needs attention.
             group: commits that share it are undone together.
+            trace: default: that of the run.
         """
-        return RunEdit(self._execution, cause_of("edit", what, key, tags, group=group))
+        cause = cause_of("edit", what, key, tags, group=group, trace=trace)
+        return RunEdit(self._execution, cause)
 
     # -- going back ------------------------------------------------------------------------
 

@@ -53,7 +53,7 @@ def rollback(execution: Execution[Any], to: Asked) -> Effects:
     working = execution.working
 
     def plan(_: str) -> Flow[PlannedMove]:
-        seq = where if type(where) is not str else execution.points.get(where, where)
+        seq = where if type(where) is not str else execution.edits.points.get(where, where)
         target = partial(resolve, working.reader, working.branch, seq)
         return planning_rollback(working, said, target)
 
@@ -122,7 +122,7 @@ def _checkpointing(
         )
 
     outcome, commit = yield from _made(execution, f"checkpoint:{name}", plan)
-    execution.points[name] = commit.seq
+    execution.edits.points[name] = commit.seq
     record = next(
         one
         for one in commit.typed
