@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 import perdure
 from perdure.cli.app import app
 from perdure.cli.awaited_store import Stop, opened_in_time
-from perdure.cli.session import Settings
+from perdure.cli.command_options import Settings
 from perdure.system.flag import Flag
 from perdure.types import WorkerEvent
 from tests.cli.test_process import COMMAND

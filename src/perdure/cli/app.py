@@ -31,7 +31,7 @@ from perdure.cli import (
     trimming,
     worker,
 )
-from perdure.cli.session import JsonOption, Settings, StoreOption, with_options
+from perdure.cli.command_options import JsonOption, Settings, StoreOption, with_options
 
 JSON_ASKED = "perdure.json"
 

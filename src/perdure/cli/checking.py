@@ -11,9 +11,10 @@ import typer
 
 from perdure import Corrupt, NotFound, PerdureError, UnsupportedFormat
 from perdure.cli import plain
+from perdure.cli.command_options import Settings
 from perdure.cli.failures import UsageError, code_of, report
 from perdure.cli.progress import Bar, bar
-from perdure.cli.session import Session, Settings, opened, store_url
+from perdure.cli.session import Session, opened, store_url
 from perdure.cli.terminal import stdout_console, text
 from perdure.cli.words import count
 from perdure.model import Rebuilt, Verified

@@ -14,9 +14,10 @@ import typer
 import perdure
 from perdure import NotFound
 from perdure.cli import plain
+from perdure.cli.command_options import Settings
 from perdure.cli.failures import UsageError
 from perdure.cli.progress import Bar, bar
-from perdure.cli.session import Settings, refuse_memory, store_url
+from perdure.cli.session import refuse_memory, store_url
 from perdure.cli.terminal import attended, flush, stderr_console, stdout_console, table, text
 from perdure.cli.user_modules import user_module
 from perdure.cli.words import count, size

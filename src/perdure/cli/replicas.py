@@ -14,9 +14,10 @@ from rich.text import Text
 
 from perdure import StoreUnavailable
 from perdure.cli import plain
+from perdure.cli.command_options import Settings
 from perdure.cli.failures import CORRUPT, UsageError
 from perdure.cli.progress import bar
-from perdure.cli.session import Settings, refuse_memory
+from perdure.cli.session import refuse_memory
 from perdure.cli.terminal import (
     complain,
     flush,

@@ -13,8 +13,9 @@ from msgspec.structs import replace
 
 from perdure import Worker
 from perdure.cli.awaited_store import Stop, heeding, opened_in_time
+from perdure.cli.command_options import Settings
 from perdure.cli.failures import UsageError
-from perdure.cli.session import Session, Settings, close_names
+from perdure.cli.session import Session, close_names
 from perdure.cli.terminal import elsewhere, flush, outliving_readers, stdout_console, text
 from perdure.cli.user_modules import user_module
 from perdure.cli.words import STATUS_STYLES
