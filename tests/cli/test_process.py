@@ -40,6 +40,22 @@ def test_help_says_the_exit_codes_and_version(operator: Operator) -> None:
     assert run("--version").stdout == f"perdure {perdure.__version__}\n"
 
 
+def test_a_command_loads_itself_and_no_other(operator: Operator) -> None:
+    """Each command loaded all of them, and Typer made the options of all: `perdure ls` in a loop
+    took half a second of CPU each time."""
+    code = (
+        "import sys; from perdure.cli.app import app; "
+        f"app(['ls', '--store', {str(operator.path)!r}], standalone_mode=False); "
+        "print(sorted(name for name in sys.modules if name.startswith('perdure.cli.')))"
+    )
+    shown = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True
+    ).stdout
+    assert "perdure.cli.overview" in shown
+    for other in ("steering", "timeline", "worker", "replicas", "transfer"):
+        assert f"perdure.cli.{other}'" not in shown
+
+
 @pytest.mark.parametrize("module", ["typer", "perdure.cli.steering", "perdure.cli.terminal"])
 def test_ctrl_c_while_it_starts_is_no_traceback(module: str) -> None:
     code = f"""
@@ -238,16 +254,15 @@ def test_ctrl_c_at_a_question_is_an_interruption(tmp_path: Path) -> None:
         for number in range(2):
             store.start(job, f"a{number}")
     leader, follower = pty.openpty()
-    command = [*COMMAND, "--store", str(path), "cancel", "--all"]
+    code = """
+import signal
+signal.signal(signal.SIGINT, signal.default_int_handler)  # in the background it would be ignored
+from perdure.cli import main
+main()
+"""
+    command = [sys.executable, "-c", code, "--store", str(path), "cancel", "--all"]
     try:
-        with subprocess.Popen(
-            command,
-            stdin=follower,
-            stdout=follower,
-            stderr=follower,
-            # Where these tests run in the background, it would be ignored.
-            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
-        ) as one:
+        with subprocess.Popen(command, stdin=follower, stdout=follower, stderr=follower) as one:
             shown = b""
             while b"[y/N]" not in shown:
                 shown += os.read(leader, 1000)

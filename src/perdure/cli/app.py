@@ -4,40 +4,112 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperGroup
 
 import perdure
-from perdure.cli import (
-    checking,
-    failures,
-    history,
-    import_langgraph,
-    inspecting,
-    ledger,
-    migrating,
-    moving,
-    overview,
-    purging,
-    replicas,
-    runs,
-    steering,
-    terminal,
-    timeline,
-    transfer,
-    trimming,
-    worker,
-)
-from perdure.cli.command_options import JsonOption, Settings, StoreOption, with_options
+from perdure.cli import failures, terminal
+from perdure.cli.command_options import JsonOption, Settings, StoreOption
+from perdure.cli.lazy_commands import LazyCommand, LazyGroup
 
 JSON_ASKED = "perdure.json"
 
 
-class Root(TyperGroup):
+COMMANDS = (
+    LazyCommand("ls", "perdure.cli.overview:ls", "List the agents."),
+    LazyCommand("show", "perdure.cli.overview:show", "One agent at a glance."),
+    LazyCommand("log", "perdure.cli.history:log", "Show what happened, newest first."),
+    LazyCommand("state", "perdure.cli.inspecting:state", "Show the state, now or at any commit."),
+    LazyCommand("diff", "perdure.cli.inspecting:diff", "Show the differences between two states."),
+    LazyCommand("branches", "perdure.cli.inspecting:branches", "Branches and checkpoints."),
+    LazyCommand("stats", "perdure.cli.overview:stats", "Sizes and growth."),
+    LazyCommand("fork", "perdure.cli.moving:fork", "Make a branch at any commit."),
+    LazyCommand("checkpoint", "perdure.cli.moving:checkpoint", "Name a recovery point."),
+    LazyCommand("undo", "perdure.cli.moving:undo", "Take back the latest change."),
+    LazyCommand("redo", "perdure.cli.moving:redo", "Take back the latest undo."),
+    LazyCommand("rollback", "perdure.cli.moving:rollback", "Go back to an earlier state."),
+    LazyCommand("runs", "perdure.cli.runs:runs", "Runs, and which of them need a person."),
+    LazyCommand(
+        "worker", "perdure.cli.worker:worker", "Run what was asked for, and what others left."
+    ),
+    LazyCommand("why", "perdure.cli.runs:why", "Why is a run not moving?"),
+    LazyCommand("answer", "perdure.cli.steering:answer", "Answer what a run asks."),
+    LazyCommand("signal", "perdure.cli.steering:signal", "Send a run a signal."),
+    LazyCommand("cancel", "perdure.cli.steering:cancel", "End runs."),
+    LazyCommand(
+        "resume", "perdure.cli.steering:resume", "Let runs that need attention be tried again."
+    ),
+    LazyCommand("retry", "perdure.cli.steering:retry", "Set a run back to a step."),
+    LazyCommand("effects", "perdure.cli.ledger:effects", "Show what an agent did to the world."),
+    LazyCommand("settle", "perdure.cli.ledger:settle", "Settle a tool call in doubt."),
+    LazyCommand("verify", "perdure.cli.checking:verify", "Prove that no byte of a log changed."),
+    LazyCommand(
+        "repair", "perdure.cli.checking:repair", "Rebuild page checksums, once all logs are proved."
+    ),
+    LazyCommand(
+        "trim", "perdure.cli.trimming:trim", "Permanently remove what agents did long ago."
+    ),
+    LazyCommand(
+        "purge", "perdure.cli.purging:purge", "Permanently remove what deleted agents left."
+    ),
+    LazyCommand(
+        "export", "perdure.cli.transfer:export", "Write an agent's history, or a state, to a file."
+    ),
+    LazyCommand("import", "perdure.cli.transfer:import_", "Take in an agent that export wrote."),
+    LazyCommand(
+        "replicate",
+        "perdure.cli.replicas:replicate",
+        "Copy a store, and keep the copy up to date.",
+        store=False,
+    ),
+    LazyCommand(
+        "promote",
+        "perdure.cli.replicas:promote",
+        "Make a follower a store of its own.",
+        store=False,
+    ),
+    LazyCommand(
+        "migrate",
+        "perdure.cli.migrating:migrate",
+        "Move a store's agents to another one while they run.",
+        store=False,
+    ),
+    LazyCommand(
+        "restore",
+        "perdure.cli.replicas:restore",
+        "Fill a new store with what another had at a moment.",
+        store=False,
+    ),
+    LazyCommand(
+        "import-langgraph",
+        "perdure.cli.import_langgraph:import_langgraph",
+        "Bring LangGraph's threads over.",
+    ),
+)
+
+RUN_COMMANDS = (
+    LazyCommand(
+        "show",
+        "perdure.cli.timeline:show",
+        "Its timeline, its place in the code, what it waits for, and its result.",
+    ),
+    LazyCommand("why", "perdure.cli.runs:why", "Why is it not moving?"),
+    LazyCommand("answer", "perdure.cli.steering:answer", "Answer its question."),
+    LazyCommand("signal", "perdure.cli.steering:signal", "Send it a signal."),
+    LazyCommand("cancel", "perdure.cli.steering:cancel", "End it."),
+    LazyCommand("resume", "perdure.cli.steering:resume", "Let it be tried again."),
+    LazyCommand("retry", "perdure.cli.steering:retry", "Set it back to a step."),
+    LazyCommand(
+        "fork", "perdure.cli.steering:fork_run", "Another run on a new branch, from a step of it."
+    ),
+)
+
+
+class Root(LazyGroup):
     """Turns every error of a command into words or JSON on stderr, and an exit code."""
+
+    table = COMMANDS
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         ctx.meta[JSON_ASKED] = failures.asks_for_json(args)
@@ -87,6 +159,10 @@ def _left(ctx: Any, error: Exception) -> Exception:
     return typer.Exit(failures.report(error, as_json=as_json, say=say))
 
 
+class RunRoot(LazyGroup):
+    table = RUN_COMMANDS
+
+
 app = typer.Typer(
     cls=Root,
     no_args_is_help=True,
@@ -122,61 +198,9 @@ def root(
     settings.store = settings.store or os.environ.get("PERDURE_STORE")
 
 
-COMMANDS: tuple[tuple[str, Callable[..., Any], str], ...] = (
-    ("ls", overview.ls, "List the agents."),
-    ("show", overview.show, "One agent at a glance."),
-    ("log", history.log, "Show what happened, newest first."),
-    ("state", inspecting.state, "Show the state, now or at any commit."),
-    ("diff", inspecting.diff, "Show the differences between two states."),
-    ("branches", inspecting.branches, "Branches and checkpoints."),
-    ("stats", overview.stats, "Sizes and growth."),
-    ("fork", moving.fork, "Make a branch at any commit."),
-    ("checkpoint", moving.checkpoint, "Name a recovery point."),
-    ("undo", moving.undo, "Take back the latest change."),
-    ("redo", moving.redo, "Take back the latest undo."),
-    ("rollback", moving.rollback, "Go back to an earlier state."),
-    ("runs", runs.runs, "Runs, and which of them need a person."),
-    ("worker", worker.worker, "Run what was asked for, and what others left."),
-    ("why", runs.why, "Why is a run not moving?"),
-    ("answer", steering.answer, "Answer what a run asks."),
-    ("signal", steering.signal, "Send a run a signal."),
-    ("cancel", steering.cancel, "End runs."),
-    ("resume", steering.resume, "Let runs that need attention be tried again."),
-    ("retry", steering.retry, "Set a run back to a step."),
-    ("effects", ledger.effects, "Show what an agent did to the world."),
-    ("settle", ledger.settle, "Settle a tool call in doubt."),
-    ("verify", checking.verify, "Prove that no byte of a log changed."),
-    ("repair", checking.repair, "Rebuild page checksums, once all logs are proved."),
-    ("trim", trimming.trim, "Permanently remove what agents did long ago."),
-    ("purge", purging.purge, "Permanently remove what deleted agents left."),
-    ("export", transfer.export, "Write an agent's history, or a state, to a file."),
-    ("import", transfer.import_, "Take in an agent that export wrote."),
-    ("replicate", replicas.replicate, "Copy a store, and keep the copy up to date."),
-    ("promote", replicas.promote, "Make a follower a store of its own."),
-    ("migrate", migrating.migrate, "Move a store's agents to another one while they run."),
-    ("restore", replicas.restore, "Fill a new store with what another had at a moment."),
-    ("import-langgraph", import_langgraph.import_langgraph, "Bring LangGraph's threads over."),
-)
-OF_TWO_STORES = ("replicate", "promote", "migrate", "restore")
-for name, function, summary in COMMANDS:
-    options = with_options(function, store=name not in OF_TWO_STORES)
-    app.command(name, short_help=summary)(options)
-
-run_app = typer.Typer(no_args_is_help=True, help="One run: show it, or go on from a step of it.")
-RUN_COMMANDS: tuple[tuple[str, Callable[..., Any], str], ...] = (
-    (
-        "show",
-        timeline.show,
-        "Its timeline, its place in the code, what it waits for, and its result.",
+app.add_typer(
+    typer.Typer(
+        cls=RunRoot, no_args_is_help=True, help="One run: show it, or go on from a step of it."
     ),
-    ("why", runs.why, "Why is it not moving?"),
-    ("answer", steering.answer, "Answer its question."),
-    ("signal", steering.signal, "Send it a signal."),
-    ("cancel", steering.cancel, "End it."),
-    ("resume", steering.resume, "Let it be tried again."),
-    ("retry", steering.retry, "Set it back to a step."),
-    ("fork", steering.fork_run, "Another run on a new branch, from a step of it."),
+    name="run",
 )
-for name, function, summary in RUN_COMMANDS:
-    run_app.command(name, short_help=summary)(with_options(function))
-app.add_typer(run_app, name="run")
