@@ -26,6 +26,7 @@ from perdure.core.types.typed_copies import Copies
 from perdure.core.types.unknown_fields import is_of_newer_data
 from perdure.core.values import codec
 from perdure.core.values.plain_values import SCALARS, Plain
+from perdure.engine.journal.undeclared_results import take_undeclared, warn_once
 from perdure.errors import PerdureError, SchemaError, Unstorable
 from perdure.system.cached import cached
 from perdure.system.user_errors import check_own
@@ -94,7 +95,7 @@ class Results:
             self._schema = Schema(declared, id=self._name)
 
     def take(self, value: Any) -> Plain:
-        """The plain form of a result.
+        """The plain form of a result. Where no type is declared, that of an object is its data.
 
         Raises:
             Unstorable: with its path.
@@ -102,7 +103,10 @@ class Results:
         if type(value) is self._as_it_is:
             return value
         if self._schema is None:
-            return take_untyped(value, f"{self._name}()")
+            plain, classes = take_undeclared(value, f"{self._name}()")
+            if classes:
+                warn_once(self._name, classes)
+            return plain
         return take_at(self._schema.root, value, (), root=f"{self._name}()")
 
     def take_said(self, plain: Plain) -> Plain:
