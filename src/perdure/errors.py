@@ -162,9 +162,10 @@ class SharedValue(SchemaError):
 
 
 class Drifted(SchemaError):
-    """`agent.state` was changed outside `edit` at a path that this edit touches.
+    """`agent.state` was changed outside `edit` at a path that this edit touches; or the function of
+    a run changed `run.state` outside its edits.
 
-    Nothing was written. `Agent.refresh` drops that change.
+    Nothing was written. `Agent.refresh` drops that change of a handle's state.
     """
 
 

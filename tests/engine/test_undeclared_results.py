@@ -48,7 +48,7 @@ def test_a_model_that_a_tool_returns_without_saying_so_is_kept_as_data(
     charged: list[int] = []
 
     @perdure.tool
-    def charge_card(cents):  # type: ignore[no-untyped-def]
+    def charge_card(cents):
         charged.append(cents)
         return Receipt(number=len(charged), cents=cents)
 
@@ -72,11 +72,11 @@ def test_once_the_type_is_declared_the_recorded_result_is_of_it(store: Store) ->
     charged: list[int] = []
 
     def made(*, declared: bool) -> Callable[..., Any]:
-        def charge(cents):  # type: ignore[no-untyped-def]
+        def charge(cents):
             charged.append(cents)
             return Receipt(number=len(charged), cents=cents)
 
-        charge = perdure.tool(charge, returns=Receipt) if declared else perdure.tool(charge)
+        charge = perdure.tool(returns=Receipt if declared else None)(charge)
 
         @perdure.agent(dict)
         def buy(run: perdure.Run[dict]) -> str:
@@ -115,11 +115,11 @@ def test_objects_are_kept_wherever_they_are(store: Store, value: Any, kept: Any)
 
 def test_what_has_no_plain_form_is_refused_as_before(store: Store) -> None:
     @perdure.tool
-    def connect():  # type: ignore[no-untyped-def]
+    def connect():
         return [Line("a"), threading.Lock()]
 
     @perdure.step
-    def look():  # type: ignore[no-untyped-def]
+    def look():
         return {"lock": threading.Lock()}
 
     @perdure.agent(dict)
@@ -135,7 +135,7 @@ def test_what_has_no_plain_form_is_refused_as_before(store: Store) -> None:
 
 def test_it_is_so_in_coroutines_too(store: Store) -> None:
     @perdure.tool
-    async def charge(cents):  # type: ignore[no-untyped-def]
+    async def charge(cents):
         return Receipt(number=1, cents=cents)
 
     @perdure.agent(dict)

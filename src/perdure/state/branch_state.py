@@ -238,6 +238,24 @@ class BranchState(Generic[T]):
         plain = draft.before() if isinstance(draft, Recording) and self.editing else self.plain
         return self.schema.drift(self.typed, plain)
 
+    def changed_outside(self, *, whole: bool = False) -> Drift | None:
+        """Returns a change of the live object that was made outside `edit`, if there is one; None
+        while a change of it is under way.
+
+        Args:
+            whole: looks at all of the state, at a cost of O(state); else at its own fields.
+        """
+        typed, plain = self._live.value, self._plain
+        if self._open is not None or typed is MISSING or plain is MISSING:
+            return None
+        if self._live.shows_others and not whole:
+            return None
+        found = self.schema.changed_outside(typed, plain, whole=whole)
+        if found:
+            return found[0]
+        self._live.shows_others = found is not None
+        return None
+
     def drop_drift(self) -> None:
         """Forgets changes made to the live typed object outside `edit`. Costs O(state)."""
         self._live.drop_drift(self._plain)

@@ -21,13 +21,15 @@ class Live(Generic[T]):
     Attributes:
         value: the object, or MISSING where it has to be built.
         is_new: True if its plain state may be in another form than its types store it.
+        shows_others: True if its classes show other values than are stored: that it differs is no
+            sign of a change.
     """
 
     def __init__(self, schema: Schema[T], agent: str) -> None:
         self._schema = schema
         self._agent = agent
         self.value: Any = MISSING
-        self.is_new = False
+        self.is_new = self.shows_others = False
         self._left: Any = MISSING
         """The one before it, whose Ephemeral fields the next one takes over."""
 

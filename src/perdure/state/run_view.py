@@ -15,6 +15,7 @@ from msgspec import Struct
 
 from perdure.core.draft.draft import Recording
 from perdure.core.format.chain import LogTail
+from perdure.core.live.drift import Drift
 from perdure.core.schema.schema import TypedPlan
 from perdure.core.values.plain_values import Plain
 from perdure.missing import MISSING
@@ -79,6 +80,9 @@ class ViewedCopy(WorkingCopy[T]):
     def in_memory(self) -> bool:
         # While commits are ahead, the newest object is built only when a draft is to stand on it.
         return super().in_memory or (self._plain is not MISSING and bool(self.ahead))
+
+    def changed_outside(self, *, whole: bool = False) -> Drift | None:
+        return None if self.ahead else super().changed_outside(whole=whole)
 
     def show(self, seq: int) -> None:
         """Moves what is seen on to the state of this commit, if it is not there yet."""

@@ -184,6 +184,11 @@ class Going:
             self._threads += 1
             crew.begun += 1
 
+    @property
+    def has_crews(self) -> bool:
+        """True if there may be other threads of the run than its function's."""
+        return bool(self._crews)
+
     def lent(self, crew: Crew, threads: int) -> None:
         with self._lock:
             crew.limit += threads

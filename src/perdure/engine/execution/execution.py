@@ -69,6 +69,7 @@ class Execution(RunPosition[T]):
     @property
     def state(self) -> T:
         self.check()
+        self.seeing.has_looked = True
         with self._lock:
             # On replay an edit's block is replayed later than it was made: it sees the state that
             # its draft is based on.

@@ -18,7 +18,7 @@ from perdure.engine.journal.entry import Entry
 from perdure.engine.journal.journal import OthersFirstError
 from perdure.engine.journal.release_order import Waiter
 from perdure.engine.journal.scopes import Scope
-from perdure.errors import PerdureError
+from perdure.errors import Drifted, PerdureError
 from perdure.storage.appending import Riders
 from perdure.system.locks import Span
 
@@ -152,6 +152,8 @@ class RunPosition(DrivenRun[T]):
 
     def begins_edit(self, name: str) -> None:
         """Begins an edit that is not recorded; it is its turn."""
+        if self.seeing.has_looked:
+            self._refuse_changes_outside()
 
     def arrived(self, effect: Arrive, scope: Scope, entry: Entry | None) -> Arrived:
         """Handles the turn of a call: a recorded one is released, another begins."""
@@ -164,6 +166,8 @@ class RunPosition(DrivenRun[T]):
         self.check_stop()
         if self.seeing.behind:
             self.seeing.catch_up()
+        if self.seeing.has_looked and (effect.outside or effect.kind == "wait"):
+            self._refuse_changes_outside()  # not at each step: some are shorter than that look
         if entry is not None and not entry.cut:
             key = str(entry.call.key or self.journal.key(entry.place, effect.args))
             return Arrived(entry.place, entry, key)  # the key that the world has seen
@@ -245,3 +249,28 @@ class RunPosition(DrivenRun[T]):
         self.check_lost_edit()
         with self.stopping:
             self.journal.check_finished(error)
+        if self.seeing.has_looked and error is None:
+            self._refuse_changes_outside(whole=True)
+
+    def _refuse_changes_outside(self, *, whole: bool = False) -> None:
+        """Refuses to go on with a state that is in memory only: the function would see it, and
+        nobody else, nor itself when it is run again elsewhere.
+
+        Raises:
+            Drifted: names the first path.
+        """
+        if not whole:  # else the function has ended
+            # Other threads may have an edit open, or land one, while this looks.
+            here = threading.get_ident()
+            if self.going.has_crews or here not in (self.root.home, self.loop_thread):
+                return
+        with self._lock:
+            found = self.working.changed_outside(whole=whole)
+        if found is not None:
+            block = "async with" if self.tasks is not None else "with"
+            raise Drifted(
+                f"it was changed outside an edit: {found.reason}",
+                target=f"run {self.id}, {found.path}",
+                hint=f'`{block} run.edit("why") as draft: …` changes the draft, and so the state; '
+                "run.state only shows it",
+            )

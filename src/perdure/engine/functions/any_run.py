@@ -50,7 +50,8 @@ class AnyRun(Generic[T]):
     @property
     def state(self) -> T:
         """The agent's state as of the last recorded call that the function has come to. Change it
-        inside `edit`."""
+        inside `edit`: a change outside is not stored, and raises `Drifted` at the next tool call,
+        wait or edit, or at the end."""
         return self._execution.state
 
     @property

@@ -66,7 +66,7 @@ class _ObjectsToo(CopyWalk):
     classes: dict[str, None] = field(default_factory=dict)
 
     def other(self, value: Any, at: Path) -> Plain:
-        cls = type(value)
+        cls: Any = type(value)
         if not _has_plain_form(cls):
             return super().other(value, at)
         plain = take_at(_node(cls), value, at, root=self.root)

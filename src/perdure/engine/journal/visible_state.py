@@ -42,6 +42,8 @@ class Seeing:
         self.ahead: Collection[object] = () if self._viewed is None else self._viewed.ahead
         """Commits that are in the log, but not seen yet."""
         self._run, self._torn, self._home = run, False, 0
+        self.has_looked = False
+        """True if the function has had its state: it may change that, though it should not."""
 
     def tell_lookers(self, lookers: Sized) -> None:
         """Sets the function's tasks and other code that may look at the state concurrently. Their
