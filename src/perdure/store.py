@@ -178,9 +178,13 @@ class Store:
 
         Raises:
             ValueError: the name is empty or too long. TypeError: the schema is not a type.
+            SchemaError: no state may be of this type; it says what to declare instead.
         """
         name, branch = check_name(name, "an agent"), check_name(branch, "a branch")
-        working = WorkingCopy(self._context, name, Schema.of(schema), branch, initial)
+        declared = Schema.of(schema)
+        if schema is not None:
+            _ = declared.is_declared
+        working = WorkingCopy(self._context, name, declared, branch, initial)
         working.settle()
         return Agent(self._context, working)
 

@@ -91,10 +91,11 @@ def test_i6_a_type_that_is_judged_by_clock_or_disk_is_refused(kind: Any) -> None
         due: kind | None = None
         words: list[str] = field(default_factory=list)
 
-    with perdure.open("memory://") as store:
-        agent = store.agent("a", Reminder, initial={"words": []})
-        with pytest.raises(perdure.SchemaError, match=r"judged by the \w+ at each reading"):
-            agent.checkpoint("c")
+    with (
+        perdure.open("memory://") as store,
+        pytest.raises(perdure.SchemaError, match=r"judged by the \w+ at each reading"),
+    ):
+        store.agent("a", Reminder, initial={"words": []})
     with perdure.open("memory://") as store:
         store.agent("a", list[PastDatetime], initial=[]).checkpoint("c")
 

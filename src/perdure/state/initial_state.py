@@ -24,8 +24,9 @@ def initial_state(schema: Schema[Any], given: Any, agent: str) -> Plain:
     without arguments.
 
     Raises:
-        SchemaError: the type needs arguments, or the state does not fit.
+        SchemaError: no state may be of the type, it needs arguments, or the state does not fit.
     """
+    _ = schema.is_declared
     if given is MISSING:
         words = "the agent does not exist, and its schema cannot be made without values"
         return default_state(

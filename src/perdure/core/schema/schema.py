@@ -26,6 +26,7 @@ from perdure.core.types.nodes import AnyNode, Node, TupleNode, isolate
 from perdure.core.types.normal_form import completed, longer_named_tuples, normalised
 from perdure.core.types.objects import in_stored_order
 from perdure.core.types.read_values import read
+from perdure.core.types.refused_in_states import refuse_in_states
 from perdure.core.types.registry import Registry
 from perdure.core.types.unions import UnionNode
 from perdure.core.types.unknown_fields import keep_unknown, unknown
@@ -139,8 +140,21 @@ class Schema(Generic[T]):
         return {} if self.type is dict else self.type()
 
     @cached
+    def is_declared(self) -> bool:
+        """True: states may be of the type.
+
+        Raises:
+            SchemaError: they may not; it says what to declare instead.
+        """
+        _ = self.root
+        self.registry.make_all()
+        refuse_in_states(self.type)
+        return True
+
+    @cached
     def needs_values(self) -> bool:
-        """True if no state can be made of the type alone."""
+        """True if no state can be made of the type alone. Raises what `is_declared` does."""
+        _ = self.is_declared
         try:
             self.take(self.empty(), aliases_refused=True)
         except Exception:

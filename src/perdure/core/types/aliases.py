@@ -16,7 +16,20 @@ def aliases_of(fields: Mapping[str, Any]) -> dict[str, str]:
     return {alias: names[0] for alias, names in owners.items() if len(names) == 1}
 
 
+def led_inside(fields: Mapping[str, Any]) -> dict[str, str]:
+    """Returns the name of a field for each key in which an alias of it leads further inside."""
+    return {
+        str(path[0]): name
+        for name, info in fields.items()
+        for path in _paths(info)
+        if len(path) > 1
+    }
+
+
 def _aliases(info: Any) -> list[str]:
+    return [path[0] for path in _paths(info) if len(path) == 1]
+
+
+def _paths(info: Any) -> list[list[Any]]:
     choices = [info.alias, *getattr(info.validation_alias, "choices", [info.validation_alias])]
-    paths = [[one] if isinstance(one, str) else getattr(one, "path", []) for one in choices]
-    return [path[0] for path in paths if len(path) == 1]
+    return [[one] if isinstance(one, str) else getattr(one, "path", []) for one in choices]

@@ -16,7 +16,7 @@ from typing import Annotated, Any, get_args, get_origin, get_type_hints
 import msgspec
 from msgspec import Struct
 
-from perdure.core.types.aliases import aliases_of
+from perdure.core.types.aliases import aliases_of, led_inside
 from perdure.core.types.annotations import EphemeralMark, is_judged, of_key, substitute, unwrap
 from perdure.core.types.hints import hints_of, of_itself
 from perdure.core.types.late_fields import equal, init_only
@@ -66,6 +66,7 @@ class Face:
     tag: tuple[str, Any] | None = None
     keeps_extra = False
     is_dict = False
+    leads_inside: Mapping[str, str] = {}  # keys that hold, further inside, a field's value
     opaque_input = False  # a validator may see, and want, keys that the class does not have
     checks_whole = False  # has code that sees several fields: an edit makes an instance to ask it
     has_private = False  # attributes that are not stored, and that it does not say so of
@@ -92,10 +93,8 @@ class Face:
                 )
             (self.live if one.live else self.fields)[one.name] = one
         own = self.fields | self.live  # none is an alias of another field, too
-        further = self.aliases.items()
-        self.aliases = {
-            one: name for one, name in further if name in self.fields and one not in own
-        }
+        further = [one for one in self.aliases.items() if one[0] not in own]
+        self.aliases = {alias: name for alias, name in further if name in self.fields}
         self.type = dict if self.is_dict else self.cls
         """That of its instances."""
 
@@ -344,7 +343,7 @@ class PydanticFace(Face):
         self._thawed: Any = None
         self._read_private()
         fields = cls.__pydantic_fields__
-        self.aliases = aliases_of(fields)
+        self.aliases, self.leads_inside = aliases_of(fields), led_inside(fields)
         return [self._field(name, info, validated) for name, info in fields.items()]
 
     def _read_private(self) -> None:
@@ -416,6 +415,8 @@ class PydanticFace(Face):
             value.__pydantic_extra__.pop(name, None)
 
     def get(self, value: Any, name: str) -> Any:
+        if self.is_model and name in value.__dict__:  # as an attribute, a deprecated one warns
+            return value.__dict__[name]
         try:
             return object.__getattribute__(value, name)
         except AttributeError:

@@ -212,6 +212,13 @@ class ObjectNode(Node):
                     taken[key] = item
                 elif face.opaque_input:
                     taken[key] = walker.take(item, (*at, key))
+                elif (name := face.leads_inside.get(key)) is not None:
+                    raise walker.lost(
+                        f"{face.name}.{name} would be read from inside of it, by an AliasPath, and "
+                        "the rest be lost",
+                        (*at, key),
+                        f"give {name!r} itself, or an instance: {face.name}.model_validate(…)",
+                    )
                 else:
                     raise walker.lost(
                         f"{face.name} declares no such field",

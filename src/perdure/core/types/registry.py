@@ -115,6 +115,20 @@ class Registry:
         engine.piecewise = True
         return engine
 
+    def make_all(self) -> None:
+        """Makes the nodes of all fields, which are made otherwise when they are first looked at.
+
+        Raises:
+            SchemaError: one of them is of a type of which nothing can be stored.
+        """
+        made: set[Any] = set()
+        while left := self._objects.keys() - made:
+            for key in left:
+                one = self._objects[key]
+                for name in one.face.fields:
+                    one.child(name)
+            made |= left
+
     def node(self, annotation: Any, config: Mapping[str, Any] | None) -> Node:
         """Returns the node of an annotation, in a class with this pydantic config."""
         return _Making(self).node(annotation, config)
