@@ -475,3 +475,69 @@ def test_runs_pass_on_what_an_older_program_reads_in_tuples(store: perdure.Store
     store.handle("a/f/main").signal("s", [{"id": 4}])
     assert go(store, f, "a", (Item(1),)) == (Item(1),)
     assert theirs.refresh().value == (ONE,) and theirs.state.n == 1
+
+
+@dataclass
+class Node:
+    nodes: list[Node] = field(default_factory=list)
+    items: list[Item] = field(default_factory=list)
+
+
+@dataclass
+class Filing:
+    inbox: list[Item] = field(default_factory=list)
+    tree: Node = field(default_factory=Node)
+
+
+@dataclass
+class NewerDeep:
+    id: int = 0
+    extra: list[Any] = field(default_factory=list)
+
+
+@dataclass
+class NewerNode:
+    nodes: list[NewerNode] = field(default_factory=list)
+    items: list[NewerDeep] = field(default_factory=list)
+
+
+@dataclass
+class NewerFiling:
+    inbox: list[NewerDeep] = field(default_factory=list)
+    tree: NewerNode = field(default_factory=NewerNode)
+
+
+@pytest.mark.parametrize("levels", [30, 59])
+def test_what_it_moves_is_not_nested_too_deep_with_what_it_does_not_know(levels: int) -> None:
+    """An older program filed an item in the innermost folder of a tree. A newer one had stored a
+    deep list in it: the state was deeper than any may be, and the newer program could not save what
+    it had read."""
+    older = perdure.Schema(Filing, id="filing", version=(1, 0))
+    newer = perdure.Schema(NewerFiling, id="filing", version=(1, 1))
+    extra: list[Any] = []
+    for _ in range(levels):
+        extra = [extra]
+    tree = NewerNode()
+    for _ in range(30):
+        tree = NewerNode([tree])
+    with perdure.open("memory://") as store:
+        new = store.agent("a", newer, initial=NewerFiling([NewerDeep(1, extra)], tree))
+        new.checkpoint("made")
+        old = store.agent("a", older)
+
+        def file_it() -> None:
+            with old.edit("filed") as draft:
+                node = draft.tree
+                while node.nodes:
+                    node = node.nodes[0]
+                node.items.append(draft.inbox.pop())
+
+        if levels == 59:
+            with pytest.raises(perdure.Unstorable, match="nested more than 100 levels deep"):
+                file_it()
+            assert len(new.refresh().inbox) == 1
+        else:
+            file_it()
+        state = copy.deepcopy(new.refresh())
+        state.inbox.append(NewerDeep(2))
+        new.save(state, "one more")

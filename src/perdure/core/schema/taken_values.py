@@ -14,7 +14,7 @@ from perdure.core.types.read_values import READ
 from perdure.core.types.registry import Registry
 from perdure.core.types.typed_copies import Copies
 from perdure.core.types.unknown_fields import keep, unknown
-from perdure.core.values.plain_values import Path, Plain, format_path, same, take
+from perdure.core.values.plain_values import Path, Plain, format_path, refuse_too_deep, same, take
 from perdure.errors import PerdureError, SchemaError, Unstorable
 
 
@@ -56,9 +56,10 @@ def take_at(
         return checked
     copies = Copies() if copies is None else copies
     copies.settle(node, plain, path, walker.found, root)
-    if checked is plain:
-        return plain
-    return keep(node, plain, checked, path, root, copies.taken)  # a validator made another of it
+    if checked is not plain:  # a validator made another of it
+        checked = keep(node, plain, checked, path, root, copies.taken)
+    refuse_too_deep(checked, path, root)  # what a newer program stored goes along
+    return checked
 
 
 def take_plain(node: Node, plain: Plain, root: str) -> Plain:

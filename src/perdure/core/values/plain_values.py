@@ -365,6 +365,16 @@ def copy(value: Plain) -> Plain:
     return value
 
 
+def refuse_too_deep(value: Plain, at: Path, root: str) -> None:
+    """Raises Unstorable if a plain value, at its place, is nested too deep."""
+    if type(value) not in (dict, list, tuple, set, frozenset):
+        return
+    CopyWalk(None, root).check_depth(at)
+    items = value.items() if type(value) is dict else enumerate(value)
+    for key, item in items:
+        refuse_too_deep(item, (*at, key), root)
+
+
 def look_up(root: Plain, path: Iterable[Any]) -> Plain:
     """Returns the value at a path.
 
