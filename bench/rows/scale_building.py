@@ -131,7 +131,7 @@ class _Log:
             args=self._order.args,
             turn_at=HERE,
             version=self._order.version,
-            started_at=HERE,
+            started_at_micros=HERE,
         )
 
     def take(self, committed: Committed) -> None:
@@ -139,7 +139,7 @@ class _Log:
         self.no, self.seq = committed.no, committed.seq
         if self._row.started == HERE and self.seq > 1:
             self._row = replace(
-                self._row, started=self.seq, turn_at=self.seq, started_at=committed.at_micros
+                self._row, started=self.seq, turn_at=self.seq, started_at_micros=committed.at_micros
             )
 
     def create(self) -> Proposal:
@@ -172,7 +172,7 @@ class _Log:
                 {
                     "status": "waiting",
                     "waits": "a time",
-                    "wake_at": wake_at,
+                    "wake_at_micros": wake_at,
                 },
             )
         record = {"t": "run-finished", "run": run, "status": "done", "value": COMMITS}

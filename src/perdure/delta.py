@@ -6,6 +6,8 @@ from typing import Any
 
 from msgspec import Struct
 
+from perdure.public_data import PublicData
+
 Plain = Any
 """A plain value. Not spelt out as a recursive type: checkers choke on it, `take` does the check."""
 
@@ -13,27 +15,32 @@ Path = tuple[Any, ...]
 """Dict keys and list indexes from the root of a state to a value in it."""
 
 
-class Set(Struct):
+class _OpData(PublicData):
+    __slots__ = ()
+    kind_field = "op"
+
+
+class Set(_OpData, Struct):
     """Puts a value at a path: a dict key (new or not), a list index that exists, or the root."""
 
     path: Path
     value: Plain
 
 
-class Delete(Struct):
+class Delete(_OpData, Struct):
     """Deletes a dict key."""
 
     path: Path
 
 
-class Append(Struct):
+class Append(_OpData, Struct):
     """Adds values at the end of the list at a path."""
 
     path: Path
     values: list[Plain]
 
 
-class Splice(Struct):
+class Splice(_OpData, Struct):
     """In the list at a path, replaces `removed` items from `index` on with `values`."""
 
     path: Path
@@ -42,7 +49,7 @@ class Splice(Struct):
     values: list[Plain]
 
 
-class TextSplice(Struct):
+class TextSplice(_OpData, Struct):
     """In the str at a path, replaces `removed` code points from `index` on with `text`."""
 
     path: Path
@@ -51,28 +58,28 @@ class TextSplice(Struct):
     text: str
 
 
-class Increment(Struct):
+class Increment(_OpData, Struct):
     """Adds to the number at a path."""
 
     path: Path
     by: Plain
 
 
-class SetAdd(Struct):
+class SetAdd(_OpData, Struct):
     """Adds members to the set at a path."""
 
     path: Path
     members: list[Plain]
 
 
-class SetRemove(Struct):
+class SetRemove(_OpData, Struct):
     """Removes members from the set at a path."""
 
     path: Path
     members: list[Plain]
 
 
-class Move(Struct):
+class Move(_OpData, Struct):
     """In the list at a path, takes the item at `source` out and inserts it at `target`."""
 
     path: Path

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import UTC, datetime, timedelta
-from typing import Any, Literal
+from datetime import datetime
+from typing import Any, ClassVar, Literal
 
 from msgspec import Struct, field
 
 from perdure.delta import Op, Plain
+from perdure.public_data import EPOCH as EPOCH
+from perdure.public_data import PublicData
+from perdure.public_data import from_micros as from_micros
+from perdure.public_data import id_text as id_text
+from perdure.public_data import to_micros as to_micros
 
 Durability = Literal["sync", "group", "os"]
 """When a commit is acknowledged: after its fsync; at one fsync per N commits or T milliseconds;
@@ -27,28 +32,11 @@ UNTIL = "until "
 MAIN = "main"
 """The branch that an agent's first commit makes."""
 
-EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-
-
 MICROS_MAX = 253_402_300_799_999_999
 """The last moment that a datetime can tell."""
 
 
-def to_micros(at: datetime) -> int:
-    """Returns the microseconds since 1970 of an aware datetime."""
-    return (at - EPOCH) // timedelta(microseconds=1)
-
-
-def from_micros(micros: int) -> datetime:
-    return EPOCH + timedelta(microseconds=micros)
-
-
-def id_text(commit_id: bytes) -> str:
-    """Returns a commit id as people read it: the algorithm's name, then the digest in hex."""
-    return f"sha256:{commit_id[1:].hex()}" if commit_id[:1] == b"\x01" else commit_id.hex()
-
-
-class Cause(Struct, frozen=True, gc=False):
+class Cause(PublicData, Struct, frozen=True, gc=False):
     """The reason for a commit.
 
     Attributes:
@@ -74,7 +62,7 @@ class Cause(Struct, frozen=True, gc=False):
     refers: tuple[int, ...] = ()
 
 
-class Commit(Struct, frozen=True, gc=False):
+class Commit(PublicData, Struct, frozen=True, gc=False):
     """One entry of an agent's log.
 
     Attributes:
@@ -120,6 +108,8 @@ class Commit(Struct, frozen=True, gc=False):
     newer: bool = False
     typed: tuple[Any, ...] = ()
 
+    hidden_fields: ClassVar[frozenset[str]] = frozenset({"typed"})
+
     def __repr__(self) -> str:
         shown = [name for name in self.__struct_fields__ if name != "typed"]  # it is the records
         return f"Commit({', '.join(f'{name}={getattr(self, name)!r}' for name in shown)})"
@@ -135,7 +125,7 @@ class Commit(Struct, frozen=True, gc=False):
         return from_micros(self.at_micros)
 
 
-class Branch(Struct, frozen=True):
+class Branch(PublicData, Struct, frozen=True):
     """A named head. `holder` and `epoch`: the executor that has the lease, if one has."""
 
     name: str
@@ -145,7 +135,7 @@ class Branch(Struct, frozen=True):
     holder: str | None = None
 
 
-class Checkpoint(Struct, frozen=True):
+class Checkpoint(PublicData, Struct, frozen=True):
     """A named recovery point: a commit with its recorded surroundings.
 
     Attributes:
@@ -176,7 +166,7 @@ class Lease(Struct, frozen=True):
     epoch: int
 
 
-class AgentInfo(Struct, frozen=True):
+class AgentInfo(PublicData, Struct, frozen=True):
     """A store's data about an agent, known without reading its log.
 
     Attributes:
@@ -195,7 +185,7 @@ class AgentInfo(Struct, frozen=True):
     purged: bool = False
 
 
-class RunInfo(Struct, frozen=True):
+class RunInfo(PublicData, Struct, frozen=True):
     """One execution of an agent function, as a row of the store.
 
     Attributes:
@@ -204,16 +194,17 @@ class RunInfo(Struct, frozen=True):
         args: a digest of the arguments.
         result: the recorded result, while status is "done".
         problem: the reason why it failed or needs attention.
-        wake_at: while it waits: when its timer is due, in microseconds since 1970 by the store's
-            clock; 0: no timer.
+        wake_at_micros: while it waits: when its timer is due, in microseconds since 1970 by the
+            store's clock; 0: no timer. `wake_at` is the same as a datetime.
         waits: what it waits for, in words.
         turn: number of its current turn, from 1.
         turn_at: seq of the commit that began the current turn.
         version: the version of the agent function under which it was started.
         queue: the queue in which workers find it.
         parent: id of the run that started it as a child; empty without one.
-        started_at: time of the commit that began it, in microseconds since 1970; `changed_at` of
-            the one that last changed this row.
+        started_at_micros: time of the commit that began it, in microseconds since 1970, or of its
+            request; `changed_at_micros` of the one that last changed this row. `started_at` and
+            `changed_at` are the same as datetimes.
         seen: the highest number of a message that it had looked at when it last began to wait.
     """
 
@@ -229,22 +220,37 @@ class RunInfo(Struct, frozen=True):
     args: str = ""
     result: Any = None
     problem: str | None = None
-    wake_at: int = 0
+    wake_at_micros: int = 0
     waits: str = ""
     turn: int = 1
     turn_at: int = 0
     version: str = ""
     queue: str = "default"
     parent: str = ""
-    started_at: int = 0
-    changed_at: int = 0
+    started_at_micros: int = 0
+    changed_at_micros: int = 0
     seen: int = 0
+
+    @property
+    def wake_at(self) -> datetime | None:
+        """When its timer is due while it waits, in UTC by the store's clock; None: no timer."""
+        return from_micros(self.wake_at_micros) if self.wake_at_micros else None
+
+    @property
+    def started_at(self) -> datetime:
+        """The time of the commit that began it, or of its request, in UTC."""
+        return from_micros(self.started_at_micros)
+
+    @property
+    def changed_at(self) -> datetime:
+        """The time of the commit that last changed its status or what it waits for, in UTC."""
+        return from_micros(self.changed_at_micros)
 
 
 MessageKind = Literal["start", "signal", "answer", "cancel"]
 
 
-class Message(Struct, frozen=True):
+class Message(PublicData, Struct, frozen=True):
     """A message to a run, which is in no log yet. It joins the log when a commit takes it out.
 
     Attributes:
@@ -253,7 +259,8 @@ class Message(Struct, frozen=True):
         key: the same run, kind, name and key is put in once only; empty for a "start".
         value: its value; MISSING once it was taken out.
         who: the person or program that sent it.
-        at: its arrival, in microseconds since 1970 by the store's clock; the store sets it.
+        at_micros: its arrival, in microseconds since 1970 by the store's clock; the store sets it.
+            `at` is the same as a datetime.
         no: its number, which orders messages; the store sets it, and never uses one again.
     """
 
@@ -264,11 +271,16 @@ class Message(Struct, frozen=True):
     key: str = ""
     value: Plain = None
     who: str = ""
-    at: int = 0
+    at_micros: int = 0
     no: int = 0
 
+    @property
+    def at(self) -> datetime:
+        """Its arrival, in UTC by the store's clock."""
+        return from_micros(self.at_micros)
 
-class Change(Struct, frozen=True):
+
+class Change(PublicData, Struct, frozen=True):
     """One difference between two states: `before` and `after` are plain; MISSING where absent. For
     a ``reordered`` dict they are lists of the keys that both have."""
 
@@ -278,7 +290,7 @@ class Change(Struct, frozen=True):
     after: Any
 
 
-class Verified(Struct, frozen=True):
+class Verified(PublicData, Struct, frozen=True):
     """The result of `verify` without a finding.
 
     Attributes:

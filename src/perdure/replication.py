@@ -15,18 +15,18 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 
 from msgspec import Struct
 
 from perdure.core.arguments import exact_types
-from perdure.core.arguments.checks import count, flag, flags
+from perdure.core.arguments.checks import flag, flags
 from perdure.core.arguments.checks import function as callable_
 from perdure.core.arguments.exact_types import is_a
 from perdure.core.arguments.names import shown
 from perdure.engine.control.stopping import stop_without_children
 from perdure.errors import NotFound, StoreUnavailable
-from perdure.model import MICROS_MAX
+from perdure.public_data import PublicData, from_micros, to_micros
 from perdure.storage.capabilities import Backend
 from perdure.storage.locate import locate
 from perdure.storage.standing import Aside as Aside
@@ -55,10 +55,9 @@ BUSY_MAX = 0.1
 """Of its time a follower that finds nothing spends at most about so much on looking."""
 
 BACK_MAX_S = 10.0
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-class Restored(Struct, frozen=True):
+class Restored(PublicData, Struct, frozen=True):
     """The content that a store was filled with: everything up to a moment, except what is
     `incomplete`.
 
@@ -224,7 +223,7 @@ def _reach(url: Url, at: int) -> Backend:
 
 def _unreachable(url: Url, at: int, error: Exception) -> StoreUnavailable:
     problem = getattr(error, "problem", str(error))
-    since = moment(at).isoformat() if at else "its beginning"
+    since = from_micros(at).isoformat() if at else "its beginning"
     return StoreUnavailable(
         f"cannot be reached to hand over: {problem}",
         target=f"store {without_password(os.fspath(url))}",
@@ -300,12 +299,6 @@ def restore(source: Url, target: Url, at: datetime, *, take_incomplete: bool = F
     if at.tzinfo is None:
         raise ValueError(f"{at.isoformat()} names no moment without a zone")
     with _opened(source, target) as (one, other):
-        until = (at - _EPOCH) // timedelta(microseconds=1)
+        until = to_micros(at)
         follower = Follower(one, other, kind="restoring", until=until)
         return Restored(*_restore(follower, take_incomplete=take_incomplete))
-
-
-def moment(at_micros: int) -> datetime:
-    """Returns a moment from microseconds since 1970."""
-    at_micros = count(at_micros, "at_micros=", most=MICROS_MAX)
-    return _EPOCH + timedelta(microseconds=at_micros)

@@ -28,11 +28,12 @@ if TYPE_CHECKING:
         Splice,
         TextSplice,
     )
+    from perdure.engine.control.explanation import Explanation
     from perdure.engine.control.run_report import RunReport
     from perdure.engine.control.ways_out import WayOut
-    from perdure.engine.control.why import Explanation
     from perdure.engine.dispatch.run_options import Options
-    from perdure.engine.dispatch.worker import WorkerEvent
+    from perdure.engine.dispatch.worker import OpenStore
+    from perdure.engine.dispatch.worker_events import WorkerEvent
     from perdure.engine.functions.async_run import (
         AsyncChild,
         AsyncChildStarter,
@@ -43,7 +44,7 @@ if TYPE_CHECKING:
     from perdure.engine.functions.run import ChildStarter, RunEdit, RunThreads
     from perdure.engine.journal.ledger import EffectInfo
     from perdure.engine.journal.questions import Question
-    from perdure.engine.journal.run_log import Event, Note
+    from perdure.engine.journal.run_events import Event, Note
     from perdure.engine.journal.waits import ChildEnd, Selected
     from perdure.model import (
         AgentInfo,
@@ -93,6 +94,7 @@ __all__ = [
     "Move",
     "Note",
     "Op",
+    "OpenStore",
     "Opening",
     "Options",
     "Pending",
@@ -128,15 +130,16 @@ _NAMES = LazyNames(
         ),
         "perdure.engine.control.run_report": "RunReport",
         "perdure.engine.control.ways_out": "WayOut",
-        "perdure.engine.control.why": "Explanation",
+        "perdure.engine.control.explanation": "Explanation",
         "perdure.engine.dispatch.run_options": "Options",
-        "perdure.engine.dispatch.worker": "WorkerEvent",
+        "perdure.engine.dispatch.worker": "OpenStore",
+        "perdure.engine.dispatch.worker_events": "WorkerEvent",
         "perdure.engine.functions.async_run": "AsyncChild AsyncChildStarter AsyncRunEdit Pending",
         "perdure.engine.functions.children": "Child",
         "perdure.engine.functions.run": "ChildStarter RunEdit RunThreads",
         "perdure.engine.journal.ledger": "EffectInfo",
         "perdure.engine.journal.questions": "Question",
-        "perdure.engine.journal.run_log": "Event Note",
+        "perdure.engine.journal.run_events": "Event Note",
         "perdure.engine.journal.waits": "ChildEnd Selected",
         "perdure.model": (
             "AgentInfo Branch Change Checkpoint Commit Message MessageKind RunInfo Verified"

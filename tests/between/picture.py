@@ -129,7 +129,7 @@ def _run(run: RunInfo) -> Any:
         run.turn,
         run.turn_at,
         run.parent,
-        bool(run.wake_at),
+        bool(run.wake_at_micros),
     )
 
 

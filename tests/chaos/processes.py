@@ -20,9 +20,10 @@ import perdure
 import perdure.aio  # before the forks, and not again in each process
 import perdure.engine.dispatch.async_drive
 import perdure.engine.execution.async_performer
-from perdure.engine.dispatch.worker import Worker, WorkerEvent
+from perdure.engine.dispatch.worker import Worker
 from perdure.model import Durability, RunInfo
 from perdure.store import Store
+from perdure.types import WorkerEvent
 from tests.chaos import agents
 from tests.chaos.agents import ASYNC, FUNCTIONS, SIGNALS
 

@@ -46,7 +46,7 @@ def test_it_is_brought_up_to_date(path: str) -> None:
     backend = SqliteBackend(path)
     verify_all(backend)
     rows = backend.runs()
-    assert len(rows) > 3 and all(0 < row.started_at <= row.changed_at for row in rows)
+    assert len(rows) > 3 and all(0 < row.started_at_micros <= row.changed_at_micros for row in rows)
     assert all((row.turn, row.turn_at, row.queue) == (1, row.started, "default") for row in rows)
     run = next(row for row in rows if row.status == "done")
     start = Message(run.id, run.agent, "start", run.function)

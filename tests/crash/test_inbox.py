@@ -186,7 +186,7 @@ def test_a_store_that_may_only_be_read_shows_its_inbox(
 
     backend = SqliteBackend(path)
     pen = Pen(backend)
-    pen.write(runs=[a_run("r", status="waiting", wake_at=5)])
+    pen.write(runs=[a_run("r", status="waiting", wake_at_micros=5)])
     message = put(backend, signal())
     backend.close()
     monkeypatch.setattr(connection, "may_write", lambda path: False)
@@ -244,7 +244,7 @@ def test_a_hundred_thousand_that_wait_cost_nothing(path: str) -> None:
     """Each worker asks several times a second what there is to do. It went over every row."""
     backend = SqliteBackend(path)
     pen = Pen(backend)
-    row = a_run("w0", status="waiting", wake_at=2**60)
+    row = a_run("w0", status="waiting", wake_at_micros=2**60)
     pen.write(runs=[replace(row, id=f"w{n}") for n in range(100)])
     looks: list[Callable[[Backend], object]] = [
         lambda backend: backend.ready(100, 50),

@@ -154,7 +154,12 @@ def test_one_that_waits_is_ended_at_once_and_by_nobodys_help(place: Place) -> No
     handle = place.open().handle("a/waiting/main")
     handle.cancel("enough")
     info = handle.info
-    assert (info.status, info.waits, info.wake_at, info.problem) == ("cancelled", "", 0, "enough")
+    assert (info.status, info.waits, info.wake_at_micros, info.problem) == (
+        "cancelled",
+        "",
+        0,
+        "enough",
+    )
     store = place.open()
     assert store.runner._context.backend.inbox() == []
     with pytest.raises(RunFailed, match="enough"):

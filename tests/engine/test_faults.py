@@ -21,12 +21,13 @@ import apsw
 import pytest
 
 import perdure
-from perdure.engine.dispatch.worker import Worker, WorkerEvent
+from perdure.engine.dispatch.worker import Worker
 from perdure.errors import Conflict, NeedsAttention, NotFound, StoreUnavailable, TimedOut
 from perdure.storage.memory.backend import MemoryBackend
 from perdure.storage.sqlite.backend import SqliteBackend
 from perdure.store import Store
 from perdure.testing.faults import FaultyFiles
+from perdure.types import WorkerEvent
 from tests.engine.conftest import CrashError, Crashes, Place
 from tests.engine.pausing import pause
 

@@ -237,7 +237,7 @@ def test_a_long_pause_unloads_the_run_and_it_goes_on_when_the_time_has_come(
     result = in_background(lambda: timed.run(f, "a"))
     waiting = wait_until(lambda: timed.runs(status=["waiting"]))[0]
     assert waiting.waits == "attempt 2 of " + fetch.__qualname__.rsplit("<locals>.", 1)[-1]
-    assert abs(waiting.wake_at - clock() - HOUR_US) < 60_000_000
+    assert abs(waiting.wake_at_micros - clock() - HOUR_US) < 60_000_000
     assert timed.agent("a").branches()[0].holder is None
     clock.ahead_us += HOUR_US
     assert result() == 7 and len(crash.calls) == 2

@@ -260,7 +260,7 @@ def test_a_deadline_holds_over_all_turns(place: Place, monkeypatch: pytest.Monke
         place.opened[-1].runner.close()
     store = place.open()
     go(store, chatting, "a", 1)
-    due = handle.info.wake_at
+    due = handle.info.wake_at_micros
     assert due and handle.info.turn == 3
     clock.forward(HOUR + 1)
     with pytest.raises(TimedOut, match="deadline"):

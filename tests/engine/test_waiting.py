@@ -66,7 +66,7 @@ def test_a_waiting_run_holds_no_thread_and_no_lease(store: Store, clock: Clock) 
     assert go(store, sleeper) is None
     info = store.handle("a/sleeper/main").info
     assert (info.status, info.problem, info.ended) == ("waiting", None, -1 if info.ended else 0)
-    assert info.waits.startswith("until 20") and info.wake_at > 0
+    assert info.waits.startswith("until 20") and info.wake_at_micros > 0
     assert threading.active_count() <= threads, "the store has its own, however many wait"
     ref = store.runner._context.backend.ref(info.agent_no, MAIN)
     assert ref is not None and ref.holder is None
@@ -79,11 +79,11 @@ def test_a_waiting_run_holds_no_thread_and_no_lease(store: Store, clock: Clock) 
 def test_it_goes_on_in_another_process_with_the_same_due_time(place: Place, clock: Clock) -> None:
     """A timer that is set anew whenever its process is would never be due."""
     assert go(place.open(), sleeper) is None
-    due = place.open().handle("a/sleeper/main").info.wake_at
+    due = place.open().handle("a/sleeper/main").info.wake_at_micros
     place.close()
     clock.forward(HOUR - 60)
     assert go(place.open(), sleeper) is None
-    assert place.open().handle("a/sleeper/main").info.wake_at == due
+    assert place.open().handle("a/sleeper/main").info.wake_at_micros == due
     place.close()
     clock.forward(60)
     store = place.open()

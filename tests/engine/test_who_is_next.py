@@ -69,10 +69,10 @@ def test_the_one_place_goes_to_who_has_been_due_longest(store: Store) -> None:
         time.sleep(0.2)
         new = store.start(doubling, "new", 4)
         since = {
-            waits.id: waits.info.changed_at,
-            early.id: early.info.wake_at,
-            new.id: new.info.changed_at,
-            late.id: late.info.wake_at,
+            waits.id: waits.info.changed_at_micros,
+            early.id: early.info.wake_at_micros,
+            new.id: new.info.changed_at_micros,
+            late.id: late.info.wake_at_micros,
         }
         wait_until(lambda: time.time() * 1e6 > max(since.values()))
         waits.signal("go", "told")

@@ -11,8 +11,9 @@ import perdure
 from perdure.agents import Agent
 from perdure.aio import AsyncStore
 from perdure.engine.control.run_handle import RunHandle
-from perdure.engine.dispatch.worker import Worker, WorkerEvent
+from perdure.engine.dispatch.worker import Worker
 from perdure.store import Store
+from perdure.types import WorkerEvent
 from tests.faults.checking import State
 from tests.faults.scenes import Call, begun, scene
 

@@ -116,7 +116,6 @@ def baseline(world: World, target: str) -> dict[str, Any]:
             "at": perdure.model.from_micros(store._context.backend.now()),
         },
         "replication.promote": {"target": world.url},
-        "replication.moment": {"at_micros": 5},
     }
     if async_run and owner in ("AsyncOptions",):
         return {"function": acting, "agent": f"r{n}"}
@@ -357,7 +356,7 @@ class Caller:
             handle = run_until_waiting(world.store, body, f"r{n}")
             if handle.status == "waiting":  # what is recorded is gone through again
                 backend = world.store._context.backend
-                if handle.info.wake_at and handle.info.wake_at <= backend.now():
+                if handle.info.wake_at_micros and handle.info.wake_at_micros <= backend.now():
                     run_until_waiting(world.store, body, f"r{n}")
         except RunInterrupted as left:
             raise AssertionError(f"it came out: {left!r}") from left

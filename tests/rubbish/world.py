@@ -124,7 +124,7 @@ class World:
         backend = self.store._context.backend
         return Print(
             {(one.name, one.incarnation): (one.seq, one.deleted) for one in backend.agents()},
-            {one.id: (one.status, one.changed_at, one.ended) for one in backend.runs()},
+            {one.id: (one.status, one.changed_at_micros, one.ended) for one in backend.runs()},
             {one.no: one.run for one in backend.inbox()},
         )
 

@@ -271,7 +271,7 @@ class Operator:
         # Whoever was at it, and may wake up: the door is shut before anybody looks inside. The
         # epoch is that of the stop only if nothing has changed since.
         ref = self._store.runner.context.backend.ref(row.agent_no, row.branch)
-        if ref is None or handle.info.changed_at != row.changed_at:
+        if ref is None or handle.info.changed_at_micros != row.changed_at_micros:
             return
         doubts = [effect for effect in handle.effects() if effect.state == "in doubt"]
         for effect in doubts:

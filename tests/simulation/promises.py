@@ -55,7 +55,7 @@ class Audit:
         news = [m for m in self._backend.inbox(row.id) if m.no > row.seen or m.kind == "cancel"]
         if news:
             return f"{news[0].kind} {news[0].name} is there for it"
-        if row.wake_at:
+        if row.wake_at_micros:
             return "its time will come"
         if not row.waits:
             return "it does not say what it waits for"

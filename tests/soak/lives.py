@@ -57,7 +57,7 @@ class Life:
         return False
 
     def _watch(self, store: Store, info: perdure.types.RunInfo | None) -> None:
-        said = f"{info.status} {info.changed_at} {info.waits}" if info is not None else ""
+        said = f"{info.status} {info.changed_at_micros} {info.waits}" if info is not None else ""
         if said != self._said:
             self._said, self._moved_at = said, time.monotonic()
         elif time.monotonic() - self._moved_at > STRANDED_S:

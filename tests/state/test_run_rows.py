@@ -55,7 +55,7 @@ class Log:
             version="v1",
             queue="high",
             parent="b/g/main",
-            started_at=HERE,
+            started_at_micros=HERE,
         )
         self._started = started
 
@@ -112,15 +112,15 @@ def test_a_run_that_waits_and_turns(backend: Backend) -> None:
     begun = log.start()
     row = log.row
     assert (row.started, row.turn, row.turn_at) == (1, 1, 1)
-    assert row.started_at == row.changed_at == begun.at_micros
+    assert row.started_at_micros == row.changed_at_micros == begun.at_micros
     log.verify()
-    waits = replace(row, status="waiting", waits="signal 'go'", wake_at=99)
+    waits = replace(row, status="waiting", waits="signal 'go'", wake_at_micros=99)
     later = log.commit({"t": "run-waiting", "waits": "signal 'go'", "wake_at": 99}, waits)
-    assert log.row == replace(waits, changed_at=later.at_micros)
+    assert log.row == replace(waits, changed_at_micros=later.at_micros)
     assert backend.next_wake() == 99
     log.verify()
     log.commit({"t": "run-resumed"}, replace(log.row, status="running"))  # waits ends by itself
-    assert (log.row.waits, log.row.wake_at, backend.next_wake()) == ("", 0, 0)
+    assert (log.row.waits, log.row.wake_at_micros, backend.next_wake()) == ("", 0, 0)
     log.verify()
     turn = {"t": "run-turn", "args": {"x": "1"}, "input": [[1], {}]}
     log.commit(turn, replace(log.row, turn=2, turn_at=HERE))
@@ -139,8 +139,8 @@ def test_a_run_that_waits_and_turns(backend: Backend) -> None:
     log.verify()
     stop = {"t": "run-finished", "status": "done", "value": {"x": 1}}
     end = log.commit(stop, replace(log.row, status="done", ended=HERE, result={"x": 1}))
-    assert (log.row.ended, log.row.changed_at) == (10, end.at_micros)
-    assert log.row.started_at == begun.at_micros
+    assert (log.row.ended, log.row.changed_at_micros) == (10, end.at_micros)
+    assert log.row.started_at_micros == begun.at_micros
     log.verify()
 
 
@@ -160,21 +160,28 @@ def test_whatever_ends_the_waiting_ends_its_timer(
     log.start()
     log.commit(
         {"t": "run-waiting", "waits": "x", "wake_at": 9},
-        replace(log.row, status="waiting", waits="x", wake_at=9),
+        replace(log.row, status="waiting", waits="x", wake_at_micros=9),
     )
     changes |= {"ended": HERE} if changes["status"] == "cancelled" else {}
     log.commit(record, replace(log.row, **changes))
-    assert (log.row.waits, log.row.wake_at, backend.next_wake()) == ("", 0, 0)
+    assert (log.row.waits, log.row.wake_at_micros, backend.next_wake()) == ("", 0, 0)
     log.verify()
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"wake_at": 8}, {"waits": "y"}, {"turn": 3}, {"queue": "low"}, {"started_at": 5}]
+    "wrong",
+    [
+        {"wake_at_micros": 8},
+        {"waits": "y"},
+        {"turn": 3},
+        {"queue": "low"},
+        {"started_at_micros": 5},
+    ],
 )
 def test_a_row_that_the_log_does_not_say_is_found(backend: Backend, wrong: dict[str, Any]) -> None:
     log = Log(backend)
     log.start()
-    waits = replace(log.row, status="waiting", waits="x", wake_at=9)
+    waits = replace(log.row, status="waiting", waits="x", wake_at_micros=9)
     log.commit({"t": "run-waiting", "waits": "x", "wake_at": 9}, replace(waits, **wrong))
     with pytest.raises(Corrupt, match=RUN):
         log.verify()
@@ -186,7 +193,7 @@ def test_an_imported_log_has_the_same_rows(backend: Backend) -> None:
     log.start()
     log.commit(
         {"t": "run-waiting", "waits": "x", "wake_at": 9},
-        replace(log.row, status="waiting", waits="x", wake_at=9),
+        replace(log.row, status="waiting", waits="x", wake_at_micros=9),
     )
     info = backend.agent("a")
     assert info is not None

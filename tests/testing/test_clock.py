@@ -37,7 +37,7 @@ def remind(run: perdure.Run[dict], days: float) -> list[str]:
 
 def test_a_long_sleep_takes_no_time(store: Store, clock: Clock) -> None:
     handle = run_until_waiting(store, remind, "a", 3)
-    assert (handle.status, handle.info.wake_at) == ("waiting", clock() + 3 * 86400 * 10**6)
+    assert (handle.status, handle.info.wake_at_micros) == ("waiting", clock() + 3 * 86400 * 10**6)
     assert run_until_waiting(store, remind, "a", 3).status == "waiting"
     commits = store.agent("a").verify().commits
     clock.advance(timedelta(days=2))
@@ -164,7 +164,7 @@ def test_messages_have_its_times(store: Store, clock: Clock) -> None:
     clock.advance(60)
     store.handle("a/remind/main").signal("hello")
     (message,) = store.runner.context.backend.inbox("a/remind/main")
-    assert message.at == clock()
+    assert message.at_micros == clock()
 
 
 def test_who_has_stores_open_lives_through_the_jump(tmp_path: Path, clock: Clock) -> None:

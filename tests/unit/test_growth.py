@@ -61,7 +61,6 @@ EXCUSED = {
     "Options.order": "of the library's own faces",
     "Options.runner": "of the library's own faces",
     "replication.follow": "steps, as `Follower.step`, until it is told to stop",
-    "replication.moment": "a time",
     "Child.waiting": "of the library's own faces",
     "Child.ended": "of the library's own faces",
     "Child.end": "what `Child.result` waits for",

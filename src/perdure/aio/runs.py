@@ -9,10 +9,10 @@ from typing import Any, Concatenate, Generic, ParamSpec, TypeVar
 
 from perdure.aio.loops import Home
 from perdure.core.arguments.checks import seconds
+from perdure.engine.control.explanation import Explanation
 from perdure.engine.control.run_handle import RunHandle, has_result, unfinished
 from perdure.engine.control.run_report import RunReport
 from perdure.engine.control.wait_circles import WaitingInPlace
-from perdure.engine.control.why import Explanation
 from perdure.engine.dispatch.command import Command
 from perdure.engine.dispatch.runner import Runner
 from perdure.engine.execution.wakeups import POLL_S

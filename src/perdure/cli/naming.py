@@ -18,7 +18,7 @@ from perdure.cli import plain
 from perdure.cli.failures import UsageError
 from perdure.cli.session import Session, close_names
 from perdure.cli.words import ago, moment
-from perdure.model import RunStatus, from_micros
+from perdure.model import RunStatus
 from perdure.types import Question, RunInfo
 from perdure.visible import visible
 
@@ -141,7 +141,7 @@ class Filter(Struct, frozen=True):
         return list(reversed(chosen[:limit] if limit else chosen))
 
     def _takes(self, run: RunInfo) -> bool:
-        passed = datetime.now(UTC) - from_micros(run.started_at)
+        passed = datetime.now(UTC) - run.started_at
         return (
             (self.queue is None or run.queue == self.queue)
             and (self.older is None or passed > self.older)
@@ -208,9 +208,9 @@ def find_run(session: Session, name: str) -> RunInfo:
 
 def begun(run: RunInfo, *, short: bool = False) -> str:
     """Returns when it began, or was requested; empty if an old store does not say."""
-    if not run.started_at:
+    if not run.started_at_micros:
         return ""
-    at = from_micros(run.started_at)
+    at = run.started_at
     return ago(at) if short else moment(at)
 
 

@@ -182,7 +182,15 @@ def time_json(at: dt.datetime) -> str:
 
 def of(thing: Struct) -> dict[str, Any]:
     """Returns flat data of the library as a JSON object, empty fields included."""
-    return {name: _field(getattr(thing, name)) for name in thing.__struct_fields__}
+    made: dict[str, Any] = {}
+    for name in thing.__struct_fields__:
+        if name.endswith("_micros"):
+            name = name.removesuffix("_micros")
+            at = getattr(thing, name)
+            made[name] = None if at is None else time_json(at)
+        else:
+            made[name] = _field(getattr(thing, name))
+    return made
 
 
 def _field(value: Any) -> Any:

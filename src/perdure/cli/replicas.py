@@ -37,7 +37,6 @@ from perdure.replication import (
     Step,
     follow,
     following,
-    moment,
 )
 from perdure.replication import promote as promote_store
 from perdure.replication import restore as restore_store
@@ -204,7 +203,7 @@ def aside_json(found: Sequence[Aside]) -> list[dict[str, Any]]:
             "incarnation": one.incarnation,
             "from_seq": one.seq,
             "problem": one.problem,
-            "since": plain.time_json(moment(one.since)),
+            "since": plain.time_json(one.since),
         }
         for one in found
     ]
@@ -265,7 +264,7 @@ def promote(
             _say_promoted_before(shown(target), json=wants_json(ctx))
             return
     target = shown(target)
-    latest = moment(done.latest) if done.latest else None
+    latest = done.latest
     if wants_json(ctx):
         plain.put(
             {

@@ -25,7 +25,7 @@ from perdure.cli.overview import Unreadable, tell_of
 from perdure.cli.session import NUMBER_MAX, Session, opened
 from perdure.cli.terminal import Screen, stdout_console, table, text
 from perdure.cli.words import REMOVED, ago, cut, full, moment, short, span
-from perdure.model import UNFINISHED, UNTIL, from_micros
+from perdure.model import UNFINISHED, UNTIL
 from perdure.types import Explanation, Message, Question, RunInfo, RunReport, WayOut
 
 Event = Any  # the library's own type has no public name
@@ -116,15 +116,15 @@ def _print_head(console: Screen, session: Session, known: RunReport, executor: s
         row("queue", run.queue)
     if run.parent:
         row("parent", run.parent)
-    if run.started_at:
-        began = from_micros(run.started_at)
+    if run.started_at_micros:
+        began = run.started_at
         asked = "" if run.started else ", asked for; it has not begun"
         row("begun", f"{moment(began)} ({ago(began)}){asked}")
     if run.turn > 1:
         row("turn", f"{run.turn}")
-    if run.status not in UNFINISHED and run.changed_at:
-        ended = from_micros(run.changed_at)
-        row("ended", f"{moment(ended)}, after {span(ended - from_micros(run.started_at))}")
+    if run.status not in UNFINISHED and run.changed_at_micros:
+        ended = run.changed_at
+        row("ended", f"{moment(ended)}, after {span(ended - run.started_at)}")
     if run.status == "done":
         row("result", full(run.result))
     elif run.problem and run.status in ("failed", "cancelled"):
@@ -299,7 +299,7 @@ def _print_inbox(console: Screen, inbox: Sequence[Message]) -> None:
         who = f" from {message.who}" if message.who else ""
         value = "" if message.value is MISSING else short(message.value)
         name = text(message.kind, (f" {message.name}" if message.name else "", "bold"), who)
-        rows.add_row(name, moment(from_micros(message.at)), value)
+        rows.add_row(name, moment(message.at), value)
     console.print(rows)
     _print_more(console, len(inbox))
 
@@ -363,7 +363,7 @@ def message_json(message: Message) -> dict[str, Any]:
         "key": message.key,
         "who": message.who,
         "value": value,
-        "at": plain.time_json(from_micros(message.at)),
+        "at": plain.time_json(message.at),
     }
 
 

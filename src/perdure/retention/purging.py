@@ -19,6 +19,7 @@ from perdure.core.format import chain
 from perdure.core.format.records import Deleted, Record
 from perdure.errors import Conflict, Corrupt, NotFound, UnsupportedFormat
 from perdure.model import AgentInfo, Commit, Verified, id_text
+from perdure.public_data import PublicData
 from perdure.storage.capabilities import Backend
 from perdure.storage.log.reader import LogReader
 from perdure.storage.retention import COPIES
@@ -35,7 +36,7 @@ ANNOUNCED_US = 3600 * 1_000_000
 PAGE = 100
 
 
-class Purged(Struct, frozen=True):
+class Purged(PublicData, Struct, frozen=True):
     """The result of a purge.
 
     Attributes:

@@ -30,6 +30,7 @@ from perdure.core.format import chain, remains
 from perdure.core.format.records import Intent, Outcome, Record, is_ours
 from perdure.errors import Conflict, Corrupt, NotFound
 from perdure.model import Cause, Commit
+from perdure.public_data import PublicData
 from perdure.retention.kept_states import NeededStates, fold_each
 from perdure.retention.purging import COPIED, needed_by
 from perdure.state.checkpoints import state_hash
@@ -64,7 +65,7 @@ def keep_no_more(horizon: int, needed: set[int]) -> Stays:
     return set(), set()
 
 
-class Trimmed(Struct, frozen=True):
+class Trimmed(PublicData, Struct, frozen=True):
     """The result of retention on one agent.
 
     Attributes:

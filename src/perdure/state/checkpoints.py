@@ -17,12 +17,13 @@ from perdure.core.values import codec
 from perdure.core.values.plain_values import Plain, take
 from perdure.errors import Corrupt, NotFound
 from perdure.model import Checkpoint, Commit
+from perdure.public_data import PublicData
 from perdure.state.branch_state import BranchState
 from perdure.storage.log.proposals import HERE
 from perdure.system.late_imports import loading
 
 
-class Mismatch(Struct, frozen=True):
+class Mismatch(PublicData, Struct, frozen=True):
     """One guard of a checkpoint that does not hold now."""
 
     what: str

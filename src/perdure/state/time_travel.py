@@ -18,6 +18,7 @@ from perdure.core.values.ops import OpError
 from perdure.core.values.plain_values import Plain
 from perdure.errors import Conflict, Corrupt, Hint, NotFound
 from perdure.model import Cause, Commit, RunInfo
+from perdure.public_data import PublicData
 from perdure.state.jump_commits import committing_move, find_head
 from perdure.state.runs.family_messages import to_family
 from perdure.state.runs.run_rows import MOVED
@@ -35,7 +36,7 @@ from perdure.visible import visible
 Back = Literal["undo", "redo"]
 
 
-class BranchMove(Struct, frozen=True):
+class BranchMove(PublicData, Struct, frozen=True):
     """The result of a rollback, adoption, undo or redo.
 
     Attributes:
@@ -230,7 +231,7 @@ def _cancelled(working: WorkingCopy[Any], cancel_run: bool) -> list[RunInfo]:
             hint=Hint.RUN_UNFINISHED,
         )
     return [
-        replace(run, status="cancelled", ended=HERE, problem=MOVED, wake_at=0, waits="")
+        replace(run, status="cancelled", ended=HERE, problem=MOVED, wake_at_micros=0, waits="")
         for run in runs
     ]
 

@@ -11,6 +11,7 @@ from msgspec import Struct, field
 
 from perdure.errors import Corrupt
 from perdure.model import Message
+from perdure.public_data import PublicData
 from perdure.system.stack_room import pass_on
 
 
@@ -70,7 +71,7 @@ def serves_text(serves: Serves) -> str:
     return json.dumps([*serves])
 
 
-class Sizes(Struct):
+class Sizes(PublicData, Struct):
     """Bytes kept for one agent, or for all.
 
     Attributes:

@@ -77,5 +77,5 @@ def is_marked(message: Message, mark: Mark) -> bool:
 
 def _check(message: Message) -> bytes:
     """Returns a digest of what no commit changes: the value goes when the message is taken out."""
-    said = message.run, message.kind, message.name, message.key, message.who, message.at
+    said = message.run, message.kind, message.name, message.key, message.who, message.at_micros
     return sha256(msgspec.msgpack.encode(said)).digest()[:CHECK_BYTES]

@@ -12,4 +12,8 @@ def due_since(row: RunInfo, now: int) -> int:
 
     A resumed run is due again from then on: so runs that wake often do not starve others.
     """
-    return row.wake_at if row.status == "waiting" and 0 < row.wake_at <= now else row.changed_at
+    return (
+        row.wake_at_micros
+        if row.status == "waiting" and 0 < row.wake_at_micros <= now
+        else row.changed_at_micros
+    )

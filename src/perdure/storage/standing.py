@@ -6,14 +6,16 @@ Backends keep this as text (`Standing.why`) and refuse by it; only this module i
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Literal
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, field
 
 from perdure.errors import Conflict, StoreUnavailable
 from perdure.missing import MISSING, Missing
 from perdure.model import Message
+from perdure.public_data import PublicData, from_micros
 from perdure.storage.answers import Standing
 from perdure.storage.appending import Append, Outcome, Refused
 from perdure.system.stack_room import pass_on
@@ -31,14 +33,15 @@ Kind = Literal[
 ]
 
 
-class Aside(Struct, frozen=True, omit_defaults=True):
+class Aside(PublicData, Struct, frozen=True, omit_defaults=True):
     """An agent whose commits a store cannot take from another one, while others arrive.
 
     Attributes:
         agent: its name; empty: the source's feed itself, which may lack deleted agents.
         seq: the first commit that is not here.
         problem: the reason found last.
-        since: when it was found first, in microseconds since 1970.
+        since_micros: when it was found first, in microseconds since 1970; `since` is the same as a
+            datetime.
         mail: True if its messages were refused, too.
     """
 
@@ -46,8 +49,13 @@ class Aside(Struct, frozen=True, omit_defaults=True):
     incarnation: int
     seq: int
     problem: str
-    since: int = 0
+    since_micros: int = field(default=0, name="since")
     mail: bool = False
+
+    @property
+    def since(self) -> datetime:
+        """When it was found first, in UTC."""
+        return from_micros(self.since_micros)
 
 
 class Why(Struct, frozen=True, omit_defaults=True):

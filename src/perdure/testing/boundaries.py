@@ -36,6 +36,7 @@ from perdure.engine.execution.async_performer import AsyncPerformer
 from perdure.engine.execution.performer import Performer
 from perdure.engine.journal.effects import Invoke
 from perdure.private import new_folder
+from perdure.public_data import PublicData
 from perdure.storage.sqlite.backend import SqliteBackend
 
 Scenario = Callable[[Path], Any]
@@ -47,7 +48,7 @@ WRITES = ("append", "lease", "send")
 """The methods of a backend that change what others see, except for heartbeats."""
 
 
-class Ending(Struct, frozen=True):
+class Ending(PublicData, Struct, frozen=True):
     """The end of a scenario, in the process that was not killed.
 
     Attributes:

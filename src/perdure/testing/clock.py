@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import weakref
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from perdure.aio.store import Opening
 from perdure.core.arguments.checks import count, flag, seconds
 from perdure.core.arguments.exact_types import is_a, moment
 from perdure.core.arguments.names import shown
@@ -16,9 +17,6 @@ from perdure.state.snapshot_policy import SnapshotPolicy
 from perdure.storage.capabilities import Backend
 from perdure.storage.locate import locate
 from perdure.store import Store, check_settings
-
-if TYPE_CHECKING:
-    from perdure.aio.store import Opening
 
 
 class Clock:
@@ -118,8 +116,6 @@ class Clock:
 
     def open_async(self, url: str | os.PathLike[str], **more: Any) -> Opening:
         """Opens a store like `perdure.open_async`, with this clock; `more` as for `open`."""
-        from perdure.aio.store import Opening
-
         return Opening(lambda: self.open(url, **more))
 
     def store_on(

@@ -134,6 +134,6 @@ def in_a_loop(work: Coroutine[Any, Any, R]) -> R:
 
 def has_news(backend: Backend, info: RunInfo) -> bool:
     """Returns True if something arrived for a waiting run, or its time has come."""
-    if info.wake_at and backend.now() >= info.wake_at:
+    if info.wake_at_micros and backend.now() >= info.wake_at_micros:
         return True
     return any(m.no > info.seen or m.kind == "cancel" for m in backend.inbox(info.id))

@@ -20,6 +20,7 @@ from perdure.engine.journal.ledger import EffectInfo
 from perdure.engine.journal.scopes import scope_of
 from perdure.missing import MISSING
 from perdure.private import new_folder
+from perdure.public_data import PublicData
 from perdure.testing.boundaries import BOUNDARIES_MAX, run_with_kills
 from perdure.testing.driving import refuse_in_a_loop, refuse_without_state
 from perdure.testing.mortal import CallLog, PhysicalCall
@@ -28,7 +29,7 @@ from perdure.testing.trials import Trial
 By = Literal["exception", "sigkill"]
 
 
-class RunEnding(Struct, frozen=True):
+class RunEnding(PublicData, Struct, frozen=True):
     """The end of a run that was killed once, and recovered.
 
     Attributes:

@@ -23,6 +23,7 @@ from perdure.engine.journal.values import is_async
 from perdure.errors import PerdureError, StoreUnavailable
 from perdure.missing import MISSING
 from perdure.private import make_file
+from perdure.public_data import PublicData
 from perdure.storage.capabilities import Backend
 from perdure.testing.boundaries import WRITES, Counter
 
@@ -121,7 +122,7 @@ class Mortal:
         )
 
 
-class PhysicalCall(Struct, frozen=True):
+class PhysicalCall(PublicData, Struct, frozen=True):
     """One real call of the function of a step or tool.
 
     Attributes:

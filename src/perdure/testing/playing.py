@@ -25,6 +25,7 @@ from perdure.engine.journal.prepared_replies import Fakes
 from perdure.engine.journal.prepared_replies import PreparedReplies as Given
 from perdure.missing import MISSING
 from perdure.model import Commit
+from perdure.public_data import PublicData
 from perdure.state.snapshot_policy import SnapshotPolicy
 from perdure.storage.memory.backend import MemoryBackend
 from perdure.testing.clock import Clock
@@ -39,7 +40,7 @@ T = TypeVar("T")
 AGENT = "played"
 
 
-class PlayedCall(Struct, frozen=True):
+class PlayedCall(PublicData, Struct, frozen=True):
     """One recorded call: a tool's or a step's, with a preview of its arguments.
 
     Attributes:
@@ -54,7 +55,7 @@ class PlayedCall(Struct, frozen=True):
     error: str | None = None
 
 
-class Played(Struct, Generic[T, R], frozen=True):
+class Played(PublicData, Struct, Generic[T, R], frozen=True):
     """The result of a played run: its typed result, the final state, its recorded calls in
     order."""
 

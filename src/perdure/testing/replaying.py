@@ -39,6 +39,7 @@ from perdure.engine.journal.values import binding_of, label, parameters_of
 from perdure.errors import NeedsAttention, NotFound, PerdureError, RunInterrupted
 from perdure.missing import MISSING
 from perdure.model import Commit, RunInfo
+from perdure.public_data import PublicData
 from perdure.state.snapshot_policy import SnapshotPolicy
 from perdure.storage.log.reader import Folded, LogReader
 from perdure.storage.memory.backend import MemoryBackend
@@ -48,7 +49,7 @@ from perdure.testing.turn_ends import end_now, is_late, recorded_end
 from perdure.transfer.portable_file import Portable, read_file
 
 
-class Difference(Struct, frozen=True):
+class Difference(PublicData, Struct, frozen=True):
     """A place where today's code does something else than recorded.
 
     Attributes:
@@ -60,7 +61,7 @@ class Difference(Struct, frozen=True):
     now: str
 
 
-class Replayed(Struct, frozen=True):
+class Replayed(PublicData, Struct, frozen=True):
     """The result of replaying a recorded run.
 
     Attributes:

@@ -189,13 +189,13 @@ class Trial(Struct):
                 return
             if branch.kind == "signal" and self._signal(handle, branch.name):
                 return
-        if not info.wake_at:
+        if not info.wake_at_micros:
             raise AssertionError(
                 f"it waits for {visible(info.waits)}, but that was not given: pass answers= "
                 "or signals=; other runs that it starts are not run here"
             )
-        _write(folder / "clock", str(info.wake_at).encode())  # whoever is next lives later
-        clock.advance_to(info.wake_at)
+        _write(folder / "clock", str(info.wake_at_micros).encode())  # whoever is next lives later
+        clock.advance_to(info.wake_at_micros)
 
     def _answer(self, handle: RunHandle[Any], place: str, branch: WaitBranch, turn: int) -> bool:
         which = f"{place} in turn {turn}"

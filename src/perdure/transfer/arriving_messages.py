@@ -64,7 +64,8 @@ class Arriving:
         self.messages = [
             storable(by_number[no])
             for no in sorted(by_number)
-            if not until or (by_number[no].at <= until and by_number[no].value is not MISSING)
+            if not until
+            or (by_number[no].at_micros <= until and by_number[no].value is not MISSING)
         ]
         self._arriving: dict[str, list[Message]] = {}
         for message in self.messages:
@@ -85,7 +86,9 @@ class Arriving:
                 return self._take(run, lambda message: message.kind == "start")
             case WaitEnded():
                 said = (message_key(record.key), record.at, record.who)
-                return self._take(run, lambda one: (message_key(one.key), one.at, one.who) == said)
+                return self._take(
+                    run, lambda one: (message_key(one.key), one.at_micros, one.who) == said
+                )
         return []
 
     def _take(self, run: str, wanted: Any) -> list[int]:
@@ -132,7 +135,7 @@ def taken_by_then(source: Backend, target: Backend, until: int) -> Iterator[Mess
     """Yields messages that runs had taken out by the moment to which a target is restored, without
     their values: a sender that repeats one of them must be told that it is known. Messages that
     were taken out later are left out; they have to be sent again."""
-    gone = (one for one in all_mail(source) if one.value is MISSING and one.at <= until)
+    gone = (one for one in all_mail(source) if one.value is MISSING and one.at_micros <= until)
     for run, messages in _by_run(gone):
         yield from map(storable, _taken_by(target, run, messages))
 
@@ -172,8 +175,8 @@ def _taken_by(target: Backend, run: str, messages: Sequence[Message]) -> Iterato
     over = rows[0].status in FINISHED
     took, lacking = (set(), 0) if over else _took(target, rows[0])
     for message in messages:
-        said = message_key(message.key), message.at, message.who
-        if over or message.kind == "start" or said in took or message.at <= lacking:
+        said = message_key(message.key), message.at_micros, message.who
+        if over or message.kind == "start" or said in took or message.at_micros <= lacking:
             yield message
 
 

@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from perdure.core.values import codec
 from perdure.errors import Conflict, Corrupt
 from perdure.model import AgentInfo, Message
+from perdure.public_data import PublicData
 from perdure.storage.capabilities import Backend
 from perdure.transfer.arriving_messages import all_mail, storable
 from perdure.transfer.living_agents import living
@@ -19,7 +20,7 @@ from perdure.transfer.living_agents import living
 NAMED_MAX = 5
 
 
-class Divergence(Struct, frozen=True):
+class Divergence(PublicData, Struct, frozen=True):
     """Commits of a source that a copy does not have.
 
     Attributes:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from msgspec import Struct
 
+from perdure.public_data import PublicData
 from perdure.storage.standing import Aside
 
 
-class Lag(Struct, frozen=True):
+class Lag(PublicData, Struct, frozen=True):
     """The lag of a follower.
 
     Attributes:
@@ -19,7 +20,7 @@ class Lag(Struct, frozen=True):
     seconds: float
 
 
-class Step(Struct, frozen=True):
+class Step(PublicData, Struct, frozen=True):
     """The result of one look at the source.
 
     Attributes:

@@ -15,6 +15,7 @@ from msgspec.structs import replace
 
 from perdure.errors import Conflict
 from perdure.model import AgentInfo, Message
+from perdure.public_data import PublicData
 from perdure.storage.answers import Standing
 from perdure.storage.capabilities import Backend, Shipment
 from perdure.storage.standing import OvertakenError, Why, read_why
@@ -32,7 +33,7 @@ from perdure.transfer.living_agents import living
 from perdure.transfer.preconditions import check_able, misfits, refuse_moving
 
 
-class Moved(Struct, frozen=True):
+class Moved(PublicData, Struct, frozen=True):
     """An agent that arrived. `pause_s`: the time in which neither store took its commits."""
 
     agent: str

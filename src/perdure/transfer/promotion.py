@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from datetime import datetime
+
 from msgspec import Struct
 from msgspec.structs import replace
 
 from perdure.errors import Conflict
+from perdure.public_data import PublicData, from_micros
 from perdure.storage.capabilities import Backend
 from perdure.storage.standing import Aside, OvertakenError, Why, read_why
 from perdure.system import shell
@@ -23,14 +26,15 @@ from perdure.transfer.removal_at_copy import RemovalAtCopy
 from perdure.transfer.standing_words import standing_words
 
 
-class Promoted(Struct, frozen=True):
+class Promoted(PublicData, Struct, frozen=True):
     """The result of a promotion.
 
     Attributes:
         lossless: True if its source was closed first, and everything shipped. Otherwise what the
             source acknowledged after `latest` is not here.
         commits, messages: the numbers shipped at the end.
-        latest: time of the latest commit that came from the source, in microseconds since 1970.
+        latest_micros: time of the latest commit that came from the source, in microseconds since
+            1970; 0: none came. `latest` is the same as a datetime.
         incomplete: agents of which it lacks parts that could not be taken.
     """
 
@@ -38,8 +42,13 @@ class Promoted(Struct, frozen=True):
     lossless: bool
     commits: int
     messages: int
-    latest: int
+    latest_micros: int
     incomplete: tuple[Aside, ...] = ()
+
+    @property
+    def latest(self) -> datetime | None:
+        """The time of the latest commit that came from the source, in UTC; None: none came."""
+        return from_micros(self.latest_micros) if self.latest_micros else None
 
 
 def promote(target: Backend, source: Backend | None, *, take_incomplete: bool = False) -> Promoted:

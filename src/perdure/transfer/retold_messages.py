@@ -127,7 +127,7 @@ def retell(source: Backend, target: Backend, until: int) -> None:
     told = _untold(source, target, until)
     while part := [*islice(told, PAGE)]:
         now = target.now()
-        numbered = [replace(one, no=last + n, at=now) for n, one in enumerate(part, 1)]
+        numbered = [replace(one, no=last + n, at_micros=now) for n, one in enumerate(part, 1)]
         target.ship(Shipment(messages=numbered))
         last += len(numbered)
 

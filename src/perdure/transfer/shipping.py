@@ -146,7 +146,7 @@ class Shipper:
         there = self.target.agent(agent) if agent else None
         incarnation, seq = (there.incarnation, there.seq) if there is not None else (1, 0)
         problem = f"{type(error).__name__}: {error}".splitlines()[0][:PROBLEM_MAX]
-        since = before.since if before is not None else self.source.now()
+        since = before.since_micros if before is not None else self.source.now()
         mail = mail or (before is not None and before.mail)
         self.aside[agent] = Aside(agent, incarnation, (have or seq) + 1, problem, since, mail)
         _log.warning("agent %r is set aside in %s: %s", agent, self.target.url, problem)
@@ -178,7 +178,7 @@ class Shipper:
             finally:
                 self._retried = {}
             if name in self.aside:
-                self.aside[name] = replace(self.aside[name], since=before.since)
+                self.aside[name] = replace(self.aside[name], since_micros=before.since_micros)
             if self._now_said(None, self._removal.untidy) != self._said:
                 self._send_whole(Load(), ())
         return shipped

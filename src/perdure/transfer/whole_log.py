@@ -23,6 +23,7 @@ from perdure.core.values.plain_values import Plain, same
 from perdure.errors import Conflict, Corrupt, NotFound
 from perdure.missing import MISSING
 from perdure.model import MAIN, Cause, Commit, RunInfo, Verified, id_text
+from perdure.public_data import PublicData
 from perdure.state.commit_lookup import resolve
 from perdure.state.context import Context
 from perdure.state.runs.parentage import args_of_start
@@ -44,7 +45,7 @@ from perdure.transfer.unrelated_runs import refuse_strangers
 Progress = Callable[[int, int], None]
 
 
-class LogEntry(Struct, frozen=True):
+class LogEntry(PublicData, Struct, frozen=True):
     """One commit in its stored form.
 
     Attributes:

@@ -36,7 +36,7 @@ _TEXTS = (
     "parent",
 )
 _SEQS = ("agent_no", "started", "ended", "turn", "turn_at", "seen")
-_MOMENTS = ("wake_at", "started_at", "changed_at")
+_MOMENTS = ("wake_at_micros", "started_at_micros", "changed_at_micros")
 _SEQ_MAX = 2**62
 
 

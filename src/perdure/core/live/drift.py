@@ -13,6 +13,7 @@ from perdure.core.types.private_attributes import as_good
 from perdure.core.values.plain_values import SCALARS, Path, Plain, format_path, mark, same
 from perdure.errors import PerdureError
 from perdure.missing import MISSING
+from perdure.public_data import PublicData
 
 CHANGED = "changed in memory only"
 NOT_LOGGED = "in memory only"
@@ -22,7 +23,7 @@ STRAY = "not in the schema: a rehydration would not bring it back"
 PRIVATE = "a private attribute: a rehydration would bring back its default"
 
 
-class Drift(Struct, frozen=True):
+class Drift(PublicData, Struct, frozen=True):
     """One path where memory and log differ.
 
     Attributes:

@@ -58,7 +58,7 @@ def _delete(context: Context, info: AgentInfo, *, purge: bool) -> Sequence[Messa
     _take_from_the_dead(backend, info, [ref for ref in refs if ref.name != branch])
     head = reader.peek(reader.ref(branch).seq)
     cancelled = [
-        replace(run, status="cancelled", ended=HERE, problem=DELETED, wake_at=0, waits="")
+        replace(run, status="cancelled", ended=HERE, problem=DELETED, wake_at_micros=0, waits="")
         for run in backend.runs(RunQuery(agent=info.name, unfinished=True))
         if run.agent_no == info.no
     ]

@@ -89,9 +89,9 @@ def fork_run(
         ended=0,
         result=None,
         problem=None,
-        wake_at=0,
+        wake_at_micros=0,
         waits="",
-        started_at=HERE,
+        started_at_micros=HERE,
         seen=0,
         parent="",
     )
@@ -121,7 +121,7 @@ def retry_run(context: Context, info: RunInfo, step: str, effects: Again) -> Non
         back = _Back(context, reader, info, step, effects)
         record = SetBack(run=info.id, from_=step, again=back.record)
         row = replace(
-            info, status="pending", ended=0, result=None, problem=None, wake_at=0, waits=""
+            info, status="pending", ended=0, result=None, problem=None, wake_at_micros=0, waits=""
         )
         records = [record, *back.heard(info.id)]
         riders = Riders(records=records, runs=[row], sync=True, sends=back.signals(info.id))

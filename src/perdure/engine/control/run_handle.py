@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from msgspec import UNSET
 from msgspec.structs import replace
@@ -18,7 +18,9 @@ from perdure.core.arguments.checks import function as check_function
 from perdure.core.arguments.names import check_key, check_words
 from perdure.core.format.records import Outcome, Record, RunCancelled
 from perdure.core.values.plain_values import Plain, take
+from perdure.engine.control.explanation import Explanation
 from perdure.engine.control.rerun import fork_run, refuse_unfinished, retry_run
+from perdure.engine.control.run_report import RunReport
 from perdure.engine.control.settlement import check_open, journals, left_open
 from perdure.engine.control.wait_circles import WaitingInPlace
 from perdure.engine.execution.wakeups import POLL_S, Wakeups
@@ -60,10 +62,6 @@ from perdure.storage.log.refusals import HeldError
 from perdure.storage.standing import ClosedError
 from perdure.system.backoff import chances
 from perdure.system.late_imports import loading
-
-if TYPE_CHECKING:
-    from perdure.engine.control.run_report import RunReport
-    from perdure.engine.control.why import Explanation
 
 R = TypeVar("R")
 Noting = Callable[[RunInfo], tuple[Record, RunInfo]]
@@ -244,7 +242,7 @@ class RunHandle(Generic[R]):
         """Returns everything known about the run: its timeline, its place in the code, what it
         waits for and asks."""
         with loading:
-            from perdure.engine.control.run_report import report
+            from perdure.engine.control.reporting import report
 
         asked: list[Question] = []
         with suppress(Corrupt, UnsupportedFormat):  # its `why` says what cannot be read
@@ -427,7 +425,7 @@ class RunHandle(Generic[R]):
             branch = self.info.branch
             head = reader.peek(reader.ref(branch).seq)  # a run's end needs no more
             record, row = noting(self.info)  # as of this head
-            row = replace(row, wake_at=0, waits="")
+            row = replace(row, wake_at_micros=0, waits="")
             riders = Riders(records=[record], runs=[row], sync=True)
             if isinstance(record, RunCancelled):
                 riders = self._with_cancelled(record, row, reader)

@@ -103,7 +103,7 @@ def _links(
         other = _branch_taken(backend, agent_of(run), MAIN, None)
         return [(run, "is queued behind", other.id)] if other else []
     if info.status == "waiting":
-        if info.wake_at or _has_news(backend, info):
+        if info.wake_at_micros or _has_news(backend, info):
             return []
         return [(run, "waits for", child) for child in awaited_runs(backend, info)]
     if info.status == "pending":

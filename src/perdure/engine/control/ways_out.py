@@ -5,12 +5,13 @@ from __future__ import annotations
 from msgspec import Struct
 
 from perdure.engine.journal.deleted_runs import never_comes
+from perdure.public_data import PublicData
 from perdure.storage.capabilities import Backend, RunQuery
 from perdure.system import shell
 from perdure.visible import visible
 
 
-class WayOut(Struct, frozen=True):
+class WayOut(PublicData, Struct, frozen=True):
     """Something that a person can do: in words, and as a ``perdure`` command line if a command does
     it."""
 

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Literal
 
-from msgspec import Struct
 from msgspec.structs import replace
 
+from perdure.engine.control.explanation import Explanation, Situation
 from perdure.engine.control.times_in_words import clock, length, moment
 from perdure.engine.control.wait_circles import IN_CIRCLE, ahead_of, find_circle
 from perdure.engine.control.ways_out import WayOut, by, of_child
 from perdure.engine.execution.wakeups import Leaked
 from perdure.engine.functions.run_lookup import find_moved
-from perdure.engine.journal.run_log import Event, reader_of, what_is_recorded
+from perdure.engine.journal.run_log import reader_of, what_is_recorded
 from perdure.errors import Corrupt, UnsupportedFormat
-from perdure.model import FINISHED, UNTIL, Message, RunInfo, RunStatus, from_micros
+from perdure.model import FINISHED, UNTIL, Message, RunInfo, from_micros
 from perdure.state.runs.family_messages import CHILD, begin_of
 from perdure.storage.answers import ExecutorRow
 from perdure.storage.appending import Ref
@@ -24,48 +23,10 @@ from perdure.storage.capabilities import Backend
 from perdure.storage.log.reader import LogReader
 from perdure.visible import visible
 
-Situation = Literal[
-    "executing", "abandoned", "waiting", "due", "pending", "queued", "stopped", "finished"
-]
-
 LATE_S = 5.0
 """A worker that is there picks up what is to be done in far less."""
 
 CALLS_SHOWN = 3
-
-
-class Explanation(Struct, frozen=True):
-    """The reason why a run is not moving, or that it is.
-
-    Attributes:
-        situation: ``executing``; ``abandoned``: its executor is gone, and none took over;
-            ``waiting`` for something; ``due``: it came, and no executor has resumed the run;
-            ``pending``: no executor began, or resumed, it; ``queued`` behind another run;
-            ``stopped``: it needs a person, runs wait in a circle, or it was moved to another
-            store; ``finished``.
-        why: the answer in words, a sentence or more.
-        since: the start of the situation; None if that is not recorded.
-        executor: the living executor that has it, or the former one of an abandoned run.
-        behind: the run that it is queued behind.
-        workers: living executors that run its function for others.
-        calls: calls of its current turn that have no outcome, oldest first.
-        last: the last call that has an outcome; None if its turn has none.
-        asked_to_end: the time when it was asked to end, if it has not ended.
-        ways: what to do, best first; never empty.
-    """
-
-    run: str
-    status: RunStatus
-    situation: Situation
-    why: str
-    since: datetime | None
-    executor: str | None = None
-    behind: str | None = None
-    workers: tuple[str, ...] = ()
-    calls: tuple[Event, ...] = ()
-    last: Event | None = None
-    asked_to_end: datetime | None = None
-    ways: tuple[WayOut, ...] = ()
 
 
 def explain(backend: Backend, info: RunInfo, leaked: Leaked) -> Explanation:
@@ -148,7 +109,7 @@ class _Look:
 
     def _asked_to_end(self) -> datetime | None:
         asked = [message.at for message in self._inbox if message.kind == "cancel"]
-        return from_micros(asked[0]) if asked else None
+        return asked[0] if asked else None
 
     def _made(
         self,
@@ -238,7 +199,7 @@ class _Look:
         commits = self._recorded.commits
         died = self._ref.holder if self._ref is not None and self._ref.held is not None else None
         had = died or (commits[-1].executor if commits else None)
-        last = commits[-1].at if commits else from_micros(self._run.changed_at)
+        last = commits[-1].at if commits else self._run.changed_at
         became = f"executor {had} is gone" if died else f"executor {had} left it unfinished"
         why = f"{became}, and nobody took it over: {self._whom()}"
         why += self._at(live=False)
@@ -300,24 +261,23 @@ class _Look:
         if (circle := self._circle()) is not None:
             return circle
         why = f"waits for {visible(run.waits)}"
-        if run.wake_at:
-            due = from_micros(run.wake_at)
+        if (due := run.wake_at) is not None:
             when, left = clock(due), length(due - self._now)
             why += f"; its timer is due at {when}, in {left}"
             if run.waits.startswith(UNTIL):
                 why = f"sleeps until {when}, for {left} more"
         why += self._besides()
         ways = [*self._bring(), self._heed(), self._cancel()]
-        return self._made("waiting", why, run.changed_at, ways)
+        return self._made("waiting", why, run.changed_at_micros, ways)
 
     def _came(self) -> tuple[str, datetime] | None:
         """Returns what came for the run to continue with, in words, and when."""
         news = [m for m in self._news() if self._waits_for(m)]
         if news:
-            return _came(news[0]), from_micros(news[0].at)
+            return _came(news[0]), news[0].at
         wake_at = self._run.wake_at
-        if wake_at and from_micros(wake_at) <= self._now:
-            return f"its timer was due {moment(from_micros(wake_at))}", from_micros(wake_at)
+        if wake_at is not None and wake_at <= self._now:
+            return f"its timer was due {moment(wake_at)}", wake_at
         return None
 
     def _news(self) -> list[Message]:
@@ -379,10 +339,10 @@ class _Look:
         why = f"{state}: {self._whom()}"
         if asked is not None:
             why = f"was asked to end; who picks it up records that: {self._whom()}"
-        elif self._workers and (self._now - from_micros(run.changed_at)).total_seconds() < LATE_S:
+        elif self._workers and (self._now - run.changed_at).total_seconds() < LATE_S:
             why = f"was asked for just now; {self._whom()}, and is about to begin it"
         ways = [self._get_it_run(), self._cancel()]
-        return self._made("pending", why, run.changed_at, ways)
+        return self._made("pending", why, run.changed_at_micros, ways)
 
     def _ahead(self) -> RunInfo | None:
         return ahead_of(self._backend, self._run)
@@ -394,7 +354,7 @@ class _Look:
             return None
         ends = [by("end one, and the others go on", "cancel", run) for run in circle.waiting]
         why = f"{IN_CIRCLE}: {circle}"
-        return self._made("stopped", why, self._run.changed_at, ends or [self._cancel()])
+        return self._made("stopped", why, self._run.changed_at_micros, ends or [self._cancel()])
 
     def _queued(self, before: str = "") -> Explanation | None:
         run, ahead = self._run, self._ahead()
@@ -403,7 +363,7 @@ class _Look:
                 return None
             why = f"{before}executor {self._holder} has branch {run.branch!r} of its agent"
             nothing = WayOut("nothing: it begins when that one is done with it")
-            return self._made("queued", why, run.changed_at, [nothing, self._cancel()])
+            return self._made("queued", why, run.changed_at_micros, [nothing, self._cancel()])
         if (circle := self._circle()) is not None:
             return replace(circle, behind=ahead.id)
         words = f"queued behind run {ahead.id}, which has the branch and {_status(ahead)}"
@@ -414,7 +374,9 @@ class _Look:
             by("or end that one", "cancel", ahead.id),
             self._cancel(),
         ]
-        return replace(self._made("queued", before + words, run.changed_at, ways), behind=ahead.id)
+        return replace(
+            self._made("queued", before + words, run.changed_at_micros, ways), behind=ahead.id
+        )
 
     def _settle(self) -> list[WayOut]:
         """Returns the outcomes that a person can record for calls in doubt."""
@@ -442,25 +404,25 @@ class _Look:
         ways += doubts
         if not doubts:
             ways.append(by("once that is put right, let it be tried again", "resume", run.id))
-        return self._made("stopped", problem, run.changed_at, [*ways, self._cancel()])
+        return self._made("stopped", problem, run.changed_at_micros, [*ways, self._cancel()])
 
     def _unreadable(self, error: Corrupt | UnsupportedFormat) -> Explanation:
         why = f"its record cannot be read: {error}".partition("\n")[0]
         if self._run.status in FINISHED:
             why = f"it is {self._run.status}, as its row says, and {why}"
-            return self._made("finished", why, self._run.changed_at, [WayOut(error.hint)])
+            return self._made("finished", why, self._run.changed_at_micros, [WayOut(error.hint)])
         ways = [WayOut(error.hint), self._cancel()]
-        return self._made("stopped", why, self._run.changed_at, ways)
+        return self._made("stopped", why, self._run.changed_at_micros, ways)
 
     def _finished(self) -> Explanation:
         run = self._run
         show = by("see its record", "run show", run.id)
         again = WayOut("nothing more happens to it; to run the same again, use another key")
         if run.status == "done":
-            return self._made("finished", "it is done", run.changed_at, [again, show])
+            return self._made("finished", "it is done", run.changed_at_micros, [again, show])
         words = "failed" if run.status == "failed" else "was cancelled"
         words = f"it {words}: {run.problem or 'no reason was given'}"
-        return self._made("finished", words, run.changed_at, [again, show])
+        return self._made("finished", words, run.changed_at_micros, [again, show])
 
 
 def _status(run: RunInfo) -> str:
@@ -473,7 +435,7 @@ def _workers(rows: Sequence[ExecutorRow]) -> str:
 
 def _came(message: Message) -> str:
     who = f" from {message.who}" if message.who else ""
-    when = moment(from_micros(message.at))
+    when = moment(message.at)
     if message.kind == "cancel":
         return f"it was asked to end {when}{who}"
     if message.kind == "answer":

@@ -427,11 +427,11 @@ class Drive:
                     self._row,
                     status="waiting",
                     waits=row_text(reason.waits),
-                    wake_at=wake_at,
+                    wake_at_micros=wake_at,
                     seen=seen,
                 )
                 self._commit(execution, "run-waiting", record, row)
-                if reason.runs and not row.wake_at:  # I8
+                if reason.runs and not row.wake_at_micros:  # I8
                     stop_in_circle(self._means.context, self._means.wakeups, self.id, reason.runs)
                 return Unloaded()
             case NeedsAttention():

@@ -216,7 +216,14 @@ class Picker:
             if function is not None:
                 look = Look(self._context.backend, message.agent, message.run)
                 yield Pick(
-                    message.run, message.agent, MAIN, function, look, message.at, None, message
+                    message.run,
+                    message.agent,
+                    MAIN,
+                    function,
+                    look,
+                    message.at_micros,
+                    None,
+                    message,
                 )
 
     def _is_ours(self, message: Message) -> bool:
@@ -261,7 +268,7 @@ class Picker:
             return bool(look.inbox("start"))
         match info.status:
             case "waiting":
-                if 0 < info.wake_at <= self._context.backend.now():
+                if 0 < info.wake_at_micros <= self._context.backend.now():
                     return True
                 return any(m.no > info.seen or m.kind == "cancel" for m in look.inbox())
             case "needs_attention":

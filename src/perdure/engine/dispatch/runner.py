@@ -227,9 +227,9 @@ class Runner:
         """Returns the seconds that a waiting run must wait at most; 0 if something came."""
         if any(m.no > info.seen or m.kind == "cancel" for m in drive.look.inbox()):
             return 0.0
-        if not info.wake_at:
+        if not info.wake_at_micros:
             return POLL_S
-        return min(max((info.wake_at - self._context.backend.now()) / 1e6, 0.0), POLL_S)
+        return min(max((info.wake_at_micros - self._context.backend.now()) / 1e6, 0.0), POLL_S)
 
     def _refuse_waiting_for_itself(self, command: Command) -> None:
         frame = current()

@@ -11,9 +11,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Literal
-
-from msgspec import Struct
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from perdure.core.arguments.checks import count, flag, function, iterable
 from perdure.core.arguments.exact_types import is_a
@@ -24,6 +22,7 @@ from perdure.engine.dispatch.drive_end import BranchTaken, FinishedMeanwhileErro
 from perdure.engine.dispatch.pending_orders import LOOKING_MAX
 from perdure.engine.dispatch.picking import NeedsCallerError, Pick, Picker
 from perdure.engine.dispatch.runner import Runner
+from perdure.engine.dispatch.worker_events import WorkerEvent
 from perdure.engine.dispatch.worker_jobs import WorkerJob, ask_to_leave, give_way
 from perdure.engine.execution.wakeups import POLL_S
 from perdure.engine.functions.agent_functions import AgentSpec, by_name, spec_of
@@ -40,7 +39,6 @@ from perdure.system.threads import begin
 
 if TYPE_CHECKING:
     from perdure.engine.dispatch.loop_thread import OwnLoop
-    from perdure.store import Store
 
 DEATH_S = 0.05
 """The interval at which an idle worker checks whether another executor has died: a look-up of a
@@ -54,26 +52,14 @@ TAKE_UP_S = 60.0
 _log = logs.logger("perdure.worker")
 
 
-class WorkerEvent(Struct, frozen=True):
-    """Something that a worker did, for people and logs.
-
-    Attributes:
-        kind: of the worker itself ``ready``, ``unavailable``, ``available``, ``draining``,
-            ``stopped``; of a run ``started``, ``resumed``, then ``done``, ``failed``,
-            ``cancelled``, ``waiting``, ``needs_attention``, or ``left`` (it drained),
-            ``lost`` (another executor took it over), ``trouble`` (tried again later).
-        run: the run's id, for an event of a run.
-        words: further details.
-        seconds: the time that this worker had the run.
-    """
-
-    kind: str
-    run: str = ""
-    words: str = ""
-    seconds: float = 0.0
-
-
 _News = Literal["begun", "over"]
+
+
+class OpenStore(Protocol):
+    """A store that is open, as `perdure.open` returns one."""
+
+    @property
+    def runner(self) -> Runner: ...
 
 
 class Worker:
@@ -101,7 +87,7 @@ class Worker:
 
     def __init__(
         self,
-        store: Store,
+        store: OpenStore,
         functions: Iterable[Callable[..., Any]],
         queues: Sequence[str] = ("default",),
         limit: int = 8,
@@ -453,7 +439,7 @@ class Worker:
         )
         if not found or found[0].status not in ends:
             return False
-        if before is not None and found[0].changed_at == before.changed_at:
+        if before is not None and found[0].changed_at_micros == before.changed_at_micros:
             return False
         words = found[0].waits or found[0].problem or ""
         failed = error if found[0].status == "failed" else None

@@ -215,7 +215,7 @@ class RunInbox:
         self._unsaid.add(message.no)
         self._taken.add(message.no)
         del self._unread[message.no]
-        return Came(branch.label, told, message.no, message.key, message.who, message.at)
+        return Came(branch.label, told, message.no, message.key, message.who, message.at_micros)
 
     def _next(self, kind: str, name: str) -> Message | None:
         """The first of that name which nobody took."""

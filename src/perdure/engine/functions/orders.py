@@ -282,7 +282,7 @@ def starting(
         version=order.version,
         queue=order.queue,
         parent=order.parent,
-        started_at=HERE,
+        started_at_micros=HERE,
     )
     consumed = [message.no for message in asked]
     return Riders(records=[order.begin(run)], runs=[row], consumed=consumed), order.trace
@@ -333,5 +333,5 @@ def completing(
 
 def resuming(row: RunInfo) -> Riders:
     """Returns the additions to the commit with which a stopped or waiting run continues."""
-    row = replace(row, status="running", problem=None, waits="", wake_at=0)
+    row = replace(row, status="running", problem=None, waits="", wake_at_micros=0)
     return Riders(records=[Record(t="run-resumed", run=row.id)], runs=[row])

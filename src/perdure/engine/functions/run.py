@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextvars
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import Future
 from contextlib import contextmanager, nullcontext
 from threading import get_ident
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar
@@ -40,13 +41,11 @@ from perdure.state.commit_lookup import Where
 from perdure.state.time_travel import BranchMove
 from perdure.system.late_imports import loading
 from perdure.system.locks import LOOK_MAX_S, End, Span, ends_block, first_frame, span_of
+from perdure.system.thread_pool import ThreadPool
 from perdure.system.user_errors import of_code
 
 if TYPE_CHECKING:
-    from concurrent.futures import Future
-
     from perdure.engine.execution.thread_futures import RunFuture
-    from perdure.system.thread_pool import ThreadPool
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -186,9 +185,6 @@ class Run(AnyRun[T]):
         limit = check_limit(limit)
         self._execution.leaving.look_behind()
         self._execution.check()
-        with self._execution.asking, loading:
-            from perdure.system.thread_pool import ThreadPool
-
         scope, going = _scope or self._execution.scope(), self._execution.going
         with going.crew(limit) as crew:
             threads = RunThreads(self._execution, ThreadPool(limit, "perdure-run"), scope, crew)

@@ -57,8 +57,8 @@ def asked_for(message: Message) -> RunInfo:
         version=order.version,
         queue=order.queue,
         parent=order.parent,
-        started_at=message.at,
-        changed_at=message.at,
+        started_at_micros=message.at_micros,
+        changed_at_micros=message.at_micros,
     )
 
 

@@ -8,6 +8,7 @@ from perdure.core.format.records import Intent
 from perdure.core.values.plain_values import Plain
 from perdure.engine.journal.entry import Entry
 from perdure.engine.journal.journal import Journal
+from perdure.public_data import PublicData
 
 _CALLS = ("intent", "outcome", "settle")
 """Why commits were made that tell of a tool call; their headers stay where retention was."""
@@ -16,7 +17,7 @@ SETTLED = frozenset({"done", "failed", "cancelled", "not done", "removed"})
 """The states of calls of which nothing more is recorded once their run has ended."""
 
 
-class EffectInfo(Struct, frozen=True):
+class EffectInfo(PublicData, Struct, frozen=True):
     """One tool call of a run, as in the effect ledger.
 
     Attributes:

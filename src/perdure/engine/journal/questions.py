@@ -19,12 +19,13 @@ from perdure.engine.journal.journal import Journal
 from perdure.engine.journal.left_history import Origins, path_of
 from perdure.errors import Conflict, PerdureError
 from perdure.model import Message, RunInfo
+from perdure.public_data import PublicData
 from perdure.state.runs.run_reading import BEGINS_ANEW
 from perdure.storage.log.reader import SEQ_END, LogReader
 from perdure.visible import visible
 
 
-class Question(Struct, frozen=True):
+class Question(PublicData, Struct, frozen=True):
     """A question to a person that a run waits with.
 
     Attributes:
@@ -156,7 +157,7 @@ class OpenQuestions(Struct):
                 then.
         """
         heard = over = False
-        said = answer.key, answer.at, answer.who
+        said = answer.key, answer.at_micros, answer.who
         for commit in self.reader().commits(self.head + 1, SEQ_END, damaged_too=True):
             for record in commit.typed:
                 kind, here = record.t, record.place == question.place
@@ -235,7 +236,7 @@ def too_late(run: str, began: WaitBegan, answer: Message) -> WaitEnded:
         kind="ask",
         key=answer.key,
         who=answer.who,
-        at=answer.at,
+        at=answer.at_micros,
         value=answer.value,
         problem=f"the run had continued without it: {began.question!r}",
     )

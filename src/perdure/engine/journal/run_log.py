@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from datetime import datetime
-from typing import Any, Literal
 
 from msgspec import UNSET, Struct, field
 
@@ -19,13 +18,12 @@ from perdure.core.format.records import (
     SetBack,
     Stopped,
     WaitBegan,
-    WaitBranch,
     WaitEnded,
 )
-from perdure.core.values.plain_values import Plain
-from perdure.engine.journal.entry import Entry, State
+from perdure.engine.journal.entry import Entry
 from perdure.engine.journal.journal import Journal
 from perdure.engine.journal.left_history import Origins, path_of
+from perdure.engine.journal.run_events import Event, Note
 from perdure.engine.journal.scopes import scope_of
 from perdure.errors import Corrupt, NotFound, UnsupportedFormat
 from perdure.model import FINISHED, Commit, RunInfo, from_micros
@@ -33,8 +31,6 @@ from perdure.state.runs.family_messages import begin_of
 from perdure.state.runs.run_reading import BEGINS_ANEW
 from perdure.storage.capabilities import Backend, RunQuery
 from perdure.storage.log.reader import SEQ_END, LogReader
-
-CallState = Literal[State, "timed out"]
 
 MARKS: Mapping[str, str] = {
     "run-started": "started",
@@ -49,57 +45,6 @@ MARKS: Mapping[str, str] = {
     "message-refused": "refused",
 }
 """Records that are moments of a run, not calls of it, and how people call them."""
-
-
-class Event(Struct):
-    """One call of a run, or one moment of it, in its timeline.
-
-    Attributes:
-        kind: ``step``, ``tool``, ``edit``, ``value``, ``patch`` or ``wait``; or an event:
-            ``started``, ``turn``, ``unloaded`` (it waits), ``resumed``, ``to be resumed``,
-            ``stopped``, ``set back``, ``finished``, ``cancelled``, ``refused`` (a message); or
-            ``removed``: a call of which retention left only the place.
-        at: the time when it began, or happened. For a step only its end is recorded: then the time
-            of the record before it in the same task.
-        ended: the time when its outcome was recorded; None if not yet.
-        exact: True if `at` is exactly when it began; otherwise it began then or later.
-        words: its arguments, what it waits for, or the description of a moment.
-        value, error: its result: plain data, or the record of an exception. A ``cancelled`` one may
-            have a value, which its function did not see.
-        attempts: the number of tries; `saved`: the progress of the last attempt.
-        by, who: the source of the outcome, and its author's name.
-        again_at: the time of the next try; None if there is none.
-        seq: the seq of the commit with its first record.
-        made_at: the seq of the commit in which the same call was made before the run was set back,
-            or forked; 0 if it was not.
-    """
-
-    kind: str
-    place: str
-    at: datetime
-    seq: int
-    ended: datetime | None = None
-    exact: bool = True
-    state: CallState = "done"
-    words: str = ""
-    value: Plain = None
-    error: Mapping[str, Any] | None = None
-    attempts: int = 0
-    saved: Plain = None
-    by: str = ""
-    who: str = ""
-    again_at: datetime | None = None
-    question: str = ""
-    branches: Sequence[WaitBranch] = ()
-    made_at: int = 0
-
-
-class Note(Struct, frozen=True):
-    """A note of a run by `Run.progress`. `fraction`: of the whole, from 0 to 1."""
-
-    text: str
-    fraction: float | None
-    at: datetime
 
 
 class Recorded(Struct):

@@ -38,6 +38,7 @@ from perdure.engine.journal.question_digest import digests_of, in_full, in_short
 from perdure.errors import NeedsAttention, PerdureError, RunFailed, SchemaError, TimedOut
 from perdure.missing import MISSING
 from perdure.model import UNTIL, from_micros
+from perdure.public_data import PublicData
 from perdure.state.runs.family_messages import CHILD
 from perdure.storage.appending import Riders
 from perdure.visible import visible
@@ -124,7 +125,7 @@ def only_runs(branches: Sequence[WaitBranch]) -> Sequence[str]:
     return [branch.name.removeprefix(CHILD) for branch in branches]
 
 
-class Selected(Struct, frozen=True):
+class Selected(PublicData, Struct, frozen=True):
     """The result of `select`: the name of the first that came, and its value."""
 
     name: str

@@ -5,18 +5,16 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Mapping
 from contextlib import suppress
 from dataclasses import fields, replace
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 from agents import Model, ModelResponse, MultiProvider
 from agents.retry import ModelRetryAdvice, ModelRetryAdviceRequest, ModelRetryNormalizedError
 from openai.types.responses import Response, ResponseCompletedEvent, ResponseUsage
 from pydantic import TypeAdapter
 
+from perdure import AsyncRun
 from perdure.core.arguments.checks import flag
 from perdure.system.late_imports import optional
-
-if TYPE_CHECKING:
-    from perdure import AsyncRun
 
 ADVICE = "retry_advice"
 """The attribute of an error of a model under which its advice is recorded."""

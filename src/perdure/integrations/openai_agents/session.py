@@ -7,10 +7,11 @@ import os
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, fields
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import Any, Self, TypeVar
 
 from agents import SessionSettings, TResponseInputItem
 
+from perdure import AsyncRun
 from perdure.agents import Where
 from perdure.aio import AsyncAgent
 from perdure.aio.unbuilt import LastItems, first_peek, peek, unread
@@ -26,9 +27,6 @@ from perdure.integrations.openai_agents.conversation import (
 )
 from perdure.integrations.openai_agents.stores import AnyStore, StoreSource
 from perdure.model import MAIN, Branch
-
-if TYPE_CHECKING:
-    from perdure import AsyncRun
 
 R = TypeVar("R")
 

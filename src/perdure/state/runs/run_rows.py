@@ -68,7 +68,7 @@ class RebuiltRows:
         for record in commit.typed:
             row = self._after(record, commit)
             if row is not None:
-                row = replace(row, changed_at=commit.at_micros)
+                row = replace(row, changed_at_micros=commit.at_micros)
                 self._rows[row.id] = changed[row.id] = row
         return list(changed.values())
 
@@ -92,7 +92,7 @@ class RebuiltRows:
                 return replace(
                     row,
                     status="waiting",
-                    wake_at=record.wake_at or 0,
+                    wake_at_micros=record.wake_at or 0,
                     waits=waits,
                     seen=record.seen or 0,
                     problem=None,
@@ -100,7 +100,7 @@ class RebuiltRows:
             case Turn():
                 return replace(row, turn=row.turn + 1, turn_at=commit.seq)
             case _ if row.status == "waiting":
-                row = replace(row, wake_at=0, waits="")  # whatever ends the waiting
+                row = replace(row, wake_at_micros=0, waits="")  # whatever ends the waiting
         match record:
             case Finished(status=status, value=value):
                 problem = row_problem(value) if status == "failed" else None
@@ -144,5 +144,5 @@ def _started(record: Started, commit: Commit) -> RunInfo:
         version=row_text(str(record.version or "")),
         queue=row_text(str(record.queue or "default")),
         parent=row_text(str(parent)),
-        started_at=commit.at_micros,
+        started_at_micros=commit.at_micros,
     )

@@ -99,7 +99,7 @@ def _refused(answer: Message) -> WaitEnded:
         kind="ask",
         key=answer.key,
         who=answer.who,
-        at=answer.at,
+        at=answer.at_micros,
         value=answer.value,
         problem="the run ended without it",
     )

@@ -179,7 +179,7 @@ class Proposal(Struct, eq=False):
 
 HERE = -1
 """Stands for the proposal's own seq, in a checkpoint or a run's row, until it is linked; in
-`RunInfo.started_at`, for its time."""
+`RunInfo.started_at_micros`, for its time."""
 
 
 def _at(checkpoint: Checkpoint, seq: int) -> Checkpoint:
@@ -194,9 +194,9 @@ def _with_seq(run: RunInfo, tail: LogTail) -> RunInfo:
         started=tail.seq if run.started == HERE else run.started,
         ended=tail.seq if run.ended == HERE else run.ended,
         turn_at=tail.seq if run.turn_at == HERE else run.turn_at,
-        started_at=tail.at if run.started_at == HERE else run.started_at,
-        changed_at=run.changed_at if finished else tail.at,
-        wake_at=run.wake_at if waits else 0,
+        started_at_micros=tail.at if run.started_at_micros == HERE else run.started_at_micros,
+        changed_at_micros=run.changed_at_micros if finished else tail.at,
+        wake_at_micros=run.wake_at_micros if waits else 0,
         waits=run.waits if waits else "",
     )
 

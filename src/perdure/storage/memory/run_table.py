@@ -124,7 +124,7 @@ class RunTable:
             if row.status == "pending"
             or (
                 row.status == "waiting"
-                and (0 < row.wake_at <= now or addressed.get(row.id, 0) > row.seen)
+                and (0 < row.wake_at_micros <= now or addressed.get(row.id, 0) > row.seen)
             )
             or (row.status in UNFINISHED and row.id in cancelled)
         ]
@@ -135,7 +135,7 @@ class RunTable:
 
     def next_wake(self) -> int:
         """See `Backend.next_wake`."""
-        timers = (row.wake_at for row in self.rows if row.status == "waiting")
+        timers = (row.wake_at_micros for row in self.rows if row.status == "waiting")
         return min((timer for timer in timers if timer > 0), default=0)
 
     # -- the inbox ---------------------------------------------------------------------------
@@ -169,7 +169,7 @@ class RunTable:
         check()
         self.undo.field(self, "last_no")
         self.last_no += 1
-        message = replace(message, value=value, at=now, no=self.last_no)
+        message = replace(message, value=value, at_micros=now, no=self.last_no)
         self.waiting.put(message.no, message)
         self._put_in(place, message)
         return Sent(_own(message), fresh=True)
@@ -306,7 +306,7 @@ def _number(message: Message) -> int:
 
 def begun(message: Message, row: RunInfo) -> Message:
     """Returns a stand-in for the "start" of a run that began without one."""
-    return replace(message, value=MISSING, at=row.started_at, no=0)
+    return replace(message, value=MISSING, at_micros=row.started_at_micros, no=0)
 
 
 def _own(message: Message) -> Message:

@@ -146,7 +146,8 @@ def _more_of(item: Append, now: int, extra: _Bytes) -> str | None:
         ]
     if item.riders.known:
         more["known"] = [
-            [*from_message(message), text(message.who), message.at] for message in item.riders.known
+            [*from_message(message), text(message.who), message.at_micros]
+            for message in item.riders.known
         ]
     if item.riders.holder is not None:
         more["holder"] = text(item.riders.holder)

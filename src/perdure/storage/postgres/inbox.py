@@ -51,9 +51,9 @@ class Put:
             standing = Standing(True, said[1]) if said else None
             raise closed_error(standing, f"store {self._url}")
         if answer == "begun":
-            return Sent(replace(self._message, value=MISSING, at=at, no=0), fresh=False)
+            return Sent(replace(self._message, value=MISSING, at_micros=at, no=0), fresh=False)
         kept = MISSING if value is None else codec.decode(value)
-        message = replace(self._message, value=kept, who=from_text(who), at=at, no=no)
+        message = replace(self._message, value=kept, who=from_text(who), at_micros=at, no=no)
         return Sent(message, fresh=token == self._token)
 
 

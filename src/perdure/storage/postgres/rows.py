@@ -14,7 +14,12 @@ from perdure.storage.appending import Ref, Refused
 from perdure.storage.cells import checkpoint_of, value_of
 from perdure.storage.postgres.wire import TRUE, to_number, to_text
 
-RUN_FIELDS = tuple(name for name in RunInfo.__struct_fields__ if name not in ("agent_no", "result"))
+RUN_COLUMNS = {
+    name.removesuffix("_micros"): name
+    for name in RunInfo.__struct_fields__
+    if name not in ("agent_no", "result")
+}
+"""The columns of a run's row, and the fields of `RunInfo` in them."""
 
 
 def text(value: str) -> str:
@@ -95,8 +100,8 @@ def to_run(row: Any) -> RunInfo:
 def from_run(row: RunInfo) -> dict[str, Any]:
     """Returns a row as JSON; its result goes beside it."""
     return {
-        name: text(value) if isinstance(value, str) else value
-        for name in RUN_FIELDS
+        column: text(value) if isinstance(value, str) else value
+        for column, name in RUN_COLUMNS.items()
         for value in (getattr(row, name),)
     }
 

@@ -110,7 +110,7 @@ def _take_in(db: Connection, sql: Mapping[str, str], messages: Sequence[Message]
     with db.pipeline():
         for cursor, message in zip(cursors, messages, strict=True):
             value = None if message.value is MISSING else codec.encode(message.value)
-            rest = value, text(message.who), message.at, message.no
+            rest = value, text(message.who), message.at_micros, message.no
             cursor.execute(sql["take_in"], (*from_message(message), *rest))
     for cursor, message in zip(cursors, messages, strict=True):
         row = cursor.fetchone()

@@ -34,7 +34,7 @@ class Put:
     """
 
     def __init__(self, message: Message, now: int) -> None:
-        self._message = replace(message, at=now, no=0)
+        self._message = replace(message, at_micros=now, no=0)
         self._value = codec.encode(message.value)
         self._tried: int | None = None
 
@@ -42,12 +42,16 @@ class Put:
         message = self._message
         before = find(db, message)
         if before is not None:
-            return Sent(before, fresh=(before.no, before.at) == (self._tried, message.at))
+            return Sent(
+                before, fresh=(before.no, before.at_micros) == (self._tried, message.at_micros)
+            )
         rows = run(db, "find_run", (message.run,))
         row = to_run(rows[0]) if rows else None
         if message.kind == "start":
             if row is not None:
-                return Sent(replace(message, value=MISSING, at=row.started_at), fresh=False)
+                return Sent(
+                    replace(message, value=MISSING, at_micros=row.started_at_micros), fresh=False
+                )
             if _is_over(db, message.agent, incarnation_of(message.run)):
                 return Refused("gone")
         elif row is not None:
@@ -56,7 +60,7 @@ class Put:
         elif not run(db, "find_start", (message.run,)):
             check_takes(db, message.agent)  # the run may be yet to come
             return Refused("gone")
-        fields = (*astuple(message)[:5], self._value, message.who, message.at)
+        fields = (*astuple(message)[:5], self._value, message.who, message.at_micros)
         with unless_closed(db):
             self._tried = int(run(db, "add_message", fields)[0][0])
         return Sent(replace(message, value=codec.decode(self._value), no=self._tried), fresh=True)
@@ -81,7 +85,7 @@ def know(db: apsw.Connection, message: Message) -> None:
         run(db, "consume_messages", (ids_json([there.no]),))
         return
     place = message.run, message.agent, message.kind, message.name, message.key
-    run(db, "add_known_message", (*place, message.who, message.at))
+    run(db, "add_known_message", (*place, message.who, message.at_micros))
 
 
 def mail(db: apsw.Connection, cursor: str, limit: int, url: str) -> Mail:

@@ -52,8 +52,8 @@ class InboxContract(Contract):
         second = put(backend, signal("other", value=[1]))
         third = put(backend, Message("r", "a", "answer", "ask#1", "k", True, "anna"))
         fourth = put(backend, Message("r", "a", "cancel", ""))
-        assert replace(first, at=0, no=0) == signal(value=value)
-        assert before <= first.at <= backend.now()
+        assert replace(first, at_micros=0, no=0) == signal(value=value)
+        assert before <= first.at_micros <= backend.now()
         assert first.no < second.no < third.no < fourth.no
         assert backend.inbox() == [first, second, third, fourth]
         assert backend.inbox("r") == [first, third, fourth]
@@ -145,9 +145,14 @@ class InboxContract(Contract):
         assert backend.inbox(kind="start") == [begin]
 
     def test_a_run_that_began_is_not_started_again(self, backend: Backend, pen: Pen) -> None:
-        pen.write(runs=[a_run("r", started_at=5), a_run("ended", status="done", started_at=6)])
+        pen.write(
+            runs=[
+                a_run("r", started_at_micros=5),
+                a_run("ended", status="done", started_at_micros=6),
+            ]
+        )
         for run, at in (("r", 5), ("ended", 6)):
-            begun = replace(start(run), value=MISSING, at=at)
+            begun = replace(start(run), value=MISSING, at_micros=at)
             assert backend.send(start(run)) == Sent(begun, fresh=False)
         assert backend.inbox() == []
 
@@ -407,7 +412,7 @@ class InboxContract(Contract):
     ) -> None:
         """Noted before the commit that brought its run along, a signal was known also where that
         commit was refused: to a run that began there later it could not be sent."""
-        elsewhere = replace(signal(), value=MISSING, at=7)
+        elsewhere = replace(signal(), value=MISSING, at_micros=7)
         late, _ = pen.make(runs=[a_run("r")], known=[elsewhere])
         pen.write()
         assert isinstance(backend.append([late])[0], Refused)
@@ -419,7 +424,7 @@ class InboxContract(Contract):
         for message in (signal(value="again"), signal("done", key="2")):
             sent = backend.send(message)
             assert isinstance(sent, Sent) and not sent.fresh
-            assert replace(sent.message, no=0) == replace(message, value=MISSING, at=7)
+            assert replace(sent.message, no=0) == replace(message, value=MISSING, at_micros=7)
             assert sent.message.no > others[1].no
         assert [one.value for one in backend.mail().messages] == [
             {"args": [1]}, None, MISSING, MISSING,
@@ -434,7 +439,7 @@ class InboxContract(Contract):
         pen.write(runs=[a_run("r")])
         waits, other = put(backend, signal(value=1)), put(backend, signal(key="2"))
         for _ in range(2):
-            pen.write(known=[replace(waits, value=MISSING, at=7, no=0)])
+            pen.write(known=[replace(waits, value=MISSING, at_micros=7, no=0)])
             assert backend.inbox() == [other]
             assert backend.mail().messages == [replace(waits, value=MISSING), other]
 

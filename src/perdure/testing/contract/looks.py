@@ -58,7 +58,9 @@ class LooksContract(Contract):
         pen.write(runs=[a_run("r", status="running", result={"x": b"\xff"}), a_run("other")])
         backend.send(a_message("other"))
         check(look.again(), backend, "a", no=pen.number())
-        pen.write(runs=[a_run("r", status="waiting", problem="ä\0\x1a", waits="w", wake_at=7)])
+        pen.write(
+            runs=[a_run("r", status="waiting", problem="ä\0\x1a", waits="w", wake_at_micros=7)]
+        )
         check(look.again(), backend, "a", no=pen.number())
         pen.write(runs=[a_run("r", status="failed")])
         check(look.again(), backend, "a", no=pen.number())

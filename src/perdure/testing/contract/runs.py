@@ -16,8 +16,14 @@ def ids(rows: list[RunInfo]) -> list[str]:
     return [row.id for row in rows]
 
 
-def waiting(run_id: str, wake_at: int = 0, changed_at: int = 0) -> RunInfo:
-    return a_run(run_id, status="waiting", wake_at=wake_at, waits="a test", changed_at=changed_at)
+def waiting(run_id: str, wake_at: int = 0, changed_at_micros: int = 0) -> RunInfo:
+    return a_run(
+        run_id,
+        status="waiting",
+        wake_at_micros=wake_at,
+        waits="a test",
+        changed_at_micros=changed_at_micros,
+    )
 
 
 @needs(RUN_ROWS, INBOX, LIVENESS)
@@ -50,10 +56,12 @@ class RunsContract(Contract):
         )
         pen.write(runs=[row])
         assert backend.runs(RunQuery(run_id="a/f/main")) == [replace(row, agent_no=pen.number())]
-        pen.write(runs=[replace(row, status="running", waits="", wake_at=0, turn=4, turn_at=9)])
+        pen.write(
+            runs=[replace(row, status="running", waits="", wake_at_micros=0, turn=4, turn_at=9)]
+        )
         (again,) = backend.runs()
-        assert (again.status, again.waits, again.wake_at) == ("running", "", 0)
-        assert (again.turn, again.turn_at, again.started_at) == (4, 9, 11)
+        assert (again.status, again.waits, again.wake_at_micros) == ("running", "", 0)
+        assert (again.turn, again.turn_at, again.started_at_micros) == (4, 9, 11)
 
     def test_a_result_is_its_owners_own(self, backend: Backend, pen: Pen) -> None:
         """In memory the result that a caller got was the one that the row had: a change of it was
@@ -160,14 +168,14 @@ class RunsContract(Contract):
         since = {"a": 40, "b": 30, "c": 10, "d": 20, "e": 50, "f": 30}
         pen.write(
             runs=[
-                waiting("a", since["a"], changed_at=5),
-                waiting("b", 900, changed_at=since["b"]),
-                a_run("c", status="pending", changed_at=since["c"]),
-                waiting("d", since["d"], changed_at=15),
-                waiting("e", changed_at=since["e"]),
-                a_run("f", status="needs_attention", changed_at=since["f"]),
-                a_run("g", changed_at=1),
-                a_run("h", changed_at=2),
+                waiting("a", since["a"], changed_at_micros=5),
+                waiting("b", 900, changed_at_micros=since["b"]),
+                a_run("c", status="pending", changed_at_micros=since["c"]),
+                waiting("d", since["d"], changed_at_micros=15),
+                waiting("e", changed_at_micros=since["e"]),
+                a_run("f", status="needs_attention", changed_at_micros=since["f"]),
+                a_run("g", changed_at_micros=1),
+                a_run("h", changed_at_micros=2),
             ]
         )
         for number in range(5):
@@ -210,7 +218,7 @@ class RunsContract(Contract):
         assert backend.next_wake() == 20
         pen.write(runs=[a_run("b", status="running")])
         assert backend.next_wake() == 30
-        pen.write(runs=[a_run("a", status="cancelled", wake_at=30)])
+        pen.write(runs=[a_run("a", status="cancelled", wake_at_micros=30)])
         assert backend.next_wake() == 0
 
     # -- executors ---------------------------------------------------------------------------

@@ -43,7 +43,7 @@ class Ghost(Pen):
 
 def a_message(no: int, key: str = "", **more: Any) -> Message:
     more.setdefault("value", {"n": no})
-    return Message("a/f/main", "a", "signal", "s", key or str(no), at=no, no=no, **more)
+    return Message("a/f/main", "a", "signal", "s", key or str(no), at_micros=no, no=no, **more)
 
 
 def taken(no: int) -> Message:
@@ -318,7 +318,7 @@ class ShippingContract(Contract):
         ghost = Ghost(backend)
         row = a_run("a/f/main")
         backend.ship(Shipment([ghost.next(runs=[row])], [a_message(3), taken(4), a_message(9)]))
-        assert [(m.no, m.at, m.value) for m in backend.inbox("a/f/main")] == [
+        assert [(m.no, m.at_micros, m.value) for m in backend.inbox("a/f/main")] == [
             (3, 3, {"n": 3}),
             (9, 9, {"n": 9}),
         ]
@@ -377,7 +377,7 @@ class ShippingContract(Contract):
             )
         )
         assert [m.no for m in backend.inbox("a/f/main")] == [2]
-        start = Message("a/f/next", "a", "start", "f", value=1, at=5, no=5)
+        start = Message("a/f/next", "a", "start", "f", value=1, at_micros=5, no=5)
         backend.ship(Shipment([ghost.next(delete_agent=True)], [start]))
         assert [m.no for m in backend.inbox()] == [5]
 
