@@ -11,6 +11,7 @@ from typing import Any, Generic, TypeVar
 
 from perdure.core.draft.draft import Recording
 from perdure.core.live.drift import Drift
+from perdure.core.live.outside_changes import outside_changes
 from perdure.core.schema.schema import Schema
 from perdure.core.values.plain_values import Plain, copy
 from perdure.missing import MISSING
@@ -250,7 +251,7 @@ class BranchState(Generic[T]):
             return None
         if self._live.shows_others and not whole:
             return None
-        found = self.schema.changed_outside(typed, plain, whole=whole)
+        found = outside_changes(self.schema.root, typed, plain, whole=whole)
         if found:
             return found[0]
         self._live.shows_others = found is not None

@@ -14,6 +14,7 @@ from uuid import UUID
 
 import msgspec
 
+from perdure.core.live.drift import Drift, drift_of
 from perdure.core.types.classes import is_pydantic
 from perdure.core.types.nodes import Node
 from perdure.core.types.objects import ObjectNode
@@ -26,7 +27,19 @@ FIELDS_MAX = 64
 _AS_THEY_ARE = (bytes, dt.datetime, dt.date, dt.time, dt.timedelta, Decimal, UUID)
 
 
-def at_the_root(node: Node, typed: Any, plain: Plain) -> bool:
+def outside_changes(node: Node, typed: Any, plain: Plain, *, whole: bool) -> list[Drift] | None:
+    """Returns the differences between a live object and the plain truth, in fields; None if a quick
+    look sees none.
+
+    Args:
+        whole: looks at all of the state; else at its own fields. Costs O(state), or O(fields).
+    """
+    if not (_anywhere(typed, plain) if whole else _at_the_root(node, typed, plain)):
+        return None
+    return drift_of(node, typed, plain, deep=False)
+
+
+def _at_the_root(node: Node, typed: Any, plain: Plain) -> bool:
     """True if a field of the state, or the number of items that it holds, seems to have been
     changed. Costs O(fields), whatever they hold."""
     if type(plain) is not dict:
@@ -54,7 +67,7 @@ def _differ(memory: Any, log: Any) -> bool:
     return type(memory) is type(log) and len(memory) != len(log)
 
 
-def anywhere(typed: Any, plain: Plain) -> bool:
+def _anywhere(typed: Any, plain: Plain) -> bool:
     """True if it cannot be said at once that nothing was changed. Costs O(state), in loops that run
     in C."""
     try:

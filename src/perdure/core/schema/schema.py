@@ -10,7 +10,6 @@ from perdure.core.arguments.checks import iterable
 from perdure.core.live.append_plan import TypedPlan, appended
 from perdure.core.live.drift import Drift, drift_of
 from perdure.core.live.ephemeral import changed_items
-from perdure.core.live.outside_changes import anywhere, at_the_root
 from perdure.core.live.typed import Planner
 from perdure.core.schema.invariants import Invariant, invariant, transitions
 from perdure.core.schema.schema_arguments import (
@@ -416,16 +415,6 @@ class Schema(Generic[T]):
                     hint="nothing was written; correct the migration, or the hook or default of "
                     "the class, that gives this value, or the invariant",
                 ) from error.__cause__
-
-    def changed_outside(self, typed: T, plain: Plain, *, whole: bool) -> list[Drift] | None:
-        """Returns what `drift` does, in fields; None if a quick look sees no difference.
-
-        Args:
-            whole: looks at all of the state; else at its own fields. Costs O(state), or O(fields).
-        """
-        if not (anywhere(typed, plain) if whole else at_the_root(self.root, typed, plain)):
-            return None
-        return drift_of(self.root, typed, plain, deep=False)
 
     def drift(self, typed: T, plain: Plain) -> list[Drift]:
         """Returns every difference between the live object and the plain truth. Costs O(state)."""
