@@ -39,6 +39,11 @@ def delete(place: Place, measure: Measure) -> None:
     measure(lambda: place.store.delete("a"))
 
 
+@call("Store.checkpoint_all", history="log")
+def name_all(place: Place, measure: Measure) -> None:
+    often(measure, lambda number: place.store.checkpoint_all(f"all {number}"))
+
+
 @call("Store.purge", history="log", growth="linear")
 def purge(place: Place, measure: Measure) -> None:
     place.store.delete("a", purge=True)
@@ -109,6 +114,13 @@ def runs_of_agent(place: Place, measure: Measure) -> None:
 @call("Store.runs", history="agents", growth="linear", what="Store.runs, all")
 def every_run(place: Place, measure: Measure) -> None:
     measure(lambda: place.store.runs())
+
+
+@call(
+    "Store.checkpoint_all", history="agents", growth="linear", what="Store.checkpoint_all of them"
+)
+def name_many(place: Place, measure: Measure) -> None:
+    often(measure, lambda number: place.store.checkpoint_all(f"all {number}"))
 
 
 @call("Store.delete", history="agents", what="Store.delete beside as many agents")

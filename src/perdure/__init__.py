@@ -59,6 +59,7 @@ if TYPE_CHECKING:
     from perdure.missing import MISSING
     from perdure.model import Cause
     from perdure.repairing import repair
+    from perdure.state.checkpoint_policy import CheckpointPolicy
     from perdure.state.snapshot_policy import SnapshotPolicy
     from perdure.store import Store, open
 
@@ -75,6 +76,7 @@ __all__ = [
     "AsyncStore",
     "CallFailed",
     "Cause",
+    "CheckpointPolicy",
     "Conflict",
     "Corrupt",
     "Drifted",
@@ -142,6 +144,7 @@ _NAMES = LazyNames(
         "perdure.engine.dispatch.worker": "Worker",
         "perdure.missing": "MISSING",
         "perdure.model": "Cause",
+        "perdure.state.checkpoint_policy": "CheckpointPolicy",
         "perdure.state.snapshot_policy": "SnapshotPolicy",
         "perdure.store": "Store open",
         "perdure.repairing": "repair",

@@ -2,32 +2,31 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import suppress
 from datetime import timedelta
 from functools import partial
 from typing import Any, Generic, TypeVar
 
-from perdure.core.arguments.checks import flag, flags, function
+from perdure.core.arguments.checks import Seconds, flag, flags, function
 from perdure.core.arguments.names import cause_of, check_name
 from perdure.core.live.drift import Drift
-from perdure.core.schema.schema import Schema
-from perdure.core.values.plain_values import Plain, copy
-from perdure.errors import Conflict, GuardMismatch, NotFound, SchemaError
+from perdure.errors import Conflict, GuardMismatch, NotFound
 from perdure.model import Branch, Cause, Change, Checkpoint, Commit, Verified
 from perdure.retention.trimming import Trimmed, trim
 from perdure.state import branch_operations, checkpoints, time_travel
+from perdure.state.agent_at import AgentAt as AgentAt
 from perdure.state.checkpoints import Mismatch
 from perdure.state.commit_lookup import Where as Where
 from perdure.state.commit_lookup import horizon, place_of, resolve
 from perdure.state.context import Context
 from perdure.state.edit_block import Edit, used_key
+from perdure.state.halting import HALT_S, LOOK_S, Halt
 from perdure.state.returned_drafts import refuse_awaitable, refuse_new_state
 from perdure.state.state_diff import changes
 from perdure.state.time_travel import BranchMove
 from perdure.state.working_copy import Flow, WorkingCopy, drive
 from perdure.storage.appending import Ref
-from perdure.storage.log.reader import LogReader
 from perdure.storage.log.refusals import is_race
 from perdure.system.backoff import CHANCES_MAX, chances
 from perdure.verification.snapshot_removal import healing_log
@@ -36,46 +35,6 @@ from perdure.verification.verify import Progress, verify_log
 T = TypeVar("T")
 R = TypeVar("R")
 """A commit: by seq, by the name of a checkpoint or branch, or the head at a moment."""
-
-
-class AgentAt(Generic[T]):
-    """An earlier state of the agent, read-only. Changing `state` changes nothing else."""
-
-    def __init__(self, reader: LogReader, schema: Schema[T], seq: int) -> None:
-        self.seq = seq
-        self.mismatches: list[Mismatch] = []
-        self._schema = schema
-        self._folded = reader.fold(seq)
-        self._reader = reader
-        self._state: Any = None
-        self._commit: Commit | None = None
-
-    @property
-    def plain(self) -> Plain:
-        """The state as plain data, as it was written, before any migration."""
-        return self._folded.state
-
-    @property
-    def state(self) -> T:
-        """The typed state, with schema migrations applied in memory."""
-        if self._state is None:
-            folded = self._folded
-            version = folded.schema_version
-            plain = self._schema.migrate(copy(folded.state), version)
-            self._state = self._schema.build_stored(plain, self._reader.name, self.seq, version)
-        return self._state  # type: ignore[no-any-return]
-
-    @property
-    def commit(self) -> Commit:
-        if self._commit is None:
-            self._commit = self._reader.peek(self.seq)  # its state could be read
-        return self._commit
-
-    def read(self) -> None:
-        """Reads and builds now what the properties show."""
-        _ = self.commit
-        with suppress(SchemaError):  # whoever asks for the typed state hears of it
-            _ = self.state
 
 
 class Agent(Generic[T]):
@@ -452,15 +411,34 @@ class Agent(Generic[T]):
 
     # -- going back ------------------------------------------------------------------------
 
-    def rollback(self, to: Where, *, cancel_run: bool = False) -> BranchMove:
+    def rollback(
+        self, to: Where, *, cancel_run: bool = False, timeout: Seconds = HALT_S
+    ) -> BranchMove:
         """Moves this branch to an earlier commit, as a new commit; nothing is rewritten (I7).
 
         Works also from a head that cannot be read; the changes since then are lost.
 
+        Args:
+            cancel_run: ends the branch's unfinished run, and those that it started. One that
+                executes is halted first, at its next boundary.
+            timeout: how long that may take, in seconds or as a timedelta.
+
         Raises:
-            Conflict: the branch has an unfinished run; `cancel_run` ends it, and those it started.
+            Conflict: the branch has an unfinished run.
+            TimedOut: it has not come to a boundary in time; it is still asked to end.
         """
-        return self._do(self._rolling_back(to, cancel_run))
+        return self._back(lambda: self._rolling_back(to, cancel_run), cancel_run, timeout)
+
+    def _back(
+        self, flow: Callable[[], Flow[BranchMove]], cancel_run: bool, timeout: Seconds
+    ) -> BranchMove:
+        halt = Halt(self._working, cancel_run=cancel_run, timeout=timeout)
+        while True:
+            try:
+                return self._do(flow())
+            except Conflict as refused:
+                halt.ask(refused)
+            time.sleep(LOOK_S)
 
     def _rolling_back(self, to: Where, cancel_run: bool) -> Flow[BranchMove]:
         def cause(seq: int) -> Cause:
@@ -471,9 +449,11 @@ class Agent(Generic[T]):
             self._working, partial(self._resolve, to), cause, cancel_run=cancel_run
         )
 
-    def adopt(self, branch: str, *, cancel_run: bool = False) -> BranchMove:
-        """Makes another branch's head the state of this one, as a commit. Raises as `rollback`."""
-        return self._do(self._adopting(branch, cancel_run))
+    def adopt(
+        self, branch: str, *, cancel_run: bool = False, timeout: Seconds = HALT_S
+    ) -> BranchMove:
+        """Makes another branch's head the state of this one, as a commit. See `rollback`."""
+        return self._back(lambda: self._adopting(branch, cancel_run), cancel_run, timeout)
 
     def _adopting(self, branch: str, cancel_run: bool) -> Flow[BranchMove]:
         def cause(seq: int) -> Cause:
@@ -482,7 +462,7 @@ class Agent(Generic[T]):
         target = partial(self._resolve, branch)
         return time_travel.moving(self._working, target, cause, cancel_run=cancel_run)
 
-    def undo(self, *, cancel_run: bool = False) -> BranchMove:
+    def undo(self, *, cancel_run: bool = False, timeout: Seconds = HALT_S) -> BranchMove:
         """Takes back the latest commit (or group) that changed the state and is not taken back.
 
         Raises:
@@ -492,8 +472,16 @@ class Agent(Generic[T]):
             SchemaError: an invariant forbids the way back, e.g. one of `transitions`; `rollback`
                 works, because it makes no new state.
         """
-        return self._do(time_travel.undoing(self._working, cancel_run=cancel_run))
 
-    def redo(self, *, cancel_run: bool = False) -> BranchMove:
+        def flow() -> Flow[BranchMove]:
+            return time_travel.undoing(self._working, cancel_run=cancel_run)
+
+        return self._back(flow, cancel_run, timeout)
+
+    def redo(self, *, cancel_run: bool = False, timeout: Seconds = HALT_S) -> BranchMove:
         """Takes back the latest undo. Raises as `undo` does."""
-        return self._do(time_travel.redoing(self._working, cancel_run=cancel_run))
+
+        def flow() -> Flow[BranchMove]:
+            return time_travel.redoing(self._working, cancel_run=cancel_run)
+
+        return self._back(flow, cancel_run, timeout)

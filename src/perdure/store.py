@@ -3,31 +3,30 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from datetime import timedelta
 from typing import Any, Concatenate, ParamSpec, TypeVar, overload
 
 from perdure.agents import Agent
-from perdure.core.arguments import exact_types
-from perdure.core.arguments.checks import count, flag, flags, one_of
+from perdure.core.arguments.checks import count, flag, flags
 from perdure.core.arguments.checks import function as callable_
 from perdure.core.arguments.checks import seconds as duration
 from perdure.core.arguments.exact_types import is_a
-from perdure.core.arguments.names import check_name, check_words, shown, words_of
+from perdure.core.arguments.names import check_name, check_words, shown
 from perdure.core.schema.schema import Schema
 from perdure.engine.control.agent_deletion import delete_agent
+from perdure.engine.control.naming_all import CheckpointedAll, checkpoint_all
 from perdure.engine.control.run_handle import RunHandle
 from perdure.engine.dispatch.heartbeat import LEASE_TTL
+from perdure.engine.dispatch.open_settings import check_settings
 from perdure.engine.dispatch.run_options import Options as Options
 from perdure.engine.dispatch.runner import Runner
 from perdure.engine.functions.run import Run
-from perdure.engine.functions.run_lookup import asked_for, find_run
+from perdure.engine.functions.run_lookup import asked_for, find_run, statuses_of
 from perdure.errors import NotFound
 from perdure.missing import MISSING
 from perdure.model import (
-    FINISHED,
     MAIN,
-    UNFINISHED,
     AgentInfo,
     Durability,
     RunInfo,
@@ -35,6 +34,8 @@ from perdure.model import (
     Verified,
 )
 from perdure.retention.purging import Purged, incarnations, origins, purge_name, sweep
+from perdure.state.checkpoint_policy import CheckpointPolicy
+from perdure.state.checkpoints import config_hash
 from perdure.state.context import Context
 from perdure.state.snapshot_policy import SnapshotPolicy
 from perdure.state.working_copy import WorkingCopy
@@ -61,6 +62,7 @@ def open(
     snapshots: SnapshotPolicy | None = None,
     create: bool = True,
     lease_ttl: timedelta = LEASE_TTL,
+    checkpoints: CheckpointPolicy | None = None,
 ) -> Store:
     """Opens a store, making it if it is not there.
 
@@ -74,39 +76,23 @@ def open(
         lease_ttl: the time for which this process counts as alive after its last heartbeat (it
             sends one every third of that), if it is paused or cut off. A process that ended is
             known to be dead at once, whatever this is.
+        checkpoints: which commits of runs that execute here are named as checkpoints by themselves;
+            default: none.
 
     Raises:
         NotFound: it is not there and `create` is False.
         NotAStore, UnsupportedFormat, Corrupt, StoreUnavailable: it cannot be used as it is.
         TypeError, ValueError: an argument is invalid; nothing was opened.
     """
-    lease_ttl = check_settings(snapshots, lease_ttl)
+    lease_ttl = check_settings(snapshots, checkpoints, lease_ttl)
     backend = locate(url, durability=durability, create=flag(create, "create="))
-    return Store(backend, snapshots, lease_ttl)
-
-
-def check_settings(snapshots: object, lease_ttl: object) -> timedelta:
-    """Refuses settings that would only fail later, at some commit. Returns the second."""
-    if snapshots is not None and not is_a(snapshots, SnapshotPolicy):
-        raise TypeError(f"snapshots= must be a perdure.SnapshotPolicy, not {shown(snapshots)}")
-    if not is_a(lease_ttl, timedelta):
-        raise TypeError(f"lease_ttl= must be a timedelta, not {shown(lease_ttl)}")
-    if duration(lease_ttl, "lease_ttl=") <= 0:
-        raise ValueError(f"lease_ttl= must be longer than zero, not {shown(lease_ttl)}")
-    return exact_types.span(lease_ttl)
+    return Store(backend, snapshots, lease_ttl, checkpoints)
 
 
 def _known(info: AgentInfo) -> AgentInfo:
     if not is_a(info, AgentInfo):
         raise TypeError(f"info must come from store.find or store.agents, not {shown(info)}")
     return info
-
-
-def _statuses(given: Sequence[RunStatus]) -> list[RunStatus]:
-    """Returns the given statuses. Raises TypeError, ValueError if one is not a status of a run."""
-    words: Any = words_of(given, "status")
-    every: tuple[RunStatus, ...] = (*UNFINISHED, *FINISHED)
-    return [one_of(word, "status=", every) for word in words]
 
 
 class Store:
@@ -118,8 +104,10 @@ class Store:
         backend: Backend,
         snapshots: SnapshotPolicy | None = None,
         lease_ttl: timedelta = LEASE_TTL,
+        checkpoints: CheckpointPolicy | None = None,
     ) -> None:
         self._context = Context(backend, Committer(backend), snapshots or SnapshotPolicy())
+        self._context.checkpoints = checkpoints
         self._lease_ttl = lease_ttl
         self._runners: dict[None, Runner] = {}
 
@@ -228,6 +216,30 @@ class Store:
             raise NotFound("there is no such agent", target=f"agent {name!r}")
         told = delete_agent(self._context, info, purge=purge)
         self.runner.wakeups.tell(*(message.run for message in told))
+
+    def checkpoint_all(
+        self,
+        name: str,
+        *,
+        prefix: str = "",
+        config: Mapping[str, Any] | None = None,
+        dependencies: Iterable[str] = (),
+    ) -> CheckpointedAll:
+        """Names the states of all agents, on their main branches, as of one moment by the store's
+        clock, also of those whose runs execute: they hear nothing of it.
+
+        Args:
+            prefix: only of agents whose names begin so.
+            config, dependencies: as for `Agent.checkpoint`.
+
+        Returns:
+            The moment, the checkpoints by agent, and why an agent has none.
+
+        Raises:
+            ValueError, TypeError: the name, or another argument, is invalid.
+        """
+        prefix, digest = check_words(prefix, "prefix="), config_hash(config)
+        return checkpoint_all(self._context, name, prefix, digest, dependencies)
 
     def agent_of(self, info: AgentInfo, *, branch: str = MAIN) -> Agent[dict[str, Any]]:
         """Returns a handle on one incarnation of an agent with its state as a plain dict, whatever
@@ -400,7 +412,7 @@ class Store:
         agent = None if agent is None else check_name(agent, "an agent")
         flags(unfinished=unfinished, newest_first=newest_first)
         function = None if function is None else check_words(function, "function=")
-        status = None if status is None else _statuses(status)
+        status = None if status is None else statuses_of(status)
         limit = None if limit is None else count(limit, "limit=")
         # First what has not begun: a run that begins between the two looks is in the second.
         asked: list[RunInfo] = []

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
         TextSplice,
     )
     from perdure.engine.control.explanation import Explanation
+    from perdure.engine.control.naming_all import CheckpointedAll
     from perdure.engine.control.run_report import RunReport
     from perdure.engine.control.ways_out import WayOut
     from perdure.engine.dispatch.run_options import Options
@@ -77,6 +78,7 @@ __all__ = [
     "BranchMove",
     "Change",
     "Checkpoint",
+    "CheckpointedAll",
     "Child",
     "ChildEnd",
     "ChildStarter",
@@ -129,6 +131,7 @@ _NAMES = LazyNames(
             "Append Delete Increment Move Op Plain Set SetAdd SetRemove Splice TextSplice"
         ),
         "perdure.engine.control.run_report": "RunReport",
+        "perdure.engine.control.naming_all": "CheckpointedAll",
         "perdure.engine.control.ways_out": "WayOut",
         "perdure.engine.control.explanation": "Explanation",
         "perdure.engine.dispatch.run_options": "Options",

@@ -74,7 +74,8 @@ PAGES = (
         "perdure",
         (
             *("open", "Store", "Agent", "increment", "move", "Schema", "invariant"),
-            *("transitions", "Ephemeral", "SnapshotPolicy", "Cause", "MISSING", "repair"),
+            *("transitions", "Ephemeral", "SnapshotPolicy", "CheckpointPolicy", "Cause"),
+            *("MISSING", "repair"),
         ),
     ),
     Page(
@@ -289,7 +290,14 @@ def class_entry(name: str, thing: type, called: bool) -> Entry:
     return entry
 
 
-WHOLE = {"BackendContract", "RecordedModel", "Retry", "Schema", "SnapshotPolicy"}
+WHOLE = {
+    "BackendContract",
+    "RecordedModel",
+    "Retry",
+    "Schema",
+    "SnapshotPolicy",
+    "CheckpointPolicy",
+}
 """Classes that users make, or derive from, and of which they call nothing."""
 
 

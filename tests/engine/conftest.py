@@ -30,6 +30,7 @@ ON_POSTGRES = {
     "test_who_is_next",
     "test_unfit_arguments",
     "test_going_back",
+    "test_named_beside",
 }
 """Modules that run on PostgreSQL each time; PERDURE_POSTGRES=1 runs all there."""
 

@@ -233,6 +233,39 @@ async def async_everything(run: perdure.AsyncRun[State]) -> int:
     return sum(found)
 
 
+@perdure.tool(on_crash="retry", checkpoint=True)
+def book(n: int) -> str:
+    return f"booked {n}"
+
+
+@perdure.agent(State)
+def going_back(run: perdure.Run[State]) -> list[int]:
+    """Each way back, a keyed edit, and a tool before which the state is named."""
+    point = run.checkpoint("before")
+    with run.edit("more", key="more", group="turn") as draft:
+        draft.n += 10
+    book(3)
+    seen = [run.state.n]
+    for move in (run.undo, run.redo):
+        move()
+        seen.append(run.state.n)
+    run.rollback(point)
+    return [*seen, run.state.n]
+
+
+@perdure.agent(State)
+async def going_back_async(run: perdure.AsyncRun[State]) -> list[int]:
+    point = await run.checkpoint("before")
+    async with run.edit("more", key="more") as draft:
+        draft.n += 10
+    seen = [run.state.n]
+    await run.undo()
+    seen.append(run.state.n)
+    await run.redo()
+    await asyncio.gather(run.rollback(point), add(1))
+    return [*seen, run.state.n]
+
+
 @perdure.agent(State)
 def starting(run: perdure.Run[State]) -> int:
     child = run.options(queue=run.agent).start(stepping, f"{run.agent}-child")
@@ -244,6 +277,20 @@ def starting(run: perdure.Run[State]) -> int:
 def run_map(store: Store, name: str) -> tuple[Agent[State], Call]:
     agent = begun(store, name)
     return agent, _run(store, mapping, agent, [0, 2, 4])
+
+
+@scene
+def run_going_back(store: Store, name: str) -> tuple[Agent[State], Call]:
+    agent = begun(store, name)
+    n = agent.state.n
+    return agent, _run(store, going_back, agent, [n + 10, n, n + 10, n])
+
+
+@scene
+def run_going_back_async(store: Store, name: str) -> tuple[Agent[State], Call]:
+    agent = begun(store, name)
+    n = agent.state.n
+    return agent, _run_async(store, going_back_async, agent, [n + 10, n, n])
 
 
 @scene

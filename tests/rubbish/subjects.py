@@ -45,6 +45,7 @@ CLASSES: tuple[type, ...] = (
     Worker,
     perdure.Schema,
     perdure.SnapshotPolicy,
+    perdure.CheckpointPolicy,
     perdure.Retry,
     perdure.Signal,
     perdure.Ask,

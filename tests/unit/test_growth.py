@@ -69,7 +69,7 @@ EXCUSED = {
 }
 """Without a line in the table, and why."""
 
-_DECLARED = ("Schema", "SnapshotPolicy", "Retry", "Signal", "Ask", "Timer")
+_DECLARED = ("Schema", "SnapshotPolicy", "CheckpointPolicy", "Retry", "Signal", "Ask", "Timer")
 """Made by callers, with no log behind them."""
 
 

@@ -18,7 +18,8 @@ from perdure.state.threads import is_line as is_line
 from perdure.state.threads import is_thread as is_thread
 from perdure.storage.retention import COPIES as COPIES
 from perdure.storage.retention import MOVES as MOVES
-from perdure.storage.retention import OURS as OURS
+from perdure.storage.retention import POINTS as POINTS
+from perdure.storage.retention import is_moment as is_moment
 from perdure.store import Store
 from perdure.system.locks import Lock as Lock
 

@@ -12,7 +12,7 @@ from typing import Any, Generic, TypeVar
 
 from perdure.agents import Agent, AgentAt, Where
 from perdure.aio.loops import HandleTurn, Home
-from perdure.core.arguments.checks import function
+from perdure.core.arguments.checks import Seconds, function
 from perdure.core.arguments.names import cause_of
 from perdure.core.arguments.not_entered import ToEnter
 from perdure.core.live.drift import Drift
@@ -21,6 +21,7 @@ from perdure.model import Branch, Cause, Change, Checkpoint, Commit, Verified
 from perdure.retention.trimming import Trimmed
 from perdure.state import branch_operations, time_travel
 from perdure.state.edit_block import Block, used_key
+from perdure.state.halting import HALT_S, LOOK_S, Halt
 from perdure.state.returned_drafts import refuse_generator, refuse_new_state
 from perdure.state.time_travel import BranchMove
 from perdure.state.working_copy import Flow, drive_async
@@ -314,21 +315,40 @@ class AsyncAgent(Generic[T]):
 
     # -- going back ------------------------------------------------------------------------
 
-    async def rollback(self, to: Where, *, cancel_run: bool = False) -> BranchMove:
+    async def rollback(
+        self, to: Where, *, cancel_run: bool = False, timeout: Seconds = HALT_S
+    ) -> BranchMove:
         """See `Agent.rollback`."""
-        return await self._do(self._agent._rolling_back(to, cancel_run))
+        back = partial(self._agent._rolling_back, to, cancel_run)
+        return await self._back(back, cancel_run, timeout)
 
-    async def adopt(self, branch: str, *, cancel_run: bool = False) -> BranchMove:
+    async def _back(
+        self, flow: Callable[[], Flow[BranchMove]], cancel_run: bool, timeout: Seconds
+    ) -> BranchMove:
+        halt = Halt(self._working, cancel_run=cancel_run, timeout=timeout)
+        while True:
+            try:
+                return await self._do(flow())
+            except Conflict as refused:
+                await self._home.call(halt.ask, refused)
+            await asyncio.sleep(LOOK_S)
+
+    async def adopt(
+        self, branch: str, *, cancel_run: bool = False, timeout: Seconds = HALT_S
+    ) -> BranchMove:
         """See `Agent.adopt`."""
-        return await self._do(self._agent._adopting(branch, cancel_run))
+        back = partial(self._agent._adopting, branch, cancel_run)
+        return await self._back(back, cancel_run, timeout)
 
-    async def undo(self, *, cancel_run: bool = False) -> BranchMove:
+    async def undo(self, *, cancel_run: bool = False, timeout: Seconds = HALT_S) -> BranchMove:
         """See `Agent.undo`."""
-        return await self._do(time_travel.undoing(self._working, cancel_run=cancel_run))
+        back = partial(time_travel.undoing, self._working, cancel_run=cancel_run)
+        return await self._back(back, cancel_run, timeout)
 
-    async def redo(self, *, cancel_run: bool = False) -> BranchMove:
+    async def redo(self, *, cancel_run: bool = False, timeout: Seconds = HALT_S) -> BranchMove:
         """See `Agent.redo`."""
-        return await self._do(time_travel.redoing(self._working, cancel_run=cancel_run))
+        back = partial(time_travel.redoing, self._working, cancel_run=cancel_run)
+        return await self._back(back, cancel_run, timeout)
 
 
 class AsyncEdit(ToEnter, Generic[T]):

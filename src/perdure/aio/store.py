@@ -3,7 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Iterable, Sequence
+from collections.abc import (
+    AsyncIterator,
+    Callable,
+    Coroutine,
+    Generator,
+    Iterable,
+    Mapping,
+    Sequence,
+)
 from datetime import timedelta
 from functools import partial
 from typing import Any, Concatenate, ParamSpec, TypeVar, overload
@@ -13,11 +21,13 @@ from perdure.aio.loops import Home
 from perdure.aio.runs import AsyncOptions, AsyncRunHandle
 from perdure.core.arguments.not_entered import ToEnter
 from perdure.core.schema.schema import Schema
+from perdure.engine.control.naming_all import CheckpointedAll
 from perdure.engine.dispatch.heartbeat import LEASE_TTL
 from perdure.engine.functions.async_run import AsyncRun
 from perdure.missing import MISSING
 from perdure.model import MAIN, AgentInfo, Durability, RunInfo, RunStatus, Verified
 from perdure.retention.purging import Purged
+from perdure.state.checkpoint_policy import CheckpointPolicy
 from perdure.state.event_loop.loop_waits import in_own_thread
 from perdure.state.snapshot_policy import SnapshotPolicy
 from perdure.storage.answers import Sizes
@@ -36,6 +46,7 @@ def open_async(
     snapshots: SnapshotPolicy | None = None,
     create: bool = True,
     lease_ttl: timedelta = LEASE_TTL,
+    checkpoints: CheckpointPolicy | None = None,
 ) -> Opening:
     """Opens a store like `perdure.open`, for coroutines: ``async with
     perdure.open_async("agents.db") as store:``, or ``store = await
@@ -51,6 +62,7 @@ def open_async(
             snapshots=snapshots,
             create=create,
             lease_ttl=lease_ttl,
+            checkpoints=checkpoints,
         )
     )
 
@@ -252,6 +264,23 @@ class AsyncStore:
         return await self._home.call(self._store.alive, executor)
 
     # -- housekeeping ----------------------------------------------------------------------
+
+    async def checkpoint_all(
+        self,
+        name: str,
+        *,
+        prefix: str = "",
+        config: Mapping[str, Any] | None = None,
+        dependencies: Iterable[str] = (),
+    ) -> CheckpointedAll:
+        """See `Store.checkpoint_all`."""
+        return await self._home.call(
+            self._store.checkpoint_all,
+            name,
+            prefix=prefix,
+            config=config,
+            dependencies=dependencies,
+        )
 
     async def purge(self, name: str | None = None, *, seconds: float | None = None) -> Purged:
         """See `Store.purge`."""

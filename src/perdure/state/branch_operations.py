@@ -16,10 +16,12 @@ from perdure.errors import Conflict
 from perdure.model import Cause, Checkpoint, Commit, RunInfo
 from perdure.state import checkpoints
 from perdure.state.edit_block import key_riders, used_key
+from perdure.state.head_naming import name_commit
 from perdure.state.jump_commits import committing_move, find_head
 from perdure.state.time_travel import unfinished_runs
 from perdure.state.working_copy import Flow, WorkingCopy
 from perdure.storage.appending import Riders
+from perdure.storage.log.refusals import HeldError
 from perdure.storage.retention import STORES_OWN
 from perdure.system import shell
 from perdure.visible import visible
@@ -74,10 +76,22 @@ def checkpointing(
         )
 
     point: Checkpoint = yield prepare
-    yield from working.creating()
     riders = Riders(records=[checkpoints.record_of(point)], checkpoint=point)
-    made = yield from working.committing_delta([], Cause("checkpoint", name), riders)
+    try:
+        yield from working.creating()
+        made = yield from working.committing_delta([], Cause("checkpoint", name), riders)
+    except HeldError:  # a name needs no part of the branch that its run has
+        named: Checkpoint = yield partial(_naming_head, working, point)
+        return named
     return replace(point, seq=made.seq)
+
+
+def _naming_head(working: WorkingCopy[Any], point: Checkpoint) -> Checkpoint:
+    reader = working.reader
+    if reader.is_taken(point.name):
+        raise name_taken(working.name, point.name)
+    head, names = reader.ref(working.branch).seq, tuple(point.dependencies)
+    return name_commit(working.context, reader, point.name, head, point.config_hash, names)
 
 
 def _position(working: WorkingCopy[Any], run: RunInfo) -> str | None:
@@ -109,11 +123,14 @@ def forking(working: WorkingCopy[Any], name: str, at: Callable[[], int] | None) 
 
 def _check_new(working: WorkingCopy[Any], name: str) -> None:
     if name == working.branch:
-        raise Conflict(
-            f"the name {name!r} is taken",
-            target=f"agent {working.name!r}",
-            hint="choose another name",
-        )
+        raise name_taken(working.name, name)
+
+
+def name_taken(agent: str, name: str) -> Conflict:
+    """Returns the error for a checkpoint or branch under a name that is taken."""
+    return Conflict(
+        f"the name {name!r} is taken", target=f"agent {agent!r}", hint="choose another name"
+    )
 
 
 def deleting_branch(working: WorkingCopy[Any], name: str) -> Flow[Commit]:

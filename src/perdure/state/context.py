@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, ParamSpec, TypeVar
 from perdure.core.format.rows import check_message
 from perdure.errors import Conflict, NotFound, StoreUnavailable
 from perdure.model import Lease, Message
+from perdure.state.checkpoint_policy import CheckpointPolicy
 from perdure.state.snapshot_policy import SnapshotPolicy
 from perdure.storage.appending import Refused
 from perdure.storage.capabilities import Backend, Sent
@@ -39,6 +40,7 @@ class Context:
         self.backend = backend
         self.committer = committer
         self.snapshots = snapshots
+        self.checkpoints: CheckpointPolicy | None = None
         self._closed = False
         self.begin_anew()
         process_id.renew_in_children(self)

@@ -18,7 +18,7 @@ from perdure.core.format.records import Passed
 from perdure.core.values.diff import diff
 from perdure.core.values.ops import Op
 from perdure.core.values.plain_values import Plain
-from perdure.model import Cause, Commit
+from perdure.model import Cause, Checkpoint, Commit
 from perdure.state import checkpoints, not_found, time_travel
 from perdure.state.threads import refuse_inner
 from perdure.state.time_travel import Back
@@ -125,10 +125,22 @@ def planning_checkpoint(
     Raises:
         SchemaError: the state does not fit its schema. NotFound: a distribution is not installed.
     """
-    named = yield partial(free_name, working.reader, name)
-    point = checkpoints.current_point(working, named, config, dependencies, run, position)
+    point = yield from planning_point(working, name, config, dependencies, run, position)
     riders = Riders((checkpoints.record_of(point),), checkpoint=point)
-    return PlannedMove(Cause("checkpoint", named), named, (), riders)
+    return PlannedMove(Cause("checkpoint", point.name), point.name, (), riders)
+
+
+def planning_point(
+    working: WorkingCopy[Any],
+    name: str,
+    config: str | None,
+    dependencies: Iterable[str],
+    run: str,
+    position: str,
+) -> Flow[Checkpoint]:
+    """Plans the checkpoint itself; see `planning_checkpoint`."""
+    named = yield partial(free_name, working.reader, name)
+    return checkpoints.current_point(working, named, config, dependencies, run, position)
 
 
 def free_name(reader: LogReader, name: str) -> str:

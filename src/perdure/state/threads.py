@@ -15,7 +15,7 @@ from perdure.core.format.records import CheckpointRecord
 from perdure.errors import Conflict, NotFound
 from perdure.model import MAIN, Commit
 from perdure.storage.log.reader import LogReader
-from perdure.storage.retention import MOVES, OURS
+from perdure.storage.retention import MOVES, is_moment
 from perdure.system import shell
 
 _ENDING = ".thread"
@@ -109,7 +109,7 @@ def refuse_thinned(reader: LogReader, branch: str, seq: int) -> None:
         return
     # On a branch that is not a line, use the commit whose moment it stands for.
     path = reader.ancestors(seq, damaged="all")
-    moment = next((one for one in path if is_line(one.branch) or one.branch.startswith(OURS)), None)
+    moment = next((one for one in path if is_line(one.branch) or is_moment(one.branch)), None)
     if moment is None or moment.seq == 1 or moment.seq >= said.before or _is_named(moment):
         return
     raise NotFound(

@@ -30,7 +30,7 @@ from perdure.storage.appending import Riders
 from perdure.storage.capabilities import RunQuery
 from perdure.storage.log.proposals import HERE
 from perdure.storage.log.reader import LogReader
-from perdure.storage.log.refusals import UnreadError
+from perdure.storage.log.refusals import ConsumedError, UnreadError
 from perdure.visible import visible
 
 Back = Literal["undo", "redo"]
@@ -75,7 +75,7 @@ def moving(
         head, seq, riders, left = yield plan
         try:
             made = yield from committing_move(working, head, seq, cause(seq), riders)
-        except UnreadError:
+        except (ConsumedError, UnreadError):  # its inbox was read while it ended by itself
             continue
         _tell(working, riders)
         return BranchMove(made.read(), tool_calls(left), is_untold(left))
@@ -106,7 +106,7 @@ def _going_back(working: WorkingCopy[Any], kind: Back, cancel_run: bool) -> Flow
             plan, riders, calls, shown = yield prepare
             cause = Cause(kind, refers=tuple(plan.seqs))
             made = yield from working.committing_delta(plan.ops, cause, riders, anew=not shown)
-        except UnreadError:
+        except (ConsumedError, UnreadError):  # its inbox was read while it ended by itself
             continue
         except OpError as error:  # e.g. a log whose undo says that it took back what it did not
             raise Corrupt(

@@ -28,12 +28,22 @@ COPIES = "@copies"
 """The branch whose state names the copies of an agent: name, and when it was said."""
 
 
-STORES_OWN = (RETENTION, COPIES)
+POINTS = "@points"
+"""The branch of the commits that name others as checkpoints, from beside their branches; the parent
+of each is the one that it names."""
+
+STORES_OWN = (RETENTION, COPIES, POINTS)
 """Branches that nobody else writes to: what is on them is read as the store's word."""
 
 MOVES = frozenset({"rollback", "adopt"})
 """The kinds of commits by which a branch goes back, and a thread with all of its
 lines."""
+
+
+def is_moment(branch: str) -> bool:
+    """True for a branch of Perdure's own whose commits stand for the moment when they were made;
+    one that names a commit stands for that."""
+    return branch.startswith(OURS) and branch != POINTS
 
 
 class Trim(Struct, frozen=True):

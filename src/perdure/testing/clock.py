@@ -12,11 +12,12 @@ from perdure.core.arguments.checks import count, flag, seconds
 from perdure.core.arguments.exact_types import is_a, moment
 from perdure.core.arguments.names import shown
 from perdure.engine.dispatch.heartbeat import LEASE_TTL
+from perdure.engine.dispatch.open_settings import check_settings
 from perdure.model import MICROS_MAX, Durability, from_micros, to_micros
 from perdure.state.snapshot_policy import SnapshotPolicy
 from perdure.storage.capabilities import Backend
 from perdure.storage.locate import locate
-from perdure.store import Store, check_settings
+from perdure.store import Store
 
 
 class Clock:
@@ -110,7 +111,7 @@ class Clock:
 
         A named memory (``memory://name``) keeps the clock that it was first opened with.
         """
-        check_settings(snapshots, lease_ttl)
+        check_settings(snapshots, None, lease_ttl)
         backend = locate(url, durability=durability, clock=self)
         return self.store_on(backend, snapshots, lease_ttl)
 
@@ -125,7 +126,7 @@ class Clock:
         lease_ttl: timedelta = LEASE_TTL,
     ) -> Store:
         """Returns a store on a backend that uses this clock."""
-        store = Store(backend, snapshots, check_settings(snapshots, lease_ttl))
+        store = Store(backend, snapshots, check_settings(snapshots, None, lease_ttl))
         store.runner.wakeups.in_place_s = 0.0  # or a short sleep would wait for a clock that stands
         self._stores.add(store)
         return store

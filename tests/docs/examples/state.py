@@ -102,6 +102,11 @@ assert len(store.runs(status=["done"], function="greet", limit=1, newest_first=T
 executor = agent.commit(1).executor
 assert store.alive(executor)
 
+# %% Store.checkpoint_all
+named = store.checkpoint_all("before the deploy", prefix="ticket-", config={"release": 7})
+assert "ticket-42" in named.points and not named.failed
+assert agent.at("before the deploy", config={"release": 7}, strict=True).state == agent.state
+
 # %% Store.purge
 purged = store.purge()  # of those deleted with purge=True
 assert [gone.name for gone in purged.agents] == ["ticket-43"]
@@ -279,6 +284,11 @@ policy = perdure.SnapshotPolicy(every_commits=100, on={"checkpoint", "batch done
 with perdure.open("memory://", snapshots=policy) as often:
     often.agent("ticket-1").save({"status": "open"}, "batch done")
     assert often.sizes("ticket-1").snapshots == 1
+
+# %% CheckpointPolicy
+named_often = perdure.CheckpointPolicy(every_commits=100, every_seconds=600, at_exit=True)
+with perdure.open("memory://", checkpoints=named_often) as watched:
+    assert watched.agents() == []
 
 # %% Cause
 cause = agent.commit(agent.seq).cause

@@ -51,6 +51,31 @@ def check_label(name: str) -> str:
     return name
 
 
+NUMBER_MAX = 10
+"""The characters that the number behind the name of a run's checkpoint may have."""
+
+
+def check_point(name: str) -> str:
+    """Returns a name as a plain str. Refuses what cannot name a checkpoint of a run, behind which a
+    number may come.
+
+    Raises:
+        TypeError, ValueError: as `check_label`; or it is too long for a number behind it.
+    """
+    name = check_label(name)
+    if len(name) > NAME_MAX - NUMBER_MAX:
+        raise ValueError(
+            f"the name of a run's checkpoint may have {NAME_MAX - NUMBER_MAX} characters, as a "
+            f"number may follow: {shown(name)}"
+        )
+    return name
+
+
+def point_before(name: str) -> str:
+    """Returns the name for the state before a call of that name."""
+    return f"before {name}"[: NAME_MAX - NUMBER_MAX]
+
+
 def incarnation_of(run: str) -> int:
     """Returns the number of the agent's incarnation, read from the id of one of its runs."""
     said = run.rpartition("~")[2]  # which names have escaped

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct
 
 from perdure.engine.control.wait_circles import WaitingInPlace
+from perdure.engine.dispatch.automatic_points import Watcher
 from perdure.engine.dispatch.command import Command
 from perdure.engine.dispatch.drive import Drive, Means
 from perdure.engine.dispatch.drive_end import BranchTaken, End, FinishedMeanwhileError, RunResult
@@ -19,9 +20,11 @@ from perdure.engine.execution.performer import drive
 from perdure.engine.execution.wakeups import POLL_S, Wakeups
 from perdure.engine.functions.orders import Order, refuse_branch_in_key, refuse_others
 from perdure.engine.functions.run_lookup import is_known
+from perdure.engine.journal.leaving import is_drained
 from perdure.errors import Fenced, PerdureError
 from perdure.missing import MISSING
 from perdure.model import Message, RunInfo
+from perdure.state.checkpoint_policy import CheckpointPolicy
 from perdure.state.context import Context
 from perdure.state.runs.run_rows import FINISHED
 from perdure.storage.capabilities import RunQuery, Sent
@@ -72,6 +75,7 @@ class Runner:
         self.wakeups = Wakeups(context, liveness.leaked)
         self._means = Means(context, liveness, self.wakeups)
         self._going: set[Execution[Any]] = set()
+        self._watched: dict[Drive, Watcher] = {}
         self._lock = Lock()
 
     @property
@@ -253,6 +257,7 @@ class Runner:
             return drive.run()
         finally:
             self._note_gone(drive)
+            self._end_watch(drive)
 
     async def execute_async(self, drive: AsyncDrive) -> End:
         """Executes a drive in the event loop; see `execute`."""
@@ -261,6 +266,8 @@ class Runner:
             return await drive.run_async()
         finally:
             self._note_gone(drive)
+            if drive in self._watched:
+                await self._context.in_thread(self._end_watch, drive)
 
     def _note_going(self, drive: Drive) -> Any:
         def going(execution: Execution[Any]) -> None:
@@ -272,8 +279,26 @@ class Runner:
                     execution.going.follow(before.going)
                     if before.asked_to_stop is not None:  # since its turn ended
                         execution.stop(before.asked_to_stop)
+            policy = self._context.checkpoints
+            if before is None and policy is not None:
+                self._watch(drive, policy)
 
         return going
+
+    def _watch(self, drive: Drive, policy: CheckpointPolicy) -> None:
+        working = drive.working
+        info = self._context.backend.agent(working.name, working.incarnation)
+        if info is not None:
+            watcher = self._watched[drive] = Watcher(self._context, policy, info, working.branch)
+            if policy.watches:
+                watcher.start()
+
+    def _end_watch(self, drive: Drive) -> None:
+        """Ends the watch over a run, once that is left."""
+        watcher = self._watched.pop(drive, None)
+        if watcher is not None:
+            execution = drive.execution
+            watcher.stop(leaves=execution is not None and is_drained(execution.interrupted))
 
     def _note_gone(self, drive: Drive) -> None:
         with self._lock:

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 from perdure.engine.execution.activity import Waiting
 from perdure.engine.execution.async_call import Calling, as_kept_on, cancels
-from perdure.engine.execution.branch_changes import change_in_loop
+from perdure.engine.execution.branch_changes import change_in_loop, record_named_in_loop
 from perdure.engine.execution.commit_items import Item
 from perdure.engine.execution.current_run import inside
 from perdure.engine.execution.handover import CancelledCall, Handing, OfWait
@@ -307,6 +307,8 @@ class AsyncPerformer(Handing):
                     raise
                 calling.cancelled = cancelled  # first it is recorded that it took effect
                 raise item.error from None
+        elif item is not None and effect.point:
+            await record_named_in_loop(self, execution, effect, item)
         elif item is not None:
             await execution.writer.write_async(item, self.new_wait)
         if calling.cancelled is not None:

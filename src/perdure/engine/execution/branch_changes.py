@@ -14,8 +14,9 @@ from perdure.engine.execution.run_position import RunPosition
 from perdure.engine.journal.effects import Change, Changed, RecordEffect
 from perdure.engine.journal.failures import as_replayed, error_record
 from perdure.errors import Conflict, NotFound, PerdureError, RunInterrupted, SchemaError
-from perdure.model import Cause
-from perdure.state.run_moves import PlannedMove
+from perdure.model import Cause, Checkpoint
+from perdure.state.checkpoints import record_of
+from perdure.state.run_moves import PlannedMove, planning_point
 from perdure.state.working_copy import Flow, drive, drive_async
 from perdure.storage.appending import Riders
 from perdure.storage.log.proposals import Committed
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     import asyncio
 
     from perdure.engine.execution.async_call import Calling
+    from perdure.engine.execution.run_writer import NewWait
 
 
 class Settles(Protocol):
@@ -36,6 +38,7 @@ class HandsOver(Protocol):
     """The performer in an event loop, as a change needs it."""
 
     edit_lock: asyncio.Lock
+    new_wait: NewWait
 
     def resting(self) -> AbstractContextManager[None]: ...
 
@@ -91,6 +94,46 @@ class Attempt:
     def changed(self) -> Changed:
         commit = self._made.read() if self._made is not None else None
         return Changed(self._outcome, commit, self._error)
+
+
+def record_named(execution: RunPosition[Any], effect: RecordEffect, item: Item) -> None:
+    """Records something on this thread, along with a name for the state before it."""
+    with execution.alone():
+        try:
+            point = drive(execution.context, _planning(execution, effect))
+        except PerdureError as error:
+            raise _passed_on(execution, error) from error
+        execution.check()
+        execution.writer.write(_with_point(item, point))
+
+
+async def record_named_in_loop(
+    performer: HandsOver, execution: RunPosition[Any], effect: RecordEffect, item: Item
+) -> None:
+    """Records something in a task, along with a name for the state before it."""
+    with performer.resting():
+        await performer.edit_lock.acquire()
+    try:
+        try:
+            point = await drive_async(execution.context, _planning(execution, effect))
+        except PerdureError as error:
+            raise _passed_on(execution, error) from error
+        execution.check()
+        await execution.writer.write_async(_with_point(item, point), performer.new_wait)
+    finally:
+        performer.edit_lock.release()
+
+
+def _planning(execution: RunPosition[Any], effect: RecordEffect) -> Flow[Checkpoint]:
+    place = effect.last.place
+    return planning_point(execution.working, effect.point, None, (), execution.id, place)
+
+
+def _with_point(item: Item, point: Checkpoint) -> Item:
+    """Returns the item with a checkpoint of its own commit, whose state is the one before."""
+    riders = item.riders
+    records = [record_of(point), *riders.records]
+    return Item(item.cause, replace(riders, records=records, checkpoint=point))
 
 
 def _passed_on(execution: RunPosition[Any], error: PerdureError) -> RunInterrupted:

@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any
 
 from perdure.engine.execution.activity import Waiting
-from perdure.engine.execution.branch_changes import change
+from perdure.engine.execution.branch_changes import change, record_named
 from perdure.engine.execution.commit_items import Item
 from perdure.engine.execution.current_run import RunFrame, current, enter, inside
 from perdure.engine.execution.run_position import RunPosition
@@ -173,6 +173,8 @@ class Performer:
         item = self._execution.to_write(effect)
         if effect.last.t in SETTLING:
             self.settle(item, effect.last.place)
+        elif item is not None and effect.point:
+            record_named(self._execution, effect, item)
         elif item is not None:
             self._execution.writer.write(item)
 

@@ -15,7 +15,7 @@ from typing import (
 
 from perdure.core.arguments.checks import Seconds, one_of
 from perdure.core.arguments.checks import function as check_function
-from perdure.core.arguments.names import check_name, shown
+from perdure.core.arguments.names import check_name, check_point, point_before, shown
 from perdure.core.schema.value_digest import class_label, digest, is_known
 from perdure.engine.execution.current_run import RunFrame, current, driving, enter, inside
 from perdure.engine.execution.driven_run import DrivenRun
@@ -68,6 +68,7 @@ class RecordedFunction:
         policy: CrashPolicy = "ask",
         probe: Callable[..., Any] | None = None,
         identity: Callable[..., Any] | None = None,
+        point: bool | str = False,
     ) -> None:
         check_function(function, f"what is recorded as a {kind}")
         refuse_generator(function)
@@ -75,6 +76,7 @@ class RecordedFunction:
         self.function = function
         self.name = label(function) if name is None else check_name(name, f"a {kind}")
         self.decorated: Any = function
+        self._point = point if type(point) is str else point_before(self.name) if point else ""
         self._returns = returns
         self._limits = limits
         self._policy = policy
@@ -145,6 +147,7 @@ class RecordedFunction:
                 unsaid,
                 captured,
                 home.module if home is not None else "",
+                self._point,
             )
         except PerdureError:
             raise
@@ -334,6 +337,7 @@ def tool(
     total_timeout: Seconds | None = None,
     heartbeat_timeout: Seconds | None = None,
     identity: Callable[..., Any] | None = None,
+    checkpoint: bool | str = False,
 ) -> Callable[[Callable[P, R]], Callable[P, R]]: ...
 def tool(
     function: Any = None,
@@ -348,6 +352,7 @@ def tool(
     total_timeout: Seconds | None = None,
     heartbeat_timeout: Seconds | None = None,
     identity: Callable[..., Any] | None = None,
+    checkpoint: bool | str = False,
 ) -> Any:
     """Makes a function with outside effects a tool: its intent is durable before it is called, its
     outcome before its caller sees it. After a crash in between, `on_crash` decides, never chance:
@@ -364,6 +369,8 @@ def tool(
         name, returns, retry, timeout, total_timeout, heartbeat_timeout, identity: as for `step`.
             Each attempt has an intent of its own, and all have the same idempotency key. One that
             took too long is in doubt: `on_crash` decides.
+        checkpoint: True names the state before each call as a checkpoint, ``before refund``, and
+            ``before refund#2`` the next time; a text is another name. It costs no further commit.
 
     Raises:
         TypeError: it is bound to an object that cannot be distinguished from others.
@@ -381,10 +388,11 @@ def tool(
         raise TypeError(f"probe= is a function, not {shown(probe)}")
     name = None if name is None else check_name(name, "a tool")
     limits = Limits.of(retry, timeout, total_timeout, heartbeat_timeout)
+    point = checkpoint if type(checkpoint) is bool else check_point(checkpoint)
 
     def decorate(target: Any) -> Any:
         recorded = RecordedFunction(
-            "tool", target, name, returns, limits, on_crash, probe, identity
+            "tool", target, name, returns, limits, on_crash, probe, identity, point
         )
         recorded.settle_bound(named=name is not None)
         return recorded.decorate()

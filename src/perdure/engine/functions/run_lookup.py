@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from msgspec.structs import replace
 
+from perdure.core.arguments.checks import one_of
+from perdure.core.arguments.names import words_of
 from perdure.core.schema.schema import Schema
 from perdure.core.schema.taken_values import take_untyped
 from perdure.core.values.plain_values import Plain
 from perdure.engine.functions.orders import Order
 from perdure.engine.journal.values import fitting
 from perdure.errors import Conflict, NotFound, Unstorable
-from perdure.model import FINISHED, Message, RunInfo
+from perdure.model import FINISHED, UNFINISHED, Message, RunInfo, RunStatus
 from perdure.state.runs.run_rows import DELETED
 from perdure.storage.capabilities import SHIPPING, Backend, RunQuery
 from perdure.storage.standing import ClosedError, closed_error, read_why
@@ -121,3 +124,10 @@ def _take_any(value: Any, root: str) -> Plain:
         if isinstance(value, list | dict | tuple | set | frozenset):
             raise
         return Schema(type(value), id=root).take(value, (), aliases_refused=False)
+
+
+def statuses_of(given: Sequence[RunStatus]) -> list[RunStatus]:
+    """Returns the given statuses. Raises TypeError, ValueError if one is not a status of a run."""
+    words: Any = words_of(given, "status")
+    every: tuple[RunStatus, ...] = (*UNFINISHED, *FINISHED)
+    return [one_of(word, "status=", every) for word in words]

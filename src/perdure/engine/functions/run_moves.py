@@ -12,9 +12,8 @@ from functools import partial
 from operator import attrgetter
 from typing import Any
 
-from perdure.core.arguments.bounds import NAME_MAX
 from perdure.core.arguments.exact_types import is_a
-from perdure.core.arguments.names import check_label, check_name, shown, words_of
+from perdure.core.arguments.names import check_name, check_point, shown, words_of
 from perdure.core.format.records import CheckpointRecord
 from perdure.engine.execution.execution import Execution
 from perdure.engine.journal.effects import Arrive, Arrived, Carried, Change, Changed, Effects
@@ -30,9 +29,6 @@ from perdure.state.run_moves import (
 )
 from perdure.state.time_travel import Back, BranchMove
 from perdure.state.working_copy import Flow
-
-NUMBER_MAX = 10
-"""The characters that the number behind a checkpoint's name may have."""
 
 Asked = Where | Checkpoint
 
@@ -103,12 +99,7 @@ def checkpoint(
         TypeError, ValueError: the name is invalid, or too long for a number behind it; or another
             argument is.
     """
-    name = check_label(name)
-    if len(name) > NAME_MAX - NUMBER_MAX:
-        raise ValueError(
-            f"the name of a run's checkpoint may have {NAME_MAX - NUMBER_MAX} characters, as a "
-            f"number may follow: {shown(name)}"
-        )
+    name = check_point(name)
     digest, names = checkpoints.config_hash(config), words_of(dependencies, "dependencies")
     return _checkpointing(execution, name, digest, names)
 

@@ -46,6 +46,8 @@ class Call(Struct):
     """The distinction of its function from another one of its name."""
     of: str = ""
     """The module of its function."""
+    point: str = ""
+    """The name for the state before it as a checkpoint; empty: none."""
 
     @property
     def target(self) -> str:

@@ -65,11 +65,13 @@ class RecordEffect(Struct, frozen=True):
         wait: False: they may wait for the run's next commit.
         began: of the end of a wait, the record of its begin: the signal that it takes is given back
             where the function does not see that.
+        point: the name for the state before as a checkpoint, along with the commit; empty: none.
     """
 
     riders: Riders
     wait: bool = True
     began: WaitBegan | None = None
+    point: str = ""
 
     @property
     def last(self) -> Placed:

@@ -210,7 +210,8 @@ def _tool(call: Call, entry: Entry | None) -> Effects:
         try:
             if tries.wait_first:
                 yield from tries.wait()
-            yield RecordEffect(Riders((tries.intent(),), sync=True))
+            point = call.point if tries.number == 1 and entry is None else ""
+            yield RecordEffect(Riders((tries.intent(),), sync=True), point=point)
             value = yield from _invoke(call, "tool", tries)
         except CancelledInside as cancelled:
             return (yield from _tool_cancelled(call, cancelled))

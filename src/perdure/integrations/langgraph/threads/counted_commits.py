@@ -15,7 +15,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any
 
-from perdure.adapters import MOVES, OURS, is_line
+from perdure.adapters import MOVES, is_line, is_moment
 from perdure.integrations.langgraph.threads.record import malformed
 from perdure.integrations.langgraph.threads.write_records import writes_on
 from perdure.integrations.langgraph.values import thread_names
@@ -154,7 +154,7 @@ def moment_of(move: Commit, read: Read) -> int:
     seq = move.parent
     while seq > 0:
         commit = read(seq)
-        if is_line(commit.branch) or commit.branch.startswith(OURS):
+        if is_line(commit.branch) or is_moment(commit.branch):
             break
         seq = commit.parent
     return seq

@@ -12,7 +12,7 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from perdure.adapters import COPIES, ForeignLog, Held, Retained
+from perdure.adapters import COPIES, POINTS, ForeignLog, Held, Retained
 from perdure.errors import Conflict, Corrupt, UnsupportedFormat
 from perdure.integrations.langgraph.threads.branch_commits import Branches
 from perdure.integrations.langgraph.threads.counted_commits import (
@@ -330,7 +330,7 @@ class View:
         found: dict[str, None] = {}
         past = self.past()
         for branch, head in self.log.branches(ever=self.until is not None):
-            if branch in (thread_names.REMOVED, COPIES):
+            if branch in (thread_names.REMOVED, COPIES, POINTS):
                 continue
             seq = self._head_of(branch, head)
             if past.gone(seq):

@@ -1,0 +1,75 @@
+"""One name for the states of all agents at one moment."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+
+from msgspec import Struct
+
+from perdure.core.arguments.names import check_label, words_of
+from perdure.errors import NotFound, PerdureError
+from perdure.model import MAIN, AgentInfo, Checkpoint, from_micros
+from perdure.state.branch_operations import name_taken
+from perdure.state.context import Context
+from perdure.state.head_naming import name_commit
+from perdure.storage.log.reader import LogReader
+
+PAGE = 500
+
+
+class CheckpointedAll(Struct, frozen=True):
+    """The result of `Store.checkpoint_all`.
+
+    Attributes:
+        at: the moment, by the store's clock.
+        points: the checkpoints, by the names of the agents.
+        failed: why an agent has none, by its name.
+    """
+
+    at: datetime
+    points: Mapping[str, Checkpoint]
+    failed: Mapping[str, PerdureError]
+
+
+def checkpoint_all(
+    context: Context,
+    name: str,
+    prefix: str,
+    config: str | None,
+    dependencies: Iterable[str],
+) -> CheckpointedAll:
+    """See `Store.checkpoint_all`. `config`: the hash of a configuration."""
+    name, names = check_label(name), words_of(dependencies, "dependencies")
+    now = context.backend.now()
+    points: dict[str, Checkpoint] = {}
+    failed: dict[str, PerdureError] = {}
+    after = ""
+    while page := context.backend.agents(prefix, after, PAGE):
+        after = page[-1].name
+        for info in page:
+            if info.deleted:
+                continue
+            try:
+                reader = LogReader(context.backend, info)
+                seq = _head_at(context, reader, info, now)
+                if seq:
+                    if reader.is_taken(name):
+                        raise name_taken(info.name, name)
+                    points[info.name] = name_commit(context, reader, name, seq, config, names)
+            except PerdureError as error:
+                failed[info.name] = error
+    return CheckpointedAll(from_micros(now), points, failed)
+
+
+def _head_at(context: Context, reader: LogReader, info: AgentInfo, micros: int) -> int:
+    """Returns the seq of the main branch's head at that moment; 0: it had none yet."""
+    ref = context.backend.ref(info.no, MAIN)
+    if ref is None or ref.deleted:
+        return 0
+    if reader.peek(ref.seq).at_micros <= micros:
+        return ref.seq
+    try:
+        return reader.at_time(MAIN, from_micros(micros))
+    except NotFound:
+        return 0
