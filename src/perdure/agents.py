@@ -11,6 +11,7 @@ from typing import Any, Generic, TypeVar
 from perdure.core.arguments.checks import Seconds, flag, flags, function
 from perdure.core.arguments.names import cause_of, check_name
 from perdure.core.live.drift import Drift
+from perdure.engine.control.delivery import Delivery, is_own
 from perdure.errors import Conflict, GuardMismatch, NotFound
 from perdure.model import Branch, Cause, Change, Checkpoint, Commit, Verified
 from perdure.retention.trimming import Trimmed, trim
@@ -345,7 +346,9 @@ class Agent(Generic[T]):
             NotFound: a distribution is not installed.
             SchemaError: the state does not fit its schema.
         """
-        return self._do(branch_operations.checkpointing(self._working, name, config, dependencies))
+        beside = not is_own(self._working)
+        given = name, config, dependencies
+        return self._do(branch_operations.checkpointing(self._working, *given, beside=beside))
 
     def checkpoints(self) -> list[Checkpoint]:
         """Returns all checkpoints of the agent, by name."""
@@ -418,26 +421,39 @@ class Agent(Generic[T]):
 
         Works also from a head that cannot be read; the changes since then are lost.
 
+        A run that executes does it at its next boundary, and goes on.
+
         Args:
-            cancel_run: ends the branch's unfinished run, and those that it started. One that
-                executes is halted first, at its next boundary.
-            timeout: how long that may take, in seconds or as a timedelta.
+            cancel_run: ends the branch's unfinished run, and those that it started; one that
+                executes is halted first.
+            timeout: how long the run may take for that, in seconds or as a timedelta.
 
         Raises:
-            Conflict: the branch has an unfinished run.
-            TimedOut: it has not come to a boundary in time; it is still asked to end.
+            Conflict: the branch has an unfinished run that does not execute.
+            TimedOut: the run has not come to a boundary in time. It is still asked to end; or, if
+                it was to go on, does not do it any more.
         """
-        return self._back(lambda: self._rolling_back(to, cancel_run), cancel_run, timeout)
+        target = partial(self._resolve, place_of(to))
+        asked = Delivery(self._working, "rollback", timeout, target, str(to))
+        return self._back(lambda: self._rolling_back(to, cancel_run), cancel_run, timeout, asked)
 
     def _back(
-        self, flow: Callable[[], Flow[BranchMove]], cancel_run: bool, timeout: Seconds
-    ) -> BranchMove:
+        self, flow: Callable[[], Flow[BranchMove]], cancel_run: bool, timeout: Seconds,
+        asked: Delivery | None = None,
+    ) -> BranchMove:  # two lines, for the limit of the file  # fmt: skip
         halt = Halt(self._working, cancel_run=cancel_run, timeout=timeout)
         while True:
-            try:
-                return self._do(flow())
-            except Conflict as refused:
-                halt.ask(refused)
+            if asked is not None and asked.pending:
+                if (moved := asked.look()) is not None:
+                    self.refresh()
+                    return moved
+            else:
+                try:
+                    return self._do(flow())
+                except Conflict as refused:
+                    if is_own(self._working):
+                        raise
+                    (halt.ask if cancel_run or asked is None else asked.ask)(refused)
             time.sleep(LOOK_S)
 
     def _rolling_back(self, to: Where, cancel_run: bool) -> Flow[BranchMove]:
@@ -473,15 +489,11 @@ class Agent(Generic[T]):
                 works, because it makes no new state.
         """
 
-        def flow() -> Flow[BranchMove]:
-            return time_travel.undoing(self._working, cancel_run=cancel_run)
-
-        return self._back(flow, cancel_run, timeout)
+        flow = partial(time_travel.undoing, self._working, cancel_run=cancel_run)
+        return self._back(flow, cancel_run, timeout, Delivery(self._working, "undo", timeout))
 
     def redo(self, *, cancel_run: bool = False, timeout: Seconds = HALT_S) -> BranchMove:
         """Takes back the latest undo. Raises as `undo` does."""
 
-        def flow() -> Flow[BranchMove]:
-            return time_travel.redoing(self._working, cancel_run=cancel_run)
-
-        return self._back(flow, cancel_run, timeout)
+        flow = partial(time_travel.redoing, self._working, cancel_run=cancel_run)
+        return self._back(flow, cancel_run, timeout, Delivery(self._working, "redo", timeout))

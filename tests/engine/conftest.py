@@ -31,6 +31,7 @@ ON_POSTGRES = {
     "test_unfit_arguments",
     "test_going_back",
     "test_named_beside",
+    "test_delivered_moves",
 }
 """Modules that run on PostgreSQL each time; PERDURE_POSTGRES=1 runs all there."""
 

@@ -492,12 +492,3 @@ def test_one_that_does_not_come_to_a_boundary_is_said(place: Place, tool: Tool) 
     assert isinstance(run.end(), perdure.RunFailed)  # that stays asked for
     agent.rollback(1, cancel_run=True)
     assert agent.state == {}
-
-
-def test_without_that_it_is_refused_and_says_the_line(store: Any, tool: Tool) -> None:
-    run = Beside(store, copying(tool), tool)
-    agent = store.agent("a")
-    for move in (agent.undo, agent.redo, lambda: agent.rollback(1)):
-        with pytest.raises(Conflict, match="cancel_run=True"):
-            move()
-    assert run.end() == 2

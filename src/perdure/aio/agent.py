@@ -16,10 +16,12 @@ from perdure.core.arguments.checks import Seconds, function
 from perdure.core.arguments.names import cause_of
 from perdure.core.arguments.not_entered import ToEnter
 from perdure.core.live.drift import Drift
+from perdure.engine.control.delivery import Delivery, is_own
 from perdure.errors import Conflict, NotFound, PerdureError
 from perdure.model import Branch, Cause, Change, Checkpoint, Commit, Verified
 from perdure.retention.trimming import Trimmed
 from perdure.state import branch_operations, time_travel
+from perdure.state.commit_lookup import place_of
 from perdure.state.edit_block import Block, used_key
 from perdure.state.halting import HALT_S, LOOK_S, Halt
 from perdure.state.returned_drafts import refuse_generator, refuse_new_state
@@ -284,8 +286,9 @@ class AsyncAgent(Generic[T]):
         dependencies: Iterable[str] = (),
     ) -> Checkpoint:
         """See `Agent.checkpoint`."""
-        flow = branch_operations.checkpointing(self._working, name, config, dependencies)
-        return await self._do(flow)
+        beside = not is_own(self._working)
+        given = name, config, dependencies
+        return await self._do(branch_operations.checkpointing(self._working, *given, beside=beside))
 
     async def checkpoints(self) -> list[Checkpoint]:
         """See `Agent.checkpoints`."""
@@ -320,17 +323,31 @@ class AsyncAgent(Generic[T]):
     ) -> BranchMove:
         """See `Agent.rollback`."""
         back = partial(self._agent._rolling_back, to, cancel_run)
-        return await self._back(back, cancel_run, timeout)
+        target = partial(self._agent._resolve, place_of(to))
+        asked = Delivery(self._working, "rollback", timeout, target, str(to))
+        return await self._back(back, cancel_run, timeout, asked)
 
     async def _back(
-        self, flow: Callable[[], Flow[BranchMove]], cancel_run: bool, timeout: Seconds
+        self,
+        flow: Callable[[], Flow[BranchMove]],
+        cancel_run: bool,
+        timeout: Seconds,
+        asked: Delivery | None = None,
     ) -> BranchMove:
         halt = Halt(self._working, cancel_run=cancel_run, timeout=timeout)
         while True:
-            try:
-                return await self._do(flow())
-            except Conflict as refused:
-                await self._home.call(halt.ask, refused)
+            if asked is not None and asked.pending:
+                if (moved := await self._home.call(asked.look)) is not None:
+                    await self.refresh()
+                    return moved
+            else:
+                try:
+                    return await self._do(flow())
+                except Conflict as refused:
+                    if is_own(self._working):
+                        raise
+                    ask = halt.ask if cancel_run or asked is None else asked.ask
+                    await self._home.call(ask, refused)
             await asyncio.sleep(LOOK_S)
 
     async def adopt(
@@ -343,12 +360,14 @@ class AsyncAgent(Generic[T]):
     async def undo(self, *, cancel_run: bool = False, timeout: Seconds = HALT_S) -> BranchMove:
         """See `Agent.undo`."""
         back = partial(time_travel.undoing, self._working, cancel_run=cancel_run)
-        return await self._back(back, cancel_run, timeout)
+        asked = Delivery(self._working, "undo", timeout)
+        return await self._back(back, cancel_run, timeout, asked)
 
     async def redo(self, *, cancel_run: bool = False, timeout: Seconds = HALT_S) -> BranchMove:
         """See `Agent.redo`."""
         back = partial(time_travel.redoing, self._working, cancel_run=cancel_run)
-        return await self._back(back, cancel_run, timeout)
+        asked = Delivery(self._working, "redo", timeout)
+        return await self._back(back, cancel_run, timeout, asked)
 
 
 class AsyncEdit(ToEnter, Generic[T]):

@@ -58,8 +58,10 @@ def checkpointing(
     name: str,
     config: Mapping[str, Any] | None,
     dependencies: Iterable[str],
+    *,
+    beside: bool = True,
 ) -> Flow[Checkpoint]:
-    """Names the branch's head as a recovery point."""
+    """Names the branch's head as a recovery point. `beside`: also while a run executes there."""
     name = check_label(name)
 
     def prepare() -> Checkpoint:
@@ -81,6 +83,8 @@ def checkpointing(
         yield from working.creating()
         made = yield from working.committing_delta([], Cause("checkpoint", name), riders)
     except HeldError:  # a name needs no part of the branch that its run has
+        if not beside:
+            raise
         named: Checkpoint = yield partial(_naming_head, working, point)
         return named
     return replace(point, seq=made.seq)

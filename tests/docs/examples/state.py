@@ -103,9 +103,11 @@ executor = agent.commit(1).executor
 assert store.alive(executor)
 
 # %% Store.checkpoint_all
-named = store.checkpoint_all("before the deploy", prefix="ticket-", config={"release": 7})
-assert "ticket-42" in named.points and not named.failed
-assert agent.at("before the deploy", config={"release": 7}, strict=True).state == agent.state
+with perdure.open("memory://") as fleet:
+    fleet.agent("robot-1").save({"at": "the dock"}, "docked")
+    named = fleet.checkpoint_all("before the deploy", config={"release": 7})
+    assert [*named.points] == ["robot-1"] and not named.failed
+    assert fleet.agent("robot-1").at("before the deploy").state == {"at": "the dock"}
 
 # %% Store.purge
 purged = store.purge()  # of those deleted with purge=True

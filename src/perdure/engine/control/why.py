@@ -17,6 +17,7 @@ from perdure.engine.journal.run_log import reader_of, what_is_recorded
 from perdure.errors import Corrupt, UnsupportedFormat
 from perdure.model import FINISHED, UNTIL, Message, RunInfo, from_micros
 from perdure.state.runs.family_messages import CHILD, begin_of
+from perdure.state.runs.unused_signals import MOVE
 from perdure.storage.answers import ExecutorRow
 from perdure.storage.appending import Ref
 from perdure.storage.capabilities import Backend
@@ -438,6 +439,8 @@ def _came(message: Message) -> str:
     when = moment(message.at)
     if message.kind == "cancel":
         return f"it was asked to end {when}{who}"
+    if message.kind == "signal" and message.name == MOVE:
+        return f"its branch was asked to go back {when}{who}"
     if message.kind == "answer":
         return f"an answer came {when}{who}"
     if message.name.startswith(CHILD):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -13,10 +14,22 @@ from perdure.engine.execution.commit_items import Item
 from perdure.engine.execution.run_position import RunPosition
 from perdure.engine.journal.effects import Change, Changed, RecordEffect
 from perdure.engine.journal.failures import as_replayed, error_record
-from perdure.errors import Conflict, NotFound, PerdureError, RunInterrupted, SchemaError
-from perdure.model import Cause, Checkpoint
+from perdure.errors import (
+    Conflict,
+    NotFound,
+    PerdureError,
+    RunInterrupted,
+    SchemaError,
+    TimedOut,
+)
+from perdure.model import Cause, Checkpoint, Message
 from perdure.state.checkpoints import record_of
-from perdure.state.run_moves import PlannedMove, planning_point
+from perdure.state.run_moves import (
+    PlannedMove,
+    planning_back,
+    planning_point,
+    planning_rollback,
+)
 from perdure.state.working_copy import Flow, drive, drive_async
 from perdure.storage.appending import Riders
 from perdure.storage.log.proposals import Committed
@@ -134,6 +147,46 @@ def _with_point(item: Item, point: Checkpoint) -> Item:
     riders = item.riders
     records = [record_of(point), *riders.records]
     return Item(item.cause, replace(riders, records=records, checkpoint=point))
+
+
+def carry_out(execution: RunPosition[Any], message: Message) -> None:
+    """Moves the branch as others asked, at a boundary, while no edit is open: a commit between
+    those of the run, which its function meets like one of others. What is refused is answered."""
+    execution.seeing.catch_up()
+    asked: Any = message.value if type(message.value) is dict else {}
+    record = Outcome(t="move", run=execution.id, place="", key=message.key)
+    execution.mail.take([message.no])
+    consumed = (message.no,)
+    try:
+        planned = drive(execution.context, _plan_of(execution, asked))
+        record = replace(record, value=planned.value)
+        riders = Riders((record,), consumed=consumed)
+        cause = replace(planned.cause, run=execution.id)
+
+        def committing(along: Riders) -> Flow[Committed]:
+            return planned.committing(execution.working, cause, along)
+
+        execution.writer.write(Item(cause, riders, change=committing))
+    except (*REFUSALS, TimedOut) as error:
+        answer = replace(record, value=UNSET, error=error_record(error))
+        refused = Riders((answer,), consumed=consumed)
+        execution.writer.write(Item(Cause("move", run=execution.id), refused))
+    except PerdureError as error:
+        raise _passed_on(execution, error) from error
+
+
+def _plan_of(execution: RunPosition[Any], asked: Mapping[str, Any]) -> Flow[PlannedMove]:
+    """
+    Raises:
+        TimedOut: it was asked for too long ago.
+    """
+    working, kind, until = execution.working, asked.get("kind"), asked.get("until")
+    if type(until) is not int or execution.now() >= until:
+        raise TimedOut("the run came to no boundary in time", target=f"run {execution.id}")
+    if kind == "rollback":
+        to = int(asked["to"])
+        return planning_rollback(working, str(asked.get("what", to)), lambda: to)
+    return planning_back(working, "redo" if kind == "redo" else "undo")
 
 
 def _passed_on(execution: RunPosition[Any], error: PerdureError) -> RunInterrupted:

@@ -316,6 +316,8 @@ class DrivenRun(Generic[T]):
         if self._stop is None and time.monotonic() > self._look_at:
             with self.asking:
                 self.look_for_cancel()
+        if self.mail.moves and not self.writer.closed:
+            self.carry_out_moves()
         reason = self.reason_to_leave()
         if reason is None or (self.tasks and self.tasks.defers(reason, for_steps=for_steps)):
             return
@@ -326,6 +328,10 @@ class DrivenRun(Generic[T]):
         if self._stop is None and self._deadline and self.now() >= self._deadline:
             self._stop = DeadlinePassed("its deadline has passed", target=f"run {self.id}")
         return self._stop
+
+    def carry_out_moves(self) -> None:
+        """Does, at a boundary, what others asked of the branch."""
+        raise NotImplementedError
 
     def look_for_cancel(self) -> None:
         """Looks for a request to end this run; called now and then, and on news."""

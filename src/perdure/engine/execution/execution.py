@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, TypeVar
 
+from perdure.engine.execution.branch_changes import carry_out
 from perdure.engine.execution.performer import Performer
 from perdure.engine.execution.run_edits import Edits
 from perdure.engine.execution.run_position import RunPosition
@@ -43,6 +44,17 @@ class Execution(RunPosition[T]):
             yield
         finally:
             self.edits.release()
+
+    def carry_out_moves(self) -> None:
+        performer = self._async_performer
+        if performer is not None and performer.edit_lock.locked():
+            return  # at another boundary, once the block has ended
+        if self.edits.try_acquire():
+            try:
+                for message in [*self.mail.moves.values()]:
+                    carry_out(self, message)
+            finally:
+                self.edits.release()
 
     def _edit_place(self) -> str:
         return self.edits.place

@@ -85,6 +85,13 @@ class Edits:
             raise self._execution.interrupt(refused)
         self._owner = here
 
+    def try_acquire(self) -> bool:
+        """Returns True if no edit is open, and none is until `release`."""
+        if self._owner == threading.get_ident() or not self._lock.acquire(blocking=False):
+            return False
+        self._owner = threading.get_ident()
+        return True
+
     def release(self) -> None:
         self._owner, self._execution.edit_span = 0, None
         self._lock.release()

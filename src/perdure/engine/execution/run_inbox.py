@@ -18,7 +18,7 @@ from perdure.engine.journal.deleted_runs import (
 from perdure.engine.journal.effects import Await, Came, first_timer
 from perdure.model import FINISHED, Message, RunInfo
 from perdure.state.runs.family_messages import CHILD
-from perdure.state.runs.unused_signals import Unused, base_key
+from perdure.state.runs.unused_signals import MOVE, Unused, base_key
 from perdure.storage.capabilities import Backend, RunQuery
 from perdure.system.locks import Lock
 
@@ -46,6 +46,8 @@ class RunInbox:
         run does not wait for yet."""
         self._answers: dict[int, None] = {}
         """The numbers of the answers among them: there are few."""
+        self.moves: dict[int, Message] = {}
+        """Requests to move the branch, by their numbers."""
         self._taken: set[int] = set()
         self._unsaid: set[int] = set()
         """Of those that waits took: no record says so yet, as where a wait was interrupted. Then
@@ -69,6 +71,8 @@ class RunInbox:
                 self._named.setdefault((message.kind, message.name), deque()).append(message)
                 if message.kind == "answer":
                     self._answers[message.no] = None
+                elif message.kind == "signal" and message.name == MOVE:
+                    self.moves[message.no] = message
                 self._unread[message.no] = message
             self.seen = max(self.seen, message.no)  # at last: else it is read again
 
@@ -78,7 +82,7 @@ class RunInbox:
             mail = RunInbox(self._backend, self._run)
             if not self._unsaid:
                 mail._unread, mail._named, mail.seen = self._unread, self._named, self.seen
-                mail._answers = self._answers
+                mail._answers, mail.moves = self._answers, self.moves
             self._unread, self._named, self._answers = {}, {}, {}
             return mail
 
@@ -122,6 +126,7 @@ class RunInbox:
             for no in numbers:
                 self._taken.add(no)
                 self._unsaid.discard(no)
+                self.moves.pop(no, None)
                 self._unread.pop(no, None)
 
     def came(self, effect: Await) -> Came | int:

@@ -106,6 +106,11 @@ class RunWriter:
             return True
 
     @property
+    def closed(self) -> bool:
+        """True once the function has ended."""
+        return self._closed
+
+    @property
     def waiting(self) -> int:
         """The number of records that wait for a commit."""
         return len(self._waiting.records)

@@ -40,6 +40,7 @@ from perdure.missing import MISSING
 from perdure.model import UNTIL, from_micros
 from perdure.public_data import PublicData
 from perdure.state.runs.family_messages import CHILD
+from perdure.state.runs.unused_signals import MOVE
 from perdure.storage.appending import Riders
 from perdure.visible import visible
 
@@ -85,6 +86,8 @@ def check_signal(name: str) -> str:
     name = check_name(name, "a signal")
     if name.startswith(CHILD):
         raise ValueError(f"{name!r}: names that begin with {CHILD!r} tell of the ends of runs")
+    if name == MOVE:
+        raise ValueError(f"{name!r}: signals of this name move a run's branch")
     return name
 
 

@@ -29,6 +29,10 @@ from perdure.state.runs.family_messages import CHILD
 from perdure.state.runs.run_reading import RecordedWaits, branch_of
 from perdure.storage.capabilities import Backend
 
+MOVE = "@move"
+"""The name of signals that ask the run to move its branch. One that it did not come to is no
+signal to keep: whoever sent it looks what came of it, and has a limit of time."""
+
 _RENEWED = re.compile("↺[0-9]+$")
 _LEFT_MAX = envelope.SEALED_MAX // 4
 """Bytes of signals that a run's last commit has room for, beside its result and what waited."""
@@ -63,7 +67,7 @@ class Unused(Struct, frozen=True):
     @classmethod
     def among(cls, run: str, messages: Collection[Message], last_no: int) -> Unused:
         """Returns the signals among the untaken messages of the run's inbox."""
-        signals = [message for message in messages if message.kind == "signal"]
+        signals = [one for one in messages if one.kind == "signal" and one.name != MOVE]
         asked = [message for message in messages if message.kind == "start"]
         cancels = [message for message in messages if message.kind == "cancel"]
         answers = [message for message in messages if message.kind == "answer"]

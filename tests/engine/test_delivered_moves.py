@@ -1,0 +1,313 @@
+"""Undo, redo and rollback from outside of an agent whose run executes: done by the run, at its next
+boundary, while the caller waits."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from typing import Any
+
+import pytest
+
+import perdure
+from perdure import Conflict, NotFound, SchemaError
+from perdure.testing import replay
+from tests.engine.conftest import Async, CrashError, Crashes, Place
+from tests.engine.working import wait_until
+
+
+@perdure.step
+def look(what: str, seen: Any = None) -> Any:
+    return seen
+
+
+@perdure.tool(on_crash="retry")
+def touch(what: str) -> str:
+    return what
+
+
+class Running:
+    """A run on a thread of its own."""
+
+    def __init__(self, run: Any) -> None:
+        self.result: list[Any] = []
+
+        def act() -> None:
+            try:
+                self.result.append(run())
+            except BaseException as error:
+                self.result.append(error)
+
+        self.thread = threading.Thread(target=act)
+        self.thread.start()
+
+    def end(self) -> Any:
+        self.thread.join(60)
+        assert self.result, "it does not end"
+        return self.result[0]
+
+
+@pytest.fixture
+def begun() -> threading.Event:
+    return threading.Event()
+
+
+def going_on(begun: threading.Event, crash: Crashes) -> Any:
+    """It makes steps until its first change is gone, and then changes something else."""
+
+    @perdure.agent(dict)
+    def act(run: perdure.Run[dict]) -> Any:
+        with run.edit("one") as draft:
+            draft["a"] = 1
+        touch("the world")
+        seen = []
+        while run.state.get("a"):
+            begun.set()
+            seen.append(look("again", len(run.state)))
+        with run.edit("two") as draft:
+            draft["b"] = sorted(draft)
+        crash("after")
+        return dict(run.state), len(seen)
+
+    return act
+
+
+@pytest.mark.parametrize("way", ["undo", "rollback"])
+def test_a_run_that_executes_is_undone_at_its_next_boundary(
+    place: Place, crash: Crashes, begun: threading.Event, way: str
+) -> None:
+    """A person saw an agent go astray, and wanted back what it had noted: that was a Conflict until
+    the run ended, hours later, and had built on it."""
+    store = place.open()
+    act = going_on(begun, crash)
+    agent = place.open().agent("a")
+    agent.checkpoint("empty")
+    crash.arm("after")
+    run = Running(lambda: store.run(act, "a"))
+    assert begun.wait(60)
+    move = agent.undo() if way == "undo" else agent.rollback("empty")
+    assert move.commit.cause.kind == way
+    assert move.commit.cause.run == "a/act/main"
+    assert [call["place"] for call in move.tool_calls] == ([] if way == "undo" else ["touch#1"])
+    assert "a" not in agent.state
+    assert isinstance(run.end(), CrashError)
+    state, steps = store.run(act, "a")
+    assert state == {"b": []} == agent.refresh()
+    assert steps >= 1
+    replay(store, act).check()
+    assert [c.cause.kind for c in agent.log()].count(way) == 1
+    agent.verify()
+
+
+def test_an_async_run_is_undone_too(runs: Async, crash: Crashes, begun: threading.Event) -> None:
+    seen: list[Any] = []
+
+    @perdure.step
+    async def pause(what: int) -> int:
+        await asyncio.sleep(0.001)
+        return what
+
+    @perdure.agent(dict)
+    async def act(run: perdure.AsyncRun[dict]) -> Any:
+        async with run.edit("one") as draft:
+            draft["a"] = 1
+        mine: list[int] = []
+
+        async def watch(number: int) -> None:
+            while run.state.get("a"):
+                begun.set()
+                mine.append(len(run.state) + await pause(number))
+
+        await asyncio.gather(watch(1), watch(2))
+        seen.append(mine)
+        crash("after")
+        return dict(run.state)
+
+    crash.arm("after")
+    run = Running(lambda: runs.crash(act))
+    assert begun.wait(60)
+
+    async def undo() -> Any:
+        async with perdure.open_async(runs._place.url, durability="os") as store:
+            agent = await store.agent("a")
+            move = await agent.undo()
+            return move.commit.cause.kind, dict(agent.state)
+
+    assert asyncio.run(undo()) == ("undo", {})
+    assert run.end() is None
+    assert runs.run(act) == {}
+    assert seen[0] == seen[1]
+    runs.store.agent("a").verify()
+
+
+def test_a_refusal_comes_back_to_who_asked(
+    place: Place, crash: Crashes, begun: threading.Event
+) -> None:
+    store = place.open()
+    over = threading.Event()
+
+    @perdure.agent(perdure.Schema(dict, id="dict", invariants=[lambda after: after != {"b": 1}]))
+    def act(run: perdure.Run[dict]) -> Any:
+        while not over.is_set():
+            begun.set()
+            look("again")
+        return dict(run.state)
+
+    agent = store.agent("a")
+    with agent.edit("one") as draft:
+        draft["b"] = 1
+        draft["a"] = 1
+    with agent.edit("two") as draft:
+        draft["c"] = 1
+    run = Running(lambda: store.run(act, "a"))
+    assert begun.wait(60)
+    try:
+        with pytest.raises(NotFound, match="nothing to redo"):
+            agent.redo()
+        with pytest.raises(NotFound):
+            agent.rollback("no such name")
+        assert agent.undo().commit.cause.refers == (3,)
+        with pytest.raises((Conflict, SchemaError, NotFound)):
+            for _ in range(5):
+                agent.undo()
+    finally:
+        over.set()
+    assert "c" not in run.end()
+    agent.verify()
+
+
+def test_what_is_too_late_is_not_done_later(place: Place, begun: threading.Event) -> None:
+    """The caller gave up; and an hour later, behind his back, it was done."""
+    store = place.open()
+    may_end = threading.Event()
+
+    @perdure.tool(on_crash="retry")
+    def hold() -> None:
+        begun.set()
+        assert may_end.wait(60)
+
+    @perdure.agent(dict)
+    def act(run: perdure.Run[dict]) -> Any:
+        with run.edit("one") as draft:
+            draft["a"] = 1
+        hold()
+        for number in range(3):
+            look(f"{number}")
+        return dict(run.state)
+
+    agent = store.agent("a")
+    run = Running(lambda: store.run(act, "a"))
+    assert begun.wait(60)
+    with pytest.raises(perdure.TimedOut, match=r"hold#1"):
+        agent.undo(timeout=0.01)
+    may_end.set()
+    assert run.end() == {"a": 1}
+    assert agent.refresh() == {"a": 1}
+    replay(store, act).check()
+
+
+def test_a_run_that_ends_without_it_leaves_it_to_who_asked(
+    place: Place, begun: threading.Event
+) -> None:
+    store = place.open()
+    backend = store.runner.context.backend
+
+    @perdure.tool(on_crash="retry")
+    def hold() -> None:
+        begun.set()
+        wait_until(lambda: backend.inbox("a/act/main", name="@move"))
+
+    @perdure.agent(dict)
+    def act(run: perdure.Run[dict]) -> Any:
+        with run.edit("one") as draft:
+            draft["a"] = 1
+        hold()
+        return dict(run.state)
+
+    agent = store.agent("a")
+    run = Running(lambda: store.run(act, "a"))
+    assert begun.wait(60)
+    move = agent.undo()
+    assert run.end() == {"a": 1}
+    assert move.commit.cause.kind == "undo"
+    assert agent.state == {}
+    agent.verify()
+
+
+def test_it_waits_for_the_block_of_an_edit(place: Place, begun: threading.Event) -> None:
+    store, undone = place.open(), threading.Event()
+    backend = store.runner.context.backend
+
+    @perdure.agent(dict)
+    def act(run: perdure.Run[dict]) -> Any:
+        with run.edit("one") as draft:
+            draft["a"] = 1
+
+        def writes(_: int) -> None:
+            with run.edit("two") as draft:
+                draft["b"] = 1
+                begun.set()
+                wait_until(lambda: backend.inbox("a/act/main", name="@move"))
+
+        def steps(_: int) -> None:
+            while not undone.is_set():
+                look("beside")
+
+        with run.executor(2) as threads:
+            futures = [threads.submit(writes, 0), threads.submit(steps, 0)]
+        for future in futures:
+            future.result()
+        return dict(run.state)
+
+    agent = store.agent("a")
+    run = Running(lambda: store.run(act, "a"))
+    assert begun.wait(60)
+    move = agent.undo()
+    undone.set()
+    assert agent.commit(move.commit.cause.refers[0]).cause.what == "two"
+    assert run.end() == {"a": 1}
+    agent.verify()
+
+
+def test_adoption_is_refused_while_it_executes(
+    store: Any, crash: Crashes, begun: threading.Event
+) -> None:
+    agent = store.agent("a")
+    with agent.edit("before") as draft:
+        draft["x"] = 1
+    agent.fork("side")
+    run = Running(lambda: store.run(going_on(begun, crash), "a"))
+    assert begun.wait(60)
+    with pytest.raises(Conflict, match="cancel_run=True"):
+        agent.adopt("side")
+    agent.undo()
+    run.end()
+
+
+def test_a_run_does_not_ask_itself(store: Any) -> None:
+    """A tool undid its own agent by a handle: it would have waited for its run, which waited for
+    it; and each replay would have undone once more."""
+
+    @perdure.tool(on_crash="retry")
+    def undoes() -> str:
+        agent = store.agent("a")
+        for move in (
+            agent.undo,
+            lambda: agent.rollback(1),
+            lambda: agent.rollback(1, cancel_run=True),
+            lambda: agent.checkpoint("here"),
+        ):
+            with pytest.raises(Conflict):
+                move()
+        return "refused"
+
+    @perdure.agent(dict)
+    def act(run: perdure.Run[dict]) -> str:
+        with run.edit("one") as draft:
+            draft["a"] = 1
+        with pytest.raises(Conflict):
+            store.agent("a").undo()
+        return undoes()
+
+    assert store.run(act, "a") == "refused"
+    assert store.agent("a").state == {"a": 1}
