@@ -95,6 +95,29 @@ def test_a_run_is_set_back_to_a_step_before_it(place: Place, kind: str, behind: 
     assert [effect.place for effect in handle.effects(damaged_too=True)][-1] == "pay#2"
 
 
+def test_in_the_next_turn_nobody_can_read_it_either(place: Place) -> None:
+    """What was left there was forgotten with the turn, and so was that a part of it is unknown."""
+
+    @perdure.agent(dict, name="paying")
+    def turning(run: perdure.Run[dict[str, Any]], turn: int = 1) -> Any:
+        if turn == 1:
+            look(1)
+            pay(1)
+            with run.edit("paid once") as draft:
+                draft["n"] = 1
+            look(2)
+            return run.again(2)
+        return pay(2)
+
+    store, handle, _ = met(place, "no header")
+    handle.retry("look#2")
+    with pytest.raises(NeedsAttention, match=r"pay#1.*may have been made before"):
+        go(store, turning)
+    handle.settle("pay#1", done=2)
+    assert go(store, turning) == 2
+    assert calls == [1]
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_known_payment_is_not_asked_for_as_unknown(place: Place, kind: str) -> None:
     store, handle, _ = met(place, kind)

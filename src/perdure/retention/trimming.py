@@ -3,9 +3,9 @@ so (I7).
 
 The headers stay, all of them: so the chain is still proved, and the reason for each commit can be
 read. Payloads are removed. What is needed from before the horizon stays: the first commit; the
-source of the rows of runs, names and copies; tool calls in doubt; and, whole, each state that
-something reads or builds on: those of heads and checkpoints, and those from which a path crosses
-the horizon.
+source of the rows of runs, names and copies; tool calls in doubt, and outcomes that a run may take
+over from a history that it left; and, whole, each state that something reads or builds on: those
+of heads and checkpoints, and those from which a path crosses the horizon.
 
 First a commit on the branch `@retention` says what is removed, and the hashes of the states that
 stay. Then those states are stored in place of their commits' payloads, and the others are removed,
@@ -27,7 +27,15 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from perdure.core.format import chain, remains
-from perdure.core.format.records import Intent, Outcome, Record, is_ours
+from perdure.core.format.records import (
+    Finished,
+    Intent,
+    Outcome,
+    Record,
+    RunCancelled,
+    Turn,
+    is_ours,
+)
 from perdure.errors import Conflict, Corrupt, NotFound
 from perdure.model import Cause, Commit
 from perdure.public_data import PublicData
@@ -187,6 +195,8 @@ class _Scan:
         self._parents: list[tuple[int, ...]] = []
         self._origins: dict[int, int] = {}
         self._in_doubt: dict[str, int] = {}
+        self._left: dict[str, set[int]] = {}
+        """Commits with outcomes that unfinished runs may take over from histories they left."""
         self._calls = RecordedCalls()
         self._gone: list[int] = []
         self._damaged: set[int] = set()
@@ -244,6 +254,10 @@ class _Scan:
                 self._in_doubt[key] = commit.seq
             elif record.t in ("outcome", "cancelled"):
                 self._in_doubt.pop(key, None)
+            elif isinstance(record, Turn) and not record.left_at:
+                self._left[record.run] = record.left.outcomes if record.left is not None else set()
+            elif isinstance(record, Finished | RunCancelled):
+                self._left.pop(record.run, None)
 
     def _stays(self, record: Record) -> bool:
         """True if something beside the log is rebuilt from the record, or a run looks for it at any
@@ -277,7 +291,7 @@ class _Scan:
         wanted = NeededStates(self._reader, said, needed, origins, self._hashes)
         wanted.keep_way_back(self._damaged, self.horizon)
         stay = self._stay | set(self._in_doubt.values()) | payloads | wanted.payloads
-        stay |= wanted.states
+        stay |= wanted.states.union(*self._left.values())
         behind = max(self._damaged - {*self._gone}, default=0)
         removed = stretches(
             seq

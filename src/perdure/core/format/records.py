@@ -17,12 +17,11 @@ import msgspec
 from msgspec import NODEFAULT, UNSET, Meta, Struct, UnsetType, convert, field
 from msgspec.structs import asdict, force_setattr
 
+from perdure.core.format.left_behind import Digests, LeftBehind, LeftCall, LeftEnd, Number, WentBack
 from perdure.core.values.plain_values import Plain
 from perdure.model import MICROS_MAX
 
-Number = Annotated[int, Meta(ge=0, le=2**62)]
 Moment = Annotated[int, Meta(ge=0, le=MICROS_MAX)]
-Digests = Mapping[str, str]
 NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 
@@ -39,15 +38,6 @@ if TYPE_CHECKING:
 else:
     ErrorMap = Error
 """An error in a record: checked as one, and kept as the map that it is."""
-
-
-class WentBack(Struct, frozen=True, kw_only=True, gc=False):
-    runs: list[str]
-    untils: list[Number]
-    at: Number = 0
-    until: Number = 0
-    step: str = ""
-    effects: Literal["ask", "reuse", "live"]
 
 
 class StartedChild(Struct, frozen=True, kw_only=True, gc=False):
@@ -128,6 +118,8 @@ class Turn(Record, frozen=True, kw_only=True):
 
     Attributes:
         deadline_at: absent: that of the turn before holds.
+        left: what it has left in earlier turns; `left_at`: seq of the commit that says it, if that
+            began an earlier turn.
     """
 
     t: str = "run-turn"
@@ -135,6 +127,8 @@ class Turn(Record, frozen=True, kw_only=True):
     input: tuple[list[Any], dict[str, Any]]
     deadline_at: Moment | UnsetType = UNSET
     digests: Any = None
+    left: LeftBehind | None = None
+    left_at: Number = 0
 
 
 class Waiting(Record, frozen=True, kw_only=True):
@@ -367,7 +361,7 @@ _kind(
     Started,
     "function key args preview! version! queue! parent! digests input* deadline origin* trace",
 )
-_kind("run-turn", Turn, "args digests preview! input* deadline_at")
+_kind("run-turn", Turn, "args digests preview! input* deadline_at left* left_at")
 _kind("run-waiting", Waiting, "waits! wake_at! seen!")
 _kind("run-finished", Finished, "status value! left left_out")
 _kind("run-resumed", Record)
@@ -397,7 +391,8 @@ _kind("branch-deleted", Named, "name")
 _kind("trimmed", TrimRecord, "seen previous before removed* bases*")
 _kind("passed-over", Passed, "to rest*")
 
-for _shape in (*_OURS.values(), Other, Error, WentBack, StartedChild, WaitBranch):
+_PARTS = (Error, WentBack, StartedChild, WaitBranch, LeftBehind, LeftCall, LeftEnd)
+for _shape in (*_OURS.values(), Other, *_PARTS):
     # msgspec analyses a type at its first use; two threads that do so at once crash the process.
     msgspec.msgpack.Decoder(_shape)
 
@@ -420,7 +415,8 @@ def plain_of(record: Record) -> dict[str, Any]:
 
 def _flat(value: Any) -> Any:
     if isinstance(value, Struct):
-        return asdict(value)
+        fields = asdict(value).items()
+        return {name: _flat(one) if type(one) is list else one for name, one in fields}
     return [
         asdict(one) if isinstance(one, Struct) else list(one) if type(one) is tuple else one
         for one in value

@@ -17,6 +17,7 @@ from msgspec.structs import asdict, replace
 from perdure.core.arguments.bounds import NAME_MAX, index_key
 from perdure.core.arguments.checks import one_of
 from perdure.core.arguments.names import check_label, check_name, check_words
+from perdure.core.format.left_behind import WentBack
 from perdure.core.format.records import (
     Cancelled,
     Fired,
@@ -27,7 +28,6 @@ from perdure.core.format.records import (
     Valued,
     WaitBegan,
     WaitEnded,
-    WentBack,
 )
 from perdure.core.schema.schema import Schema
 from perdure.engine.control.settlement import journals

@@ -298,7 +298,7 @@ class Drive:
         # the run back, no longer from the one that began the turn.
         origin = (back := origins.back or began).seq, back.id
         journal = Journal.read(self.id, reversed(commits), origin, origins.runs, began.at_micros)
-        before = made_before(working.reader, info, origins, journal)
+        before = made_before(working.reader, info, began, origins, journal)
         given = self._read_turn(began, origins) or self._order.input
         self._given, filled_in = completing(self._function, self.id, journal, given)
         self._args, self._kwargs = self._command.arguments(self._function, self.id, self._given)
@@ -394,6 +394,8 @@ class Drive:
 
     def _turn(self, execution: Execution[Any], record: records.Turn) -> None:
         row = replace(self._row, turn=self._row.turn + 1, turn_at=HERE)
+        if execution.before is not None:
+            record = execution.before.carried_on(record, self._row)
         self._commit(execution, "run-turn", record, row, last=False)
         self._row = replace(row, turn_at=self.working.seq)
         self._mail = execution.mail.next_turn()

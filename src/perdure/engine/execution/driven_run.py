@@ -109,7 +109,7 @@ class DrivenRun(Generic[T]):
         mail: RunInbox | None = None,
     ) -> None:
         self.working, self.id, self.journal = working, run_id, journal
-        self.fakes, self._before = fakes or {}, before
+        self.fakes, self.before = fakes or {}, before
         self.wakeups, self.root = wakeups, Scope()
         self.root.home = threading.get_ident()
         self.past_record = False
@@ -266,10 +266,10 @@ class DrivenRun(Generic[T]):
             return self.played.came(effect)
         with self.asking:
             came = self.mail.came(effect)
-        if self._before is None or not isinstance(came, Came):
-            return came
-        branch = next(one for one in effect.branches if one.label == came.label)
-        return replace(came, value=self._before.as_taken(branch, came.value))
+            if self.before is None or not isinstance(came, Came):
+                return came
+            branch = next(one for one in effect.branches if one.label == came.label)
+            return replace(came, value=self.before.as_taken(branch, came.value))
 
     def look_by(self, effect: Await) -> int:
         """Returns the latest time at which a wait must look again; see `RunInbox.look_by`."""

@@ -174,12 +174,12 @@ class RunPosition(DrivenRun[T]):
         named = scope.named(effect.name)
         place = entry.place if entry is not None else self.journal.new_place(named)
         key = self.journal.key(place, effect.args) if effect.keyed else ""
-        if self._before is None or not effect.outside:
+        if self.before is None or not effect.outside:
             return Arrived(place, None, key)
         name = named[len(scope.path) :]
-        with self._lock:
-            made = self._before.made(name, scope.path, effect.args, entry)
-        return Arrived(place, None, key, made, self._before.effects)
+        with self.asking, self._lock:
+            made = self.before.made(name, scope.path, effect.args, entry)
+        return Arrived(place, None, key, made, self.before.effects)
 
     def new_place(self, name: str, scope: Scope) -> str:
         """Returns the place of a call that is not recorded."""

@@ -8,19 +8,23 @@ They count also in a history that the parent left: the end does not depend on th
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 from msgspec import Struct, field
 
 from perdure.core.arguments.names import incarnation_of
 from perdure.core.format.records import Outcome, WaitEnded
 from perdure.core.format.rows import order_of
 from perdure.core.values.plain_values import Plain
+from perdure.engine.journal.earlier_turns import left_of, outcome_at
 from perdure.engine.journal.run_log import reader_of
-from perdure.errors import NeedsAttention
-from perdure.model import RunInfo
+from perdure.errors import Corrupt, NeedsAttention, UnsupportedFormat
+from perdure.model import Commit, RunInfo
 from perdure.state.runs.family_messages import CHILD, agent_of, starter_of
 from perdure.state.runs.run_reading import RecordedWaits
 from perdure.state.runs.run_rows import DELETED, args_digest
 from perdure.storage.capabilities import Backend, RunQuery
+from perdure.storage.log.reader import LogReader
 from perdure.system import shell
 from perdure.visible import visible
 
@@ -43,7 +47,7 @@ class Trace(Struct):
 
 def trace_of(backend: Backend, run: str, child: str) -> Trace:
     """Returns the traces, in the log of a run that executes, of one that it waits for, since its
-    turn began."""
+    turn began; and in the histories that it left before."""
     trace = Trace()
     rows = backend.runs(RunQuery(run_id=run))
     reader = reader_of(backend, rows[0]) if rows else None
@@ -51,6 +55,8 @@ def trace_of(backend: Backend, run: str, child: str) -> Trace:
         return trace
     waits, awaited = RecordedWaits(), ("child", CHILD + child)
     for commit in reader.commits(rows[0].turn_at, damaged_too=True):
+        if commit.seq == rows[0].turn_at:
+            _trace_earlier(trace, reader, commit, child)
         for record in commit.typed:
             waits.note(record)
             started = record.child
@@ -68,6 +74,23 @@ def trace_of(backend: Backend, run: str, child: str) -> Trace:
     if trace.end is None and trace.place and _never_began(backend, child):
         trace.end = {"status": "cancelled", "value": None, "problem": DELETED}
     return trace
+
+
+def _trace_earlier(trace: Trace, reader: LogReader, began: Commit, child: str) -> None:
+    """Adds the traces in histories that the run left in earlier turns."""
+    said = None
+    with suppress(Corrupt, UnsupportedFormat):
+        said = left_of(reader, began)
+    if said is None:
+        return
+    for call in said[0].calls:
+        if call.key == child:
+            trace.place = call.place
+            trace.starters.add(call.run)
+    for end in said[0].ends:
+        taken = outcome_at(reader, end.seq, end.place) if end.name == CHILD + child else None
+        if taken is not None:
+            trace.end = dict(taken.value)
 
 
 def _never_began(backend: Backend, child: str) -> bool:

@@ -1,28 +1,31 @@
 """The effects that a run had in a history that it left: before it was set back, or was forked.
 
 A tool call that was made there, and a run that was started there, has happened. When the run
-reaches the same call again, a person decides what to do; see `control.rerun`.
+reaches the same call again, in that turn or in a later one, a person decides what to do; see
+`control.rerun`, and for later turns `earlier_turns`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Literal
 
 from msgspec import Struct, field
 from msgspec.structs import replace
 
+from perdure.core.format.left_behind import LeftBehind, LeftCall, LeftEnd, WentBack
 from perdure.core.format.records import (
     Completed,
     Intent,
     Outcome,
     Record,
+    Turn,
     WaitBranch,
     WaitEnded,
-    WentBack,
 )
 from perdure.core.schema.value_digest import is_known
 from perdure.core.values.plain_values import Plain, same
+from perdure.engine.journal.earlier_turns import left_of, outcome_at
 from perdure.engine.journal.entry import Entry
 from perdure.engine.journal.journal import Journal
 from perdure.engine.journal.scopes import scope_of
@@ -30,8 +33,6 @@ from perdure.errors import Corrupt, UnsupportedFormat
 from perdure.model import Commit, RunInfo
 from perdure.state.runs.run_reading import RecordedCalls, RecordedWaits, begun_key
 from perdure.storage.log.reader import LogReader
-
-NO_ENDS: Mapping[str, Plain] = {}
 
 Again = Literal["ask", "reuse", "live"]
 """The treatment of a tool call that was made before: ask a person; take its outcome; make it again,
@@ -46,10 +47,12 @@ class Made(Struct):
         key: its permanent key: the idempotency key, or the run's id. Empty: it may have been made,
             by a commit that cannot be read.
         seq: the seq of the commit that recorded it first.
-        outcome: the last record of its outcome; None if there is none.
+        outcome: the last record of its outcome; None if there is none, or it was not read yet.
+        outcome_at: seq of the commit with that; 0 if there is none.
         real: it was called; not only recorded that a person must decide about it.
         instead: the key of the call that it replaced, or was to replace.
         of: the module of the called function; empty if that is not recorded.
+        place, run: of its records.
     """
 
     name: str
@@ -62,6 +65,9 @@ class Made(Struct):
     real: bool = False
     instead: str = ""
     of: str = ""
+    outcome_at: int = 0
+    place: str = ""
+    run: str = ""
 
     @property
     def stands(self) -> bool:
@@ -85,26 +91,35 @@ class Made(Struct):
 
 
 class Before:
-    """The earlier calls that a run may find: each is found once, even after a crash in between.
+    """The earlier calls that a run may find: each is found once, even after a crash in between. Of
+    several that are the same, those of the task that calls come first, then those made first.
 
     Args:
+        runs: the ids of the run, and of those whose records it shares.
+        calls: by their keys, in the log's order.
+        ends: the ends of other runs that it took there, by the names of their messages.
         unread: the seq of an unreadable commit of a history that it left, which may record a call:
             so any unknown call may have been made. 0 if there is none.
-        ends: the ends of other runs that it took there, by the names of their messages.
+        said: what it left in earlier turns, and the seq of the commit that says so; None: nothing.
     """
 
     def __init__(
         self,
+        reader: LogReader,
+        runs: Collection[str],
         effects: Again,
-        calls: Mapping[str, Made],
+        calls: dict[str, Made],
+        ends: dict[str, LeftEnd],
+        unread: int,
         journal: Journal,
-        unread: int = 0,
-        ends: Mapping[str, Plain] = NO_ENDS,
+        said: tuple[LeftBehind, int] | None,
     ) -> None:
+        self._reader, self._runs = reader, runs
         self.effects = effects
         self._ends = ends
         self._calls = calls
         self._unread = unread
+        self._said = said
         settled = _on_the_path(journal)
         instead = {one.instead for one in calls.values() if one.stands}
         self._left: dict[tuple[str, frozenset[tuple[str, str]]], list[Made]] = {}
@@ -115,10 +130,11 @@ class Before:
     def as_taken(self, branch: WaitBranch, value: Plain) -> Plain:
         """Returns the value that a wait got; if it is the end of a run that was taken before, with
         what a type filled in then: calls that were made with that are found again."""
-        if branch.kind != "child" or branch.name not in self._ends:
+        end = self._ends.get(branch.name) if branch.kind == "child" else None
+        if end is None:
             return value
-        taken = self._ends[branch.name]
-        return taken if _has_all_of(taken, value) else value
+        taken = outcome_at(self._reader, end.seq, end.place)
+        return taken.value if taken is not None and _has_all_of(taken.value, value) else value
 
     def made(
         self, name: str, scope: str, args: Mapping[str, str], entry: Entry | None
@@ -134,17 +150,47 @@ class Before:
             return self._unknown(name, scope, args)
         if entry is not None:
             found = self._calls.get(entry.call.made if entry.asked else str(entry.call.key or ""))
-            return found if found is not None and found.stands else None
+            return self._read(found) if found is not None and found.stands else None
         same = self._left.get(_same(name, args))
         if not same:
             return self._unknown(name, scope, args) if self._unread else None
         found = next((one for one in same if one.scope == scope), same[0])
         same.remove(found)
-        return found
+        return self._read(found)
+
+    def _read(self, made: Made) -> Made:
+        """Reads the outcome of a call of an earlier turn. If that is gone, nobody knows it."""
+        if made.outcome is None and made.outcome_at and self.effects == "reuse":
+            made.outcome = outcome_at(self._reader, made.outcome_at, made.place)
+        return made
 
     def _unknown(self, name: str, scope: str, args: Mapping[str, str]) -> Made:
         """A call that may have been made: nobody knows its key, nor what came of it."""
         return Made(name, scope, "", self._unread, args, "", real=True)
+
+    def carried_on(self, turn: Turn, info: RunInfo) -> Turn:
+        """Returns the record of the run's next turn, with what the run left before it: the calls
+        that no call stands for by then. `info`: the run, in the turn that ends; all that it
+        recorded in this is committed."""
+        reader, found, taken = self._reader, set[str](), _Ends()
+        for commit in reversed(path_of(reader, reader.ref(info.branch).seq, info.turn_at)):
+            _note_said(self._calls, commit)
+            for record in commit.typed:
+                if record.run in self._runs:
+                    taken.note(record, commit.seq)
+                    found.update(_stands_for(record))
+        calls = [*self._calls.values()]
+        for one in reversed(calls):  # what that one had replaced goes with it
+            if one.key in found:
+                found.add(one.instead)
+        left = [_left(one) for one in calls if one.stands and one.key not in found]
+        if not left and not self._unread:
+            return turn
+        ends = [end for name, end in self._ends.items() if name not in taken.taken]
+        behind = LeftBehind(effects=self.effects, calls=left, ends=ends, unread=self._unread)
+        if self._said is not None and self._said[0] == behind:
+            return replace(turn, left_at=self._said[1])
+        return replace(turn, left=behind)
 
 
 def _same(name: str, args: Mapping[str, str]) -> tuple[str, frozenset[tuple[str, str]]]:
@@ -157,9 +203,17 @@ def _on_the_path(journal: Journal) -> set[str]:
     for entry in journal.entries.values():
         for record in (entry.call, entry.outcome):
             if record is not None:
-                child = record.child.run if record.child is not None else ""
-                keys.update(str(key) for key in (record.key, record.made, child) if key)
+                keys.update(_stands_for(record))
     return keys
+
+
+def _stands_for(record: Record) -> Iterator[str]:
+    """Yields the keys of the calls that a record on the path stands for: of its own, and of the one
+    that it replaced. A signal's key may be one of a call, which its receiver answers."""
+    if key := begun_key(record):
+        yield key
+    if record.made:
+        yield record.made
 
 
 # -- reading it from the log ----------------------------------------------------------------
@@ -204,18 +258,40 @@ class Origins(Struct):
 
 
 def made_before(
-    reader: LogReader, info: RunInfo, origins: Origins, journal: Journal
+    reader: LogReader, info: RunInfo, began: Commit, origins: Origins, journal: Journal
 ) -> Before | None:
-    """Returns the calls that the run made in the histories that it left; None if it left none."""
-    if origins.back is None:
+    """Returns the calls that the run made in the histories that it left; None if it left none.
+
+    Args:
+        began: the commit that began its turn.
+
+    Raises:
+        Corrupt: that of an earlier turn, which says what was left by then, does not.
+    """
+    said = left_of(reader, began)
+    if origins.back is None and said is None:
         return None
-    commits = reader.commits(info.turn_at + 1, max(origins.untils.values()), damaged_too=True)
-    calls, unread, ends = _calls(commits, origins.untils, journal)
-    for commit in journal.commits:  # what a person said since
-        for record in commit.typed:
-            if record.t == "outcome" and record.key in calls:
-                calls[record.key].outcome = record
-    return Before(origins.effects, calls, journal, unread, ends)
+    behind = said[0] if said is not None else LeftBehind(effects=origins.effects)
+    calls = {one.key: _carried(one) for one in behind.calls}
+    ends, unread = _Ends({end.name: end for end in behind.ends}), behind.unread
+    effects = behind.effects
+    if origins.back is not None:
+        effects = origins.effects
+        until = max(origins.untils.values())
+        commits = reader.commits(info.turn_at + 1, until, damaged_too=True)
+        unread = _read_calls(commits, origins.untils, journal, calls, ends) or unread
+    for commit in journal.commits:
+        _note_said(calls, commit)
+    return Before(reader, origins.runs, effects, calls, ends.taken, unread, journal, said)
+
+
+def _note_said(calls: Mapping[str, Made], commit: Commit) -> None:
+    """Notes what a person said of these calls since."""
+    for record in commit.typed:
+        if isinstance(record, Outcome) and record.t == "outcome":
+            call = calls.get(str(record.key))
+            if call is not None:
+                call.outcome, call.outcome_at = record, commit.seq
 
 
 def _may_call(commit: Commit, runs: Collection[str]) -> bool:
@@ -226,13 +302,16 @@ def _may_call(commit: Commit, runs: Collection[str]) -> bool:
     return commit.cause.run is None or commit.cause.run in runs
 
 
-def _calls(
-    commits: Iterable[Commit], untils: Mapping[str, int], journal: Journal
-) -> tuple[dict[str, Made], int, dict[str, Plain]]:
-    """Returns the calls of these runs, by key; the first unreadable commit that may record one; and
-    the ends of other runs. Values that were completed there are so in the journal, too."""
-    calls: dict[str, Made] = {}
-    ends = _Ends()
+def _read_calls(
+    commits: Iterable[Commit],
+    untils: Mapping[str, int],
+    journal: Journal,
+    calls: dict[str, Made],
+    ends: _Ends,
+) -> int:
+    """Adds the calls of these runs, by key, and the ends of other runs; returns the seq of the
+    first unreadable commit that may record a call, or 0. Values that were completed there are so in
+    the journal, too."""
     settled: dict[tuple[str, int], Made] = {}
     recorded, unread = RecordedCalls(), 0
     for commit in commits:
@@ -248,6 +327,7 @@ def _calls(
                 made_there = settled.get((place, record.seq))
                 if made_there is not None and made_there.outcome is not None:
                     made_there.outcome = replace(made_there.outcome, value=record.value)
+                    made_there.outcome_at = commit.seq
                 continue
             if not place:
                 continue
@@ -256,12 +336,13 @@ def _calls(
                 made = calls.setdefault(key, _made(place, key, record, commit.seq))
                 made.real |= not record.made_at
                 made.outcome = record if record.t == "step" else None
+                made.outcome_at = commit.seq if record.t == "step" else 0
             call = calls.get(key)
             cancelled = record.t == "cancelled" and call is not None and call.outcome is None
             if call is not None and (record.t == "outcome" or cancelled):
-                call.outcome = record
+                call.outcome, call.outcome_at = record, commit.seq
                 settled[place, commit.seq] = call
-    return calls, unread, ends.taken
+    return unread
 
 
 class _Ends:
@@ -271,8 +352,8 @@ class _Ends:
         taken: by the names of the messages.
     """
 
-    def __init__(self) -> None:
-        self.taken: dict[str, Plain] = {}
+    def __init__(self, taken: dict[str, LeftEnd] | None = None) -> None:
+        self.taken = taken or {}
         self._waits = RecordedWaits()
         self._names: dict[tuple[str, int], str] = {}
 
@@ -283,9 +364,12 @@ class _Ends:
             branch = self._waits.branch_of(record)
             if branch is not None and branch.kind == "child":
                 self._names[record.place, seq] = branch.name
-                self.taken[branch.name] = record.value
+                self._take(branch.name, record.place, seq)
         elif isinstance(record, Completed) and (record.place, record.seq) in self._names:
-            self.taken[self._names[record.place, record.seq]] = record.value
+            self._take(self._names[record.place, record.seq], record.place, seq)
+
+    def _take(self, name: str, place: str, seq: int) -> None:
+        self.taken[name] = LeftEnd(name=name, place=place, seq=seq)
 
 
 def _has_all_of(whole: Plain, part: Plain) -> bool:
@@ -310,6 +394,40 @@ def _made(place: str, key: str, record: Record, seq: int) -> Made:
         record.preview,
         instead="" if instead == key else instead,
         of=str(record.of) if isinstance(record, Intent) else "",
+        place=place,
+        run=record.run,
+    )
+
+
+def _left(made: Made) -> LeftCall:
+    return LeftCall(
+        place=made.place,
+        run=made.run,
+        key=made.key,
+        seq=made.seq,
+        args=made.args,
+        preview=made.preview,
+        outcome=made.outcome_at,
+        made=made.instead,
+        of=made.of,
+    )
+
+
+def _carried(call: LeftCall) -> Made:
+    scope = scope_of(call.place)
+    return Made(
+        call.place[len(scope) :].rpartition("#")[0],
+        scope,
+        call.key,
+        call.seq,
+        call.args,
+        call.preview,
+        real=True,
+        instead=call.made,
+        of=call.of,
+        outcome_at=call.outcome,
+        place=call.place,
+        run=call.run,
     )
 
 
