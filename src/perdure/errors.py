@@ -204,7 +204,8 @@ class StoreUnavailable(PerdureError):
     """Storage could not do it: full, read-only, locked for too long, or failing.
 
     Attributes:
-        outcome: ``"not_done"``, or ``"unknown"`` where a commit may or may not have happened (I1).
+        outcome: ``"not_done"``; ``"unknown"`` where a commit may or may not have happened (I1); or
+            ``"done"``: what was asked for is, and something behind it failed. Do not repeat it.
         no_room: True if the disk is full, or the files may not become larger. Smaller commits may
             still get in.
     """

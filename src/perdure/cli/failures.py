@@ -68,6 +68,8 @@ def code_of(error: BaseException) -> int:
     if type(error) in USAGES or isinstance(error, UsageError):
         return USAGE  # the library's words for an argument that cannot be, e.g. an overlong name,
         # or a URL whose driver is not installed
+    if isinstance(error, errors.StoreUnavailable) and error.outcome == "done":
+        return INTERNAL  # what the store was asked for is done, as where words cannot be printed
     return next((code for kind, code in CODES if isinstance(error, kind)), INTERNAL)
 
 

@@ -9,6 +9,7 @@ import typer
 from perdure.cli import plain
 from perdure.cli.progress import bar
 from perdure.cli.session import ShrinkOption, opened
+from perdure.cli.session import shrink as shrink_store
 from perdure.cli.terminal import stdout_console, text
 from perdure.cli.words import count
 
@@ -42,7 +43,7 @@ def purge(
             done = session.store.purge(agent)
             if shrink:
                 progress.begin("rewriting the store")
-                session.store.shrink()
+                shrink_store(session, f"{count(len(done.agents), 'log')} purged")
         if session.json:
             plain.put(
                 {

@@ -203,6 +203,15 @@ def refuse_memory(*urls: str | None) -> None:
             )
 
 
+def shrink(session: Session, done: str) -> None:
+    """Gives free space back to the system. `done`: what the command has removed already."""
+    try:
+        session.store.shrink()
+    except perdure.PerdureError as error:
+        error.problem = f"{done}, but the space could not be given back: {error.problem}"
+        raise
+
+
 @contextmanager
 def opened(ctx: typer.Context, *, create: bool = False) -> Iterator[Session]:
     """Gives the command's store, open; a typing error never creates one.

@@ -34,6 +34,7 @@ from perdure.cli.words import count, size
 from perdure.model import id_text
 from perdure.private import mode_of, new_file
 from perdure.store import is_store_file, read_file
+from perdure.system.done_already import DoneAlready
 
 WRONG_PATH = FileNotFoundError, NotADirectoryError, IsADirectoryError, PermissionError
 
@@ -226,10 +227,14 @@ def import_(
     """
     with _source(file) as stream:
         read = read_file(stream, file)  # before any store is made for it
-    with opened(ctx, create=create) as session, bar() as progress:
+    with DoneAlready() as done, opened(ctx, create=create) as session, bar() as progress:
         progress.begin(f"checking {read.agent}", len(read.entries))
         verified = session.store.import_log(
             read.entries, root=read.root, progress=progress.at, total=len(read.entries)
+        )
+        done.is_now(
+            f"{verified.agent} is imported, and could not be read back",
+            f"do not import it again; `{session.command('verify', verified.agent)}` reads it",
         )
         progress.begin(f"verifying {read.agent}", verified.commits)
         info = session.find(verified.agent, deleted_too=True)

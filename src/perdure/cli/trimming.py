@@ -22,6 +22,7 @@ from perdure.cli.session import (
     opened,
     where,
 )
+from perdure.cli.session import shrink as shrink_store
 from perdure.cli.terminal import stdout_console, text
 from perdure.cli.words import count, size
 from perdure.types import AgentInfo, Trimmed
@@ -72,7 +73,8 @@ def trim(
                 progress.at(number, len(infos))
             if shrink:
                 progress.begin("rewriting the store")
-                session.store.shrink()
+                emptied = count(sum(one.removed for one in done), "commit")
+                shrink_store(session, f"{emptied} emptied")
         _say(session, done, kept, shrink=shrink)
         unreadable = [error for _, error in kept if not isinstance(error, Conflict)]
         if unreadable:

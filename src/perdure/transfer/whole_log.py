@@ -37,6 +37,8 @@ from perdure.storage.log.proposals import Proposal
 from perdure.storage.log.reader import LogReader
 from perdure.storage.log.snapshots import Leaves
 from perdure.storage.retention import RETENTION
+from perdure.system import shell
+from perdure.system.done_already import DoneAlready
 from perdure.transfer import incoming_states
 from perdure.transfer.incoming_log import LogEnd
 from perdure.transfer.retold_messages import Ties, begun_by, untold_by
@@ -227,8 +229,13 @@ def import_log(
         consumed=begun_by(backend, rows),
         known=[*plan.taken.messages()],
     )
-    context.committer.submit(_Whole.of(plan, last))
-    _tell_of_others(context, plan)
+    with DoneAlready() as done:
+        context.committer.submit(_Whole.of(plan, last))
+        done.is_now(
+            f"{last.agent!r} is imported, and other logs' runs could not be told of its own",
+            f"do not import it again; `{shell.perdure('verify', last.agent)}` reads it",
+        )
+        _tell_of_others(context, plan)
     return Verified(last.agent, last.seq, 1, last.id)
 
 
