@@ -8,7 +8,7 @@ from typing import Any
 
 import typer
 
-from perdure.cli.app import app
+from perdure.cli.app import COMMANDS, app
 
 ENDLESS = {("worker",), ("replicate", "--follow")}
 """Until a signal ends them: not among the lines."""
@@ -17,17 +17,25 @@ GLOBAL = ("store", "as_json")
 """Options that every command has."""
 
 
+def subcommands(command: Any) -> dict[str, Any]:
+    """The commands of a group, by name; each is loaded when it is asked for."""
+    context = typer.Context(command)
+    return {name: command.get_command(context, name) for name in command.list_commands(context)}
+
+
 def commands() -> dict[tuple[str, ...], list[Any]]:
     """Each command, by its words, and its parameters."""
     found: dict[tuple[str, ...], list[Any]] = {}
 
     def walk(command: Any, words: tuple[str, ...]) -> None:
-        for name, sub in getattr(command, "commands", {}).items():
-            walk(sub, (*words, name))
         if not hasattr(command, "commands"):
             found[words] = command.params
+            return
+        for name, sub in subcommands(command).items():
+            walk(sub, (*words, name))
 
     walk(typer.main.get_command(app), ())
+    assert len(found) > len(COMMANDS)  # and those of `run`
     return found
 
 

@@ -17,6 +17,7 @@ from typer.main import get_command
 from typer.testing import CliRunner
 
 from perdure.cli.app import app
+from tests.cli.lines import subcommands
 from tests.rubbish.world import World
 
 WORDS: tuple[str, ...] = (
@@ -147,7 +148,7 @@ def commands() -> list[Command]:
 
 
 def _walk(group: Any, before: tuple[str, ...]) -> Iterator[Command]:
-    for name, one in group.commands.items():
+    for name, one in subcommands(group).items():
         if hasattr(one, "commands"):
             yield from _walk(one, (*before, name))
         else:
