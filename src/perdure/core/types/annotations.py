@@ -71,12 +71,21 @@ def unwrap(annotation: Any) -> Bare:
             names = dict(zip(origin.__type_params__, get_args(annotation), strict=True))
             annotation = substitute(_meant(origin), names)
         elif isinstance(annotation, TypeVar):
-            bound = annotation.__bound__
-            annotation = Any if bound is None else bound
+            annotation = _unfilled(annotation)
         elif annotation is None:
             return Bare(type(None), metadata)
         else:
             return Bare(annotation, metadata)
+
+
+def _unfilled(variable: TypeVar) -> Any:
+    """Returns what a type variable stands for that nothing was given for, as pydantic does."""
+    default = getattr(variable, "__default__", None)
+    if default is not None and type(default).__name__ not in ("NoDefaultType", "_NoDefaultType"):
+        return default
+    if variable.__constraints__:
+        return Union[variable.__constraints__]  # noqa: UP007
+    return Any if variable.__bound__ is None else variable.__bound__
 
 
 def is_alias(annotation: Any) -> bool:

@@ -11,19 +11,20 @@ import dataclasses
 import functools
 import inspect
 from collections.abc import Callable, Mapping
-from typing import Annotated, Any, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, get_origin, get_type_hints
 
 import msgspec
 from msgspec import Struct
 
 from perdure.core.types.aliases import aliases_of, led_inside
-from perdure.core.types.annotations import EphemeralMark, is_judged, of_key, substitute, unwrap
+from perdure.core.types.annotations import EphemeralMark, is_judged, of_key, unwrap
 from perdure.core.types.hints import hints_of, of_itself
 from perdure.core.types.late_fields import equal, init_only
 from perdure.core.types.private_attributes import private_default
 from perdure.core.types.pydantic_hooks import asks_around, looks_around
 from perdure.core.types.slots import content_of, slots_of
 from perdure.core.types.thawed_validators import thawed
+from perdure.core.types.type_arguments import TypeArguments
 from perdure.errors import SchemaError
 from perdure.missing import MISSING
 from perdure.system.cached import cached
@@ -79,8 +80,7 @@ class Face:
         self.cls: Any = get_origin(annotation) or annotation
         self.renames: dict[str, str] = {}
         self.aliases: dict[str, str] = {}
-        parameters = getattr(self.cls, "__parameters__", ())
-        self.names = dict(zip(parameters, get_args(annotation), strict=False))
+        self.arguments = TypeArguments(annotation)
         self.fields: dict[str, Field] = {}
         self.live: dict[str, Field] = {}
         self.derived: frozenset[str] = frozenset()
@@ -119,7 +119,7 @@ class Face:
                 target=self.name,
                 hint="define the class at module level, not inside a function",
             ) from error
-        return {name: substitute(hint, self.names) for name, hint in hints.items()}
+        return {name: self.arguments.of(name, hint) for name, hint in hints.items()}
 
     @cached
     def looks_inside(self) -> bool:
@@ -167,7 +167,8 @@ class Face:
         return tuple(name for name in slots_of(self.cls) if not self.knows(name))
 
     def knows(self, name: str) -> bool:
-        return name in self._declared or self._cached(name)
+        made_by = "__orig_class__"  # which typing sets on what `Page[int](…)` makes
+        return name in self._declared or self._cached(name) or name == made_by
 
     @cached
     def _declared(self) -> frozenset[str]:
@@ -322,8 +323,7 @@ class PydanticFace(Face):
     """A BaseModel or a pydantic dataclass."""
 
     def read_fields(self) -> list[Field]:
-        cls = self.annotation if hasattr(self.annotation, "__pydantic_fields__") else self.cls
-        self.cls = cls
+        cls = self.cls
         self.is_model = hasattr(cls, "model_fields")
         if not getattr(cls, "__pydantic_complete__", True):
             self._complete()
@@ -369,7 +369,7 @@ class PydanticFace(Face):
         # A validator that looks at other fields cannot run alone: the class is validated as a
         # whole.
         metadata = [mark for mark in info.metadata if not asks_around(mark)]
-        annotation = of_itself(self.cls, info.annotation)
+        annotation = self.arguments.of(name, of_itself(self.cls, info.annotation))
         if info.discriminator is not None:
             with loading:
                 import pydantic

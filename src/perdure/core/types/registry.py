@@ -5,7 +5,6 @@ from __future__ import annotations
 import collections
 import collections.abc as abc
 import copy
-import typing
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import is_dataclass
 from enum import Enum
@@ -41,6 +40,7 @@ from perdure.core.types.nodes import (
 )
 from perdure.core.types.objects import ObjectNode, filled_in
 from perdure.core.types.revisiting import Revisiting
+from perdure.core.types.type_arguments import TypeArguments
 from perdure.core.types.unions import UnionNode
 from perdure.core.types.validation import Engine, Marks, MsgspecEngine, PydanticEngine, text_types
 from perdure.core.values.plain_values import SCALARS
@@ -276,8 +276,7 @@ class _Making:
     def _named_tuple(self, annotation: Any, config: Any) -> Node:
         kind = unwrap(annotation).type
         cls = get_origin(kind) or kind
-        hints = get_type_hints(cls, include_extras=True)
-        items = [self.node(hints.get(name, Any), config) for name in cls._fields]
+        items = [self.node(hint, config) for hint in _hints_of_tuple(kind)]
         return TupleNode(annotation, self.engine, config, items, None, cls)
 
 
@@ -332,8 +331,15 @@ def parts(annotation: Any, seen: dict[Any, Any], faces: dict[Any, Face]) -> Iter
         for field in face.fields.values():
             yield from parts(field.annotation, seen, faces)
     elif issubclass(origin, tuple):
-        for hint in typing.get_type_hints(origin, include_extras=True).values():
+        for hint in _hints_of_tuple(kind):
             yield from parts(hint, seen, faces)
+
+
+def _hints_of_tuple(annotation: Any) -> list[Any]:
+    """Returns the annotations of a named tuple's fields."""
+    cls, arguments = get_origin(annotation) or annotation, TypeArguments(annotation)
+    hints = get_type_hints(cls, include_extras=True)
+    return [arguments.of(name, hints.get(name, Any)) for name in getattr(cls, "_fields", ())]
 
 
 def is_of_pydantic(bare: Bare) -> bool:
@@ -427,10 +433,14 @@ def engine_for(annotation: Any, found: Sequence[Bare], faces: Mapping[Any, Face]
         dicts = any(one.is_dict for one in faces.values())
         unions = any(map(_is_of_several_objects, found))
         engine = Revisiting(dicts, unions) if dicts or unions else PydanticEngine()
-        # Pydantic knows nothing of Structs, and drops what no constructor takes.
-        engine.piecewise = any(is_struct(one) or has_late_fields(one) for one in found)
+        # Pydantic knows nothing of Structs, drops what no constructor takes, and takes what a type
+        # variable of a base stands for to be anything.
+        apart = any(is_struct(one) or has_late_fields(one) for one in found)
+        engine.piecewise = apart or any(one.arguments.passed_on for one in faces.values())
     else:
         engine = MsgspecEngine()
         apart = any(has_late_fields(one) or keeps_either(one) for one in found)
+        # Msgspec knows what a variable of a base stands for, but in a TypedDict.
+        apart |= any(one.is_dict and one.arguments.passed_on for one in faces.values())
         engine.piecewise = apart or not engine.supports(annotation)
     return engine
