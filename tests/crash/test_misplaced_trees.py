@@ -298,3 +298,33 @@ def test_the_first_page_that_is_no_page_is_no_reason_to_stop(tmp_path: Path) -> 
         store.agent("a").save({"n": 1})
         assert other.agent("a").state == {"n": 1}
         assert not other.agent("b").exists
+
+
+def test_a_thread_that_looks_is_not_disturbed_by_one_that_begins_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A worker ended with an IndexError: its reader had found the place of a range in the list, and
+    before it read that, another thread emptied the list, as each does once a second."""
+    proved = trees.Trees(str(tmp_path / "a.db"))
+    name, key = next(iter(TREES)), trees.FIRST
+    looks: list[Any] = []
+
+    def look(self: trees.Trees, *args: Any) -> Any:
+        looks.append(args)
+        return trees.LEAST, trees.MOST
+
+    monkeypatch.setattr(trees.Trees, "_look", look)
+    db: Any = None
+    proved.prove(db, name, key)
+    search: Callable[..., int] = vars(trees)["bisect_left"]
+
+    def interrupted(*args: Any) -> int:
+        found = search(*args)
+        proved._until = 0.0
+        monkeypatch.setattr(trees, "bisect_left", search)
+        proved.prove(db, next(other for other in TREES if other != name), key)
+        return found
+
+    monkeypatch.setattr(trees, "bisect_left", interrupted)
+    proved.prove(db, name, key)
+    assert len(looks) == 2, "what it had proved, it did not have to look for"

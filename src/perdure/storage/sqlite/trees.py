@@ -54,9 +54,13 @@ class Trees:
 
     def __init__(self, path: str) -> None:
         self._path = path
+        self._until = 0.0
+        self._forget()
+
+    def _forget(self) -> None:
+        """Begins anew, and leaves what other threads are looking at to them."""
         self._ranges: dict[str, list[tuple[Key, Key]]] = {name: [] for name in TREES}
         self._asked: set[tuple[str, Key]] = set()
-        self._until = 0.0
 
     def prove(self, db: apsw.Connection, name: str, key: Key) -> None:
         """Proves that SQLite, which looked for a key in a tree of this name, looked in the right
@@ -66,19 +70,17 @@ class Trees:
             MisplacedError: it did not.
         """
         if (now := time.monotonic()) > self._until:
-            for old in self._ranges.values():
-                old.clear()
-            self._asked.clear()
+            self._forget()
             self._until = now + FRESH_S
         ranges = self._ranges[name]
         at = bisect_left(ranges, (key,)) - 1
-        if at >= 0 and key <= ranges[at][1]:
+        if at >= 0 and ranges[at][0] < key <= ranges[at][1]:
             return
         if (name, key) in self._asked:
             return
         if len(ranges) + len(self._asked) >= RANGES_MAX:
-            ranges.clear()
-            self._asked.clear()
+            self._forget()
+            ranges = self._ranges[name]
         if (found := self._look(db, name, key)) is not None:
             insort(ranges, found)
         else:
