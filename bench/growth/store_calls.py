@@ -128,6 +128,11 @@ def delete_one(place: Place, measure: Measure) -> None:
     often(measure, lambda number: place.store.delete(f"agent-{number:06}"))
 
 
+@call("Store.delete", history="agents", growth="linear", what="Store.delete of as many agents")
+def delete_all(place: Place, measure: Measure) -> None:
+    measure(lambda: place.store.delete(prefix="agent-"))
+
+
 @call("Store.purge", history="agents", what="Store.purge of one of as many agents")
 def purge_one(place: Place, measure: Measure) -> None:
     def prepare(number: int) -> str:

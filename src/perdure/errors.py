@@ -22,6 +22,8 @@ class Hint(StrEnum):
     """To whoever wrote on a head that has moved. The command line retries."""
     BRANCH_HELD = "wait until the run ends or waits, send it a signal, or fork"
     """A living executor has the branch."""
+    RUN_EXECUTED = "wait until the run ends or waits; or end it with its agent: cancel_runs=True"
+    """A living executor has a run of an agent that is to be deleted."""
     RUN_UNFINISHED = "let it finish, or say cancel_run=True"
     """A run would lose the history that it stands on."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Generator, Iterable, Iterator, Mapping, Sequence
 from datetime import timedelta
 from typing import Any, Concatenate, ParamSpec, TypeVar, overload
 
@@ -14,25 +14,19 @@ from perdure.core.arguments.checks import seconds as duration
 from perdure.core.arguments.exact_types import is_a
 from perdure.core.arguments.names import check_name, check_words, shown
 from perdure.core.schema.schema import Schema
-from perdure.engine.control.agent_deletion import delete_agent
+from perdure.engine.control.deletions import deleting, wait_for_each
 from perdure.engine.control.naming_all import CheckpointedAll, checkpoint_all
-from perdure.engine.control.run_handle import RunHandle
+from perdure.engine.control.run_handle import RunHandle, wait_until
+from perdure.engine.control.run_listing import list_runs
 from perdure.engine.dispatch.heartbeat import LEASE_TTL
 from perdure.engine.dispatch.open_settings import check_settings
 from perdure.engine.dispatch.run_options import Options as Options
 from perdure.engine.dispatch.runner import Runner
 from perdure.engine.functions.run import Run
-from perdure.engine.functions.run_lookup import asked_for, find_run, statuses_of
+from perdure.engine.functions.run_lookup import find_run, statuses_of
 from perdure.errors import NotFound
 from perdure.missing import MISSING
-from perdure.model import (
-    MAIN,
-    AgentInfo,
-    Durability,
-    RunInfo,
-    RunStatus,
-    Verified,
-)
+from perdure.model import MAIN, AgentInfo, Durability, RunInfo, RunStatus, Verified
 from perdure.retention.purging import Purged, incarnations, origins, purge_name, sweep
 from perdure.state.checkpoint_policy import CheckpointPolicy
 from perdure.state.checkpoints import config_hash
@@ -199,23 +193,39 @@ class Store:
         """
         return [*origins(self._context.backend, self._ours(info))]
 
-    def delete(self, name: str, *, purge: bool = False) -> None:
-        """Deletes an agent. Its name may be used again, for a new incarnation; a write that was
-        under way in the old one fails and cannot bring it back.
+    def delete(
+        self,
+        name: str | None = None,
+        *,
+        prefix: str | None = None,
+        purge: bool = False,
+        cancel_runs: bool = False,
+        timeout: float | timedelta | None = None,
+    ) -> list[str]:
+        """Deletes an agent, or all agents whose names begin with `prefix`; returns their names.
+        What was requested of them and has not begun goes along, also of agents that are not there
+        yet. Each is deleted in whole or not at all.
 
-        Its log stays, for an audit; with `purge` the next `Store.purge` removes it.
+        A name may be used again, for a new incarnation; a write that was under way in the old one
+        fails and cannot bring it back. Its log stays, for an audit; with `purge` the next
+        `Store.purge` removes it.
+
+        Args:
+            cancel_runs: ends runs that are executed, and waits: they leave at their next step.
+            timeout: the longest time to wait for runs, seconds or a timedelta.
 
         Raises:
             NotFound: there is no such agent.
-            Conflict: a living executor is running it, on whatever branch.
+            Conflict: a living executor is running one, on whatever branch. The others are deleted.
+            TimedOut: a run was asked to end, and has not ended. Its agent is not deleted.
         """
-        name, purge = check_name(name, "an agent"), flag(purge, "purge=")
-        backend = self._context.backend
-        info = backend.agent(name)
-        if info is None or info.deleted:
-            raise NotFound("there is no such agent", target=f"agent {name!r}")
-        told = delete_agent(self._context, info, purge=purge)
-        self.runner.wakeups.tell(*(message.run for message in told))
+        until = wait_until(cancel_runs, timeout, "cancel_runs")
+        deletion = self._deleting(name, prefix=prefix, purge=purge, cancel_runs=cancel_runs)
+        return wait_for_each(deletion, until)
+
+    def _deleting(self, name: str | None, **how: Any) -> Generator[RunHandle[Any], None, list[str]]:
+        """For the faces: the same, which yields the runs that are to be waited for."""
+        return deleting(self._context, self.runner.wakeups, name, **how)
 
     def checkpoint_all(
         self,
@@ -377,6 +387,7 @@ class Store:
         queue: str = "default",
         deadline: float | timedelta | None = None,
         trace: str | None = None,
+        initial: Any = MISSING,
     ) -> Options:
         """Returns the same store with other settings for runs.
 
@@ -387,13 +398,14 @@ class Store:
                 fails with `TimedOut`.
             trace: a trace id: each commit of the run has it as `cause.trace`, whichever process
                 makes it, and so have those of the runs that it starts.
+            initial: the state to create the agent with, if it is not there when the run begins.
 
         Raises:
             ValueError: key or queue is empty, longer than 200 characters, or not valid text; or the
                 deadline is not positive, or is more than a thousand years.
             TypeError: an argument has the wrong type.
         """
-        return Options(self.runner, key, queue, deadline, trace)
+        return Options(self.runner, key, queue, deadline, trace, initial)
 
     def runs(
         self,
@@ -408,32 +420,20 @@ class Store:
         """Returns the runs of one agent or of all, oldest first; requested runs that have not begun
         come last, as ``pending``. With a limit the cost depends on what is returned, and on what
         `function` skips."""
-        backend = self._context.backend
         agent = None if agent is None else check_name(agent, "an agent")
         flags(unfinished=unfinished, newest_first=newest_first)
         function = None if function is None else check_words(function, "function=")
         status = None if status is None else statuses_of(status)
         limit = None if limit is None else count(limit, "limit=")
-        # First what has not begun: a run that begins between the two looks is in the second.
-        asked: list[RunInfo] = []
-        if status is None or "pending" in status:
-            messages = backend.inbox(
-                agent=agent, kind="start", name=function, limit=limit, newest_first=newest_first
-            )
-            asked = [asked_for(one) for one in messages]
-        found = backend.runs(
-            RunQuery(
-                agent=agent,
-                unfinished=unfinished,
-                status=status,
-                function=function,
-                limit=limit,
-                newest_first=newest_first,
-            )
+        query = RunQuery(
+            agent=agent,
+            unfinished=unfinished,
+            status=status,
+            function=function,
+            limit=limit,
+            newest_first=newest_first,
         )
-        begun = {run.id for run in found}
-        new = [run for run in asked if run.id not in begun]
-        return ([*new, *found] if newest_first else [*found, *new])[:limit]
+        return list_runs(self._context.backend, query)
 
     def handle(self, run_id: str) -> RunHandle[Any]:
         """Returns a handle on a run by its id.

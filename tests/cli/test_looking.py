@@ -268,6 +268,7 @@ def test_every_command_answers_in_json(operator: Operator) -> None:
     elsewhere = {"import", "import-langgraph", "worker"}
     elsewhere |= {"replicate", "promote", "migrate", "restore"}  # see test_replicate
     elsewhere |= {"purge", "trim"}  # see test_purge, test_trim
+    elsewhere |= {"start", "delete"}  # see test_starting, test_deleting
     assert {name for name, *_ in COMMANDS} == {*asked, *elsewhere}
     for command, words in asked.items():
         result = operator.type(command, *words, "--json")

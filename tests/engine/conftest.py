@@ -30,6 +30,9 @@ ON_POSTGRES = {
     "test_who_is_next",
     "test_unfit_arguments",
     "test_going_back",
+    "test_unbegun",
+    "test_deleting",
+    "test_first_states",
     "test_named_beside",
     "test_delivered_moves",
 }

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 import perdure
+from perdure.engine.control import noting
 from perdure.errors import Conflict, RunFailed
 from perdure.model import AgentInfo
 from perdure.replication import Migration, Moved
@@ -182,19 +183,19 @@ def test_one_that_waits_is_ended_beside_others_who_write(
     store = place.open()
     run = store.handle("a/waiting/main")
     edits = iter(range(2))
-    cancellation = type(run)._cancellation
+    cancellation = noting.cancellation
 
-    def beside(self: Any, why: str) -> Any:
-        noting = cancellation(self, why)
+    def beside(id: str, why: str) -> Any:
+        make = cancellation(id, why)
 
         def noted(info: Any) -> Any:
             if (n := next(edits, None)) is not None:
                 store.agent("a").update(lambda draft: draft.update(n=n))
-            return noting(info)
+            return make(info)
 
         return noted
 
-    monkeypatch.setattr(type(run), "_cancellation", beside)
+    monkeypatch.setattr("perdure.engine.control.run_handle.cancellation", beside)
     run.cancel("no longer needed")
     assert run.status == "cancelled"
     assert store.agent("a").state == {"n": 1}
@@ -242,7 +243,8 @@ def test_one_that_has_not_begun_does_not_begin(store: Store, stage: Stage) -> No
     with pytest.raises(RunFailed, match="changed my mind"):
         store.run(acting, "a")
     assert stage.noted == [] and handle.status == "cancelled"
-    assert [c.cause.kind for c in commits(store)][-2:] == ["run-started", "run-cancelled"]
+    assert [c.cause.kind for c in commits(store)] == ["create", "run-cancelled"]
+    assert [one["t"] for one in records(store, "a")] == ["run-started", "run-cancelled"]
 
 
 def test_one_whose_process_died_is_ended(place: Place, crash: Crashes) -> None:

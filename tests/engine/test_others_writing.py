@@ -56,7 +56,8 @@ def test_while_a_run_executes_other_writers_are_told_who_has_it(place: Place) ->
             draft["n"] = 1
 
     store.run(f, "a")
-    assert all("is running on it" in words and "signal" in words for words in told)
+    assert all("is running on it" in words for words in told)
+    assert all("signal" in words for words in told[:-1]) and "cancel_runs=True" in told[-1]
 
 
 def test_after_a_crash_a_plain_edit_succeeds_and_the_run_sees_it(

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 import perdure
+from perdure.engine.control import noting
 from perdure.errors import CallFailed, Conflict, InDoubt, NeedsAttention, NotFound, RunFailed
 from perdure.store import Store
 from perdure.testing import boundary, run_with_kills
@@ -294,18 +295,18 @@ def test_a_run_that_finishes_while_it_is_cancelled_stays_finished(
     handle = store.handle("a/mail/main")
     handle.settle("send#1", done=2)
     ends: list[Any] = []
-    reader = type(handle)._reader
+    reader = noting.reader_of_run
 
-    def finish_meanwhile(self: Any) -> Any:
+    def finish_meanwhile(*which: Any) -> Any:
         if not ends:
             ends.append("looking")
             try:
                 ends.append(store.run(mail, "a", "hi"))
             except RunFailed as cancelled:
                 ends.append(cancelled)
-        return reader(self)
+        return reader(*which)
 
-    monkeypatch.setattr(type(handle), "_reader", finish_meanwhile)
+    monkeypatch.setattr(noting, "reader_of_run", finish_meanwhile)
     if not heard:
         monkeypatch.setattr(type(handle), "_send", lambda *message: True)
         with pytest.raises(Conflict, match="done already"):

@@ -16,6 +16,7 @@ import perdure
 from perdure import replication
 from perdure.cli.portable import write_log
 from perdure.core.values import codec
+from perdure.engine.control import unbegun
 from perdure.errors import Corrupt, NeedsAttention, RunFailed
 from perdure.storage.locate import _named_memories
 from perdure.store import Store
@@ -225,13 +226,20 @@ def cancelled_together(store: Store, cancel: Callable[[Store], None] = cancelled
     return moment
 
 
-def test_what_was_to_end_before_it_began_does_not_begin(urls: tuple[str, str]) -> None:
+@pytest.mark.parametrize("killed", [False, True])
+def test_what_was_to_end_before_it_began_does_not_begin(
+    urls: tuple[str, str], monkeypatch: pytest.MonkeyPatch, killed: bool
+) -> None:
+    """Who had cancelled the parent may have been killed before it ended the child."""
     with perdure.open(urls[0]) as store:
         boss(store, False)
+        if killed:
+            monkeypatch.setattr(unbegun, "end_unbegun", lambda *_: False)
         moment = cancelled_together(store)
     replication.restore(*urls, moment)
     with perdure.open(urls[1]) as store:
-        assert due(store) == [] and store.runs("kid") == []
+        assert due(store) == []
+        assert [run.status for run in store.runs("kid")] == ([] if killed else ["cancelled"])
 
 
 @CANCELS

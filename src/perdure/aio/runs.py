@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
+import time
 from collections.abc import Callable, Coroutine
 from datetime import timedelta
 from typing import Any, Concatenate, Generic, ParamSpec, TypeVar
 
 from perdure.aio.loops import Home
 from perdure.core.arguments.checks import seconds
+from perdure.core.arguments.names import check_words
 from perdure.engine.control.explanation import Explanation
-from perdure.engine.control.run_handle import RunHandle, has_result, unfinished
+from perdure.engine.control.run_handle import RunHandle, has_result, unfinished, wait_until
 from perdure.engine.control.run_report import RunReport
 from perdure.engine.control.wait_circles import WaitingInPlace
 from perdure.engine.dispatch.command import Command
@@ -90,22 +91,37 @@ class AsyncRunHandle(Generic[R]):
 
     async def result(self, timeout: timedelta | float | None = None) -> R:
         """See `RunHandle.result`."""
-        loop = asyncio.get_running_loop()
-        until = None if timeout is None else loop.time() + seconds(timeout, "timeout=")
+        until = None if timeout is None else time.monotonic() + seconds(timeout, "timeout=")
+
+        def ended() -> RunInfo | None:
+            info = self._handle.info
+            return info if has_result(info) else None
+
+        info = await self._until(ended, until)
+        return await self._home.call(self._handle._result_of, info)
+
+    async def _until(self, look: Callable[[], T | None], until: float | None) -> T:
+        """Returns what a look at the run gives, once it gives something.
+
+        Raises:
+            TimedOut: that takes longer. Conflict: it is the run of the code that waits.
+            ClosedError: it goes on in another store.
+        """
         wait = LoopWait(bell())
-        wakeups = self._runner.wakeups
+        wakeups, backend = self._runner.wakeups, self._home.context.backend
         here = WaitingInPlace(self._home.context, wakeups, self.id, alone=False)
         with wakeups.watch(self.id, lambda: wait.done()):
             while True:
+                found = await self._home.call(look)
+                if found is not None:
+                    return found
                 info = await self.info()
-                if has_result(info):
-                    return await self._home.call(self._handle._result_of, info)
-                await self._home.call(refuse_moved, self._home.context.backend, info)
+                await self._home.call(refuse_moved, backend, info)
                 if until is None:
                     await self._home.call(here.refuse)
-                elif loop.time() >= until:
+                elif time.monotonic() >= until:
                     raise unfinished(info)
-                left = POLL_S if until is None else min(until - loop.time(), POLL_S)
+                left = POLL_S if until is None else min(until - time.monotonic(), POLL_S)
                 await wait.rest(left)
                 wait = LoopWait(bell())
 
@@ -141,9 +157,17 @@ class AsyncRunHandle(Generic[R]):
         """See `RunHandle.settle`."""
         return await self._home.call(self._handle.settle, call, done=done, not_done=not_done, by=by)
 
-    async def cancel(self, why: str = "") -> None:
+    async def cancel(
+        self, why: str = "", *, wait: bool = False, timeout: timedelta | float | None = None
+    ) -> None:
         """See `RunHandle.cancel`."""
-        await self._home.call(self._handle.cancel, why)
+        why, until = check_words(why, "why="), wait_until(wait, timeout)
+        if not await self._home.call(self._handle._ask_to_end, why) and wait:
+            await self._wait_for_its_end(why, until)
+
+    async def _wait_for_its_end(self, why: str, until: float | None) -> None:
+        """See `RunHandle._wait_for_its_end`."""
+        await self._until(lambda: self._handle._end_if_free(why) or None, until)
 
     async def fork(
         self, step: str, *, branch: str, effects: Again = "ask", key: str | None = None

@@ -21,9 +21,12 @@ from perdure.aio.loops import Home
 from perdure.aio.runs import AsyncOptions, AsyncRunHandle
 from perdure.core.arguments.not_entered import ToEnter
 from perdure.core.schema.schema import Schema
+from perdure.engine.control.deletions import WHY, is_over
 from perdure.engine.control.naming_all import CheckpointedAll
+from perdure.engine.control.run_handle import RunHandle, wait_until
 from perdure.engine.dispatch.heartbeat import LEASE_TTL
 from perdure.engine.functions.async_run import AsyncRun
+from perdure.errors import Conflict, NotFound
 from perdure.missing import MISSING
 from perdure.model import MAIN, AgentInfo, Durability, RunInfo, RunStatus, Verified
 from perdure.retention.purging import Purged
@@ -164,9 +167,35 @@ class AsyncStore:
         """See `Store.origins`."""
         return await self._home.call(self._store.origins, info)
 
-    async def delete(self, name: str, *, purge: bool = False) -> None:
+    async def delete(
+        self,
+        name: str | None = None,
+        *,
+        prefix: str | None = None,
+        purge: bool = False,
+        cancel_runs: bool = False,
+        timeout: float | timedelta | None = None,
+    ) -> list[str]:
         """See `Store.delete`."""
-        await self._home.call(self._store.delete, name, purge=purge)
+        until = wait_until(cancel_runs, timeout, "cancel_runs")
+        deletion = self._store._deleting(name, prefix=prefix, purge=purge, cancel_runs=cancel_runs)
+        deleted: list[str] = []
+
+        def further() -> RunHandle[Any] | None:
+            try:
+                return next(deletion)
+            except StopIteration as end:
+                deleted.extend(end.value)
+                return None
+
+        while (run := await self._home.call(further)) is not None:
+            try:
+                handle = AsyncRunHandle(self._home, self._store.runner, run)
+                await handle._wait_for_its_end(WHY, until)
+            except (Conflict, NotFound):
+                if not await self._home.call(is_over, run):
+                    raise
+        return deleted
 
     async def agent_of(self, info: AgentInfo, *, branch: str = MAIN) -> AsyncAgent[dict[str, Any]]:
         """See `Store.agent_of`."""
@@ -228,9 +257,12 @@ class AsyncStore:
         queue: str = "default",
         deadline: float | timedelta | None = None,
         trace: str | None = None,
+        initial: Any = MISSING,
     ) -> AsyncOptions:
         """See `Store.options`."""
-        options = self._store.options(key=key, queue=queue, deadline=deadline, trace=trace)
+        options = self._store.options(
+            key=key, queue=queue, deadline=deadline, trace=trace, initial=initial
+        )
         return AsyncOptions(self._home, self._store.runner, options)
 
     async def handle(self, run_id: str) -> AsyncRunHandle[Any]:

@@ -29,6 +29,7 @@ COMMANDS = (
     LazyCommand("undo", "perdure.cli.moving:undo", "Take back the latest change."),
     LazyCommand("redo", "perdure.cli.moving:redo", "Take back the latest undo."),
     LazyCommand("rollback", "perdure.cli.moving:rollback", "Go back to an earlier state."),
+    LazyCommand("start", "perdure.cli.starting:start", "Request a run, for a worker."),
     LazyCommand("runs", "perdure.cli.runs:runs", "Runs, and which of them need a person."),
     LazyCommand(
         "worker", "perdure.cli.worker:worker", "Run what was asked for, and what others left."
@@ -47,6 +48,7 @@ COMMANDS = (
     LazyCommand(
         "repair", "perdure.cli.checking:repair", "Rebuild page checksums, once all logs are proved."
     ),
+    LazyCommand("delete", "perdure.cli.deleting:delete", "Delete agents."),
     LazyCommand(
         "trim", "perdure.cli.trimming:trim", "Permanently remove what agents did long ago."
     ),

@@ -50,6 +50,7 @@ HELP = (
 IN_THE_SHELL: Mapping[str, str] = {
     errors.Hint.RUN_UNFINISHED: "let it finish, or say --cancel-run",
     errors.Hint.HEAD_MOVED: "it is being written to; try again",
+    errors.Hint.RUN_EXECUTED: "wait until its run ends or waits; or end it, too: --cancel-runs",
     errors.Hint.BRANCH_HELD: "wait until its run ends; or `perdure cancel` it; or end its process "
     "first, {where}, then try "
     "again; or work on a fork",

@@ -97,7 +97,7 @@ def answer(
         console = stdout_console()
         words = asked.question if asked is not None else str(to)
         console.print(text((words, "bold"), f" was answered: {full(given)}"))
-        _tell_what_is_next(console, session, handle)
+        tell_what_is_next(console, session, handle)
 
 
 def _tell_questions(session: Session, questions: Sequence[Question]) -> None:
@@ -171,10 +171,10 @@ def signal(
             console.print(text("a signal ", (name, "bold"), " was sent with that key before"))
             return
         console.print(text("signal ", (name, "bold"), f" is in the inbox of {info.id}"))
-        _tell_what_is_next(console, session, handle)
+        tell_what_is_next(console, session, handle)
 
 
-def _tell_what_is_next(console: Screen, session: Session, handle: RunHandle[Any]) -> None:
+def tell_what_is_next(console: Screen, session: Session, handle: RunHandle[Any]) -> None:
     """Prints who will resume it; if nobody will, what to do."""
     said = handle.why()
     if said.situation in MOVING or said.workers:
@@ -254,7 +254,7 @@ def resume(
 
 def _tell_pending(console: Screen, session: Session, handle: RunHandle[Any]) -> None:
     console.print(text(f"run {handle.id} is to be ", ("gone on with", "bold")))
-    _tell_what_is_next(console, session, handle)
+    tell_what_is_next(console, session, handle)
 
 
 def retry(
@@ -313,7 +313,7 @@ def fork_run(
             return
         console = stdout_console()
         console.print(text(f"run {new.id} on branch ", (branch, "bold"), f" begins at {step}"))
-        _tell_what_is_next(console, session, new)
+        tell_what_is_next(console, session, new)
 
 
 def _check_effects(effects: str) -> None:

@@ -1,4 +1,4 @@
-"""Modules of users that a command line names."""
+"""Modules of users, and agent functions in them, that a command line names."""
 
 from __future__ import annotations
 
@@ -6,10 +6,50 @@ import importlib
 import os
 import sys
 import traceback
+from collections.abc import Callable
 from types import ModuleType
+from typing import Any
 
+from perdure import Worker
 from perdure.cli.failures import UsageError
+from perdure.cli.session import close_names
 from perdure.cli.terminal import complain
+from perdure.visible import visible
+
+NAMES_SHOWN = 20
+
+
+def agent_functions(words: str) -> list[Callable[..., Any]]:
+    """Returns the agent functions that an argument names.
+
+    Raises:
+        UsageError: it names none.
+    """
+    name, _, wanted = words.partition(":")
+    module = user_module(name)
+    known = {key: value for key, value in vars(module).items() if Worker.can_run(value)}
+    there = ", ".join(list(known)[:NAMES_SHOWN]) or "none"
+    if not wanted:
+        if not known:
+            raise UsageError(
+                f"module {name!r} has no agent functions: decorate them with @perdure.agent(…)"
+            )
+        return list(known.values())
+    found: list[Callable[..., Any]] = []
+    for one in filter(None, (part.strip() for part in wanted.split(","))):
+        if one not in vars(module):
+            close = close_names(one, list(known))
+            meant = f"did you mean {' or '.join(close)}? " if close else ""
+            raise UsageError(
+                f"module {name!r} has no {one!r}; {meant}agent functions there: {there}"
+            )
+        if one not in known:
+            raise UsageError(
+                f"{visible(f'{name}:{one}')} is not an agent function: decorate it with "
+                f"@perdure.agent(…); agent functions there: {there}"
+            )
+        found.append(known[one])
+    return found
 
 
 def user_module(name: str) -> ModuleType:

@@ -15,12 +15,11 @@ from perdure import Worker
 from perdure.cli.awaited_store import Stop, heeding, opened_in_time
 from perdure.cli.command_options import Settings
 from perdure.cli.failures import UsageError
-from perdure.cli.session import Session, close_names
+from perdure.cli.session import Session
 from perdure.cli.terminal import elsewhere, flush, outliving_readers, stdout_console, text
-from perdure.cli.user_modules import user_module
+from perdure.cli.user_modules import agent_functions
 from perdure.cli.words import STATUS_STYLES
 from perdure.types import WorkerEvent
-from perdure.visible import visible
 
 STYLES = {
     **STATUS_STYLES,
@@ -36,7 +35,6 @@ STYLES = {
     "stopped": "dim",
 }
 KIND_WIDTH = max(map(len, STYLES))
-NAMES_SHOWN = 20
 
 
 def worker(
@@ -83,7 +81,7 @@ def worker(
     if "" in queues:
         raise UsageError("--queue is empty: is a variable unset?")
     with outliving_readers():  # before modules are loaded: their log handlers may keep stderr
-        found = [function for words in functions for function in _load(words)]
+        found = [function for words in functions for function in agent_functions(words)]
         with (
             _events(ctx) as say,
             heeding() as stop,
@@ -154,39 +152,3 @@ def _as_json(event: WorkerEvent) -> str:
     if event.seconds:
         said["seconds"] = round(event.seconds, 6)
     return json.dumps(said)
-
-
-# -- finding the functions -------------------------------------------------------------------------
-
-
-def _load(words: str) -> list[Callable[..., Any]]:
-    """Returns the agent functions that an argument names.
-
-    Raises:
-        UsageError: it names none.
-    """
-    name, _, wanted = words.partition(":")
-    module = user_module(name)
-    known = {key: value for key, value in vars(module).items() if Worker.can_run(value)}
-    there = ", ".join(list(known)[:NAMES_SHOWN]) or "none"
-    if not wanted:
-        if not known:
-            raise UsageError(
-                f"module {name!r} has no agent functions: decorate them with @perdure.agent(…)"
-            )
-        return list(known.values())
-    found: list[Callable[..., Any]] = []
-    for one in filter(None, (part.strip() for part in wanted.split(","))):
-        if one not in vars(module):
-            close = close_names(one, list(known))
-            meant = f"did you mean {' or '.join(close)}? " if close else ""
-            raise UsageError(
-                f"module {name!r} has no {one!r}; {meant}agent functions there: {there}"
-            )
-        if one not in known:
-            raise UsageError(
-                f"{visible(f'{name}:{one}')} is not an agent function: decorate it with "
-                f"@perdure.agent(…); agent functions there: {there}"
-            )
-        found.append(known[one])
-    return found

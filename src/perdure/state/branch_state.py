@@ -20,7 +20,7 @@ from perdure.state import not_found, refused_calls
 from perdure.state.context import Context
 from perdure.state.handle_lock import HandleLock
 from perdure.state.incarnation import Incarnation
-from perdure.state.initial_state import FirstState, initial_state
+from perdure.state.initial_state import FirstState, LateInitial, initial_state
 from perdure.state.live_object import Live
 from perdure.state.others_commits import MOVES, advance_both, newer_commits
 from perdure.state.snapshot_age import SinceSnapshot
@@ -291,6 +291,9 @@ class BranchState(Generic[T]):
         self._adopt(reader.fold(ref.seq))
 
     def _start_from_initial(self) -> None:
+        if isinstance(self._initial, LateInitial):
+            brought = self._initial.find()
+            self._initial = brought.read_by(self.schema, self.name) if brought else MISSING
         if not isinstance(self._initial, FirstState):
             given = initial_state(self.schema, self._initial, self.name)
             self._initial = FirstState(self.schema.complete(given))

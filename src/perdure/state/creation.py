@@ -23,9 +23,10 @@ def create(working: WorkingCopy[Any]) -> None:
 
 
 def create_along(
-    working: WorkingCopy[Any], cause: Cause, riders: Riders, epoch: int
+    working: WorkingCopy[Any], cause: Cause, riders: Riders, epoch: int | None
 ) -> tuple[Committed, Committed]:
-    """Creates the agent and commits its first change, under an epoch, in one transaction.
+    """Creates the agent and commits its first change, in one transaction: under an epoch, or, with
+    None, without a lease.
 
     Returns:
         Both commits.
@@ -43,7 +44,7 @@ def create_along(
         (1,),
         *working.schema_to_write,
         working.context.executor,
-        epoch,
+        epoch or 0,
         cause,
         chain.pack_payload((), riders.records),
     )

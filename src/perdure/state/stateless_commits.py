@@ -32,6 +32,19 @@ def note(
     return context.committer.submit(Proposal(draft, reader.no, head.seq, riders))
 
 
+def note_on_new_branch(
+    context: Context, reader: LogReader, branch: str, origin: Commit, cause: Cause, riders: Riders
+) -> Committed:
+    """Commits records as the first commit of a new branch, whose state is that of `origin`. Atomic.
+
+    Raises:
+        Conflict: the name is taken.
+    """
+    check_cause(cause)
+    draft = without_delta(reader, branch, origin, cause, riders.records, context.executor)
+    return context.committer.submit(Proposal(draft, reader.no, None, riders))
+
+
 def without_delta(
     reader: LogReader,
     branch: str,

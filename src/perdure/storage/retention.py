@@ -32,7 +32,11 @@ POINTS = "@points"
 """The branch of the commits that name others as checkpoints, from beside their branches; the parent
 of each is the one that it names."""
 
-STORES_OWN = (RETENTION, COPIES, POINTS)
+REQUESTS = "@requests"
+"""The branch that says of runs that they were cancelled before they began, where an executor had
+the branch that they were to begin on."""
+
+STORES_OWN = (RETENTION, COPIES, POINTS, REQUESTS)
 """Branches that nobody else writes to: what is on them is read as the store's word."""
 
 MOVES = frozenset({"rollback", "adopt"})

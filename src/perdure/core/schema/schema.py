@@ -150,16 +150,6 @@ class Schema(Generic[T]):
         refuse_in_states(self.type)
         return True
 
-    @cached
-    def needs_values(self) -> bool:
-        """True if no state can be made of the type alone. Raises what `is_declared` does."""
-        _ = self.is_declared
-        try:
-            self.take(self.empty(), aliases_refused=True)
-        except Exception:
-            return True
-        return False
-
     def take(
         self, value: Any, path: Path = (), annotation: Any = ROOT, *, aliases_refused: bool
     ) -> Plain:

@@ -1,46 +1,147 @@
-"""The deletion of an agent, along with its runs, on whatever branch they are."""
+"""The deletion of agents, along with their runs, on whatever branch they are, and with what was
+requested of them and has not begun."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from contextlib import suppress
 
 from msgspec.structs import replace
 
+from perdure.core.format import chain
 from perdure.core.format.records import Deleted, RunCancelled
+from perdure.core.schema.schema import Schema
+from perdure.core.values import ops
 from perdure.engine.functions.run_lookup import never_begun
-from perdure.errors import Conflict, Corrupt, UnsupportedFormat
+from perdure.errors import Conflict, Corrupt, Hint, NotFound, PerdureError, UnsupportedFormat
 from perdure.model import MAIN, AgentInfo, Cause, Message
 from perdure.state.context import Context
 from perdure.state.runs.family_messages import to_family, to_parents
 from perdure.state.runs.run_rows import DELETED
-from perdure.state.stateless_commits import note
-from perdure.storage.appending import Ref, Riders
+from perdure.state.stateless_commits import without_delta
+from perdure.storage.appending import NOTHING, Ref, Riders
 from perdure.storage.capabilities import Backend, RunQuery
-from perdure.storage.log.proposals import HERE
+from perdure.storage.log.proposals import HERE, Committed, Proposal
 from perdure.storage.log.reader import LogReader
 from perdure.storage.log.refusals import HeldError, held_error
 from perdure.system.backoff import chances
 
+BATCH = 128
+"""The number of agents that are deleted in one transaction: others wait for that long."""
 
-def delete_agent(context: Context, info: AgentInfo, *, purge: bool) -> Sequence[Message]:
-    """Deletes an agent; returns the messages that tell other runs of the ends of its own. What is
-    committed, or asked of it, beside the look at its runs is looked at, too (I8).
+SETTLE_S = 5.0
+"""The time in which a branch becomes free that is held although no run of it is executed: a worker
+looks whether there is something to do."""
+
+AGAIN_S = 0.01
+
+
+def delete_agents(
+    context: Context, names: Sequence[str], *, purge: bool
+) -> tuple[list[Message], dict[str, PerdureError]]:
+    """Deletes agents, each in whole or not at all. What is committed, or asked of one, beside the
+    look at its runs is looked at, too (I8).
+
+    Returns:
+        The messages that tell other runs of the ends of theirs; and by name the errors of those
+        that are not deleted, as of `delete_agent`.
+    """
+    told: list[Message] = []
+    refused: dict[str, PerdureError] = {}
+    for first in range(0, len(names), BATCH):
+        part = names[first : first + BATCH]
+        planned: dict[str, Proposal] = {}
+        for name in part:
+            with suppress(PerdureError):  # alone, it is tried again, and says what is wrong
+                planned[name] = _deletion(context, name, purge=purge)
+        made = context.committer.submit_all([*planned.values()]) if planned else []
+        done = {
+            name: proposal
+            for (name, proposal), outcome in zip(planned.items(), made, strict=True)
+            if isinstance(outcome, Committed)
+        }
+        for name in part:
+            try:
+                told += _sent(done[name]) if name in done else delete_agent(context, name, purge)
+            except PerdureError as error:
+                refused[name] = error
+    return told, refused
+
+
+def delete_agent(context: Context, name: str, purge: bool) -> Sequence[Message]:
+    """Deletes an agent; returns the messages that tell other runs of the ends of its own.
 
     Raises:
-        NotFound: it was deleted meanwhile.
+        NotFound: there is no such agent, and no run of one is requested.
         Conflict: a living executor is running it; or others keep committing to it.
     """
     lost: Conflict | None = None
+    until = time.monotonic() + SETTLE_S
     for _ in chances():
         try:
-            return _delete(context, info, purge=purge)
-        except HeldError:
-            raise
+            proposal = _deletion(context, name, purge=purge)
+            context.committer.submit(proposal)
+            return _sent(proposal)
+        except HeldError as held:
+            if time.monotonic() > until or _is_executed(context.backend, name):
+                raise HeldError(
+                    held.problem,
+                    target=held.target,
+                    hint=Hint.RUN_EXECUTED,
+                    branch=held.branch,
+                    holder=held.holder,
+                    held=held.held,
+                ) from None
+            lost = held
+            time.sleep(AGAIN_S)
         except Conflict as error:
             lost = error
     assert lost is not None
     raise lost
+
+
+def _is_executed(backend: Backend, name: str) -> bool:
+    rows = backend.runs(RunQuery(agent=name, unfinished=True))
+    return any(row.status == "running" for row in rows)
+
+
+def _sent(proposal: Proposal) -> Sequence[Message]:
+    return (proposal.then or proposal).riders.sends
+
+
+def _deletion(context: Context, name: str, *, purge: bool) -> Proposal:
+    """Returns the commit that deletes an agent.
+
+    Raises:
+        NotFound, HeldError: see `delete_agent`.
+    """
+    info = context.backend.agent(name)
+    if info is not None and not info.deleted:
+        return _of_agent(context, info, purge=purge)
+    asked = context.backend.inbox(agent=name, kind="start")
+    if not asked:
+        raise NotFound("there is no such agent", target=f"agent {name!r}")
+    return _of_requests(context, name, info, asked, purge=purge)
+
+
+def _of_requests(
+    context: Context, name: str, before: AgentInfo | None, asked: Sequence[Message], *, purge: bool
+) -> Proposal:
+    """Returns the commits that make and delete an agent of which runs are requested, and nothing
+    else is there. So it is deleted like any other: in the log, and in copies; who is late with it,
+    or begins a run at this moment, comes too late; and its name's next agent is another one."""
+    schema = Schema.of(None)
+    number = 1 if before is None else before.incarnation + 1
+
+    def draft(parents: tuple[int, ...], kind: str, payload: chain.Payload) -> chain.Draft:
+        under = schema.id, schema.version, context.executor, 0
+        return chain.Draft(name, number, MAIN, parents, *under, Cause(kind), payload)
+
+    riders = _riders([], asked, Deleted(purge=purge, began=context.backend.now()))
+    deleted = draft((1,), "delete", chain.pack_payload((), riders.records))
+    made = draft((), "create", chain.pack_payload([ops.Set((), {})], ()))
+    return Proposal(made, None, None, NOTHING, then=Proposal(deleted, None, 1, riders))
 
 
 def any_branch(refs: Sequence[Ref]) -> str:
@@ -49,7 +150,7 @@ def any_branch(refs: Sequence[Ref]) -> str:
     return MAIN if MAIN in names or not names else names[0]
 
 
-def _delete(context: Context, info: AgentInfo, *, purge: bool) -> Sequence[Message]:
+def _of_agent(context: Context, info: AgentInfo, *, purge: bool) -> Proposal:
     backend = context.backend
     reader = LogReader(backend, info)
     end = reader.last_seq()  # read first: what comes behind it is noticed
@@ -63,28 +164,29 @@ def _delete(context: Context, info: AgentInfo, *, purge: bool) -> Sequence[Messa
         if run.agent_no == info.no
     ]
     asked = backend.inbox(agent=info.name, kind="start")
-    riders = Riders(
-        [
-            *(RunCancelled(run=run.id) for run in cancelled),
-            Deleted(purge=purge, began=_began(reader)),
-        ],
+    told = [one for run in cancelled for one in to_family(backend, run, reader, beside=cancelled)]
+    riders = _riders(told, asked, Deleted(purge=purge, began=_began(reader)))
+    riders = replace(
+        riders,
+        records=[*(RunCancelled(run=run.id) for run in cancelled), *riders.records],
         runs=cancelled,
+        log_end=end,
+    )
+    draft = without_delta(reader, branch, head, Cause("delete"), riders.records, context.executor)
+    return Proposal(draft, reader.no, head.seq, riders)
+
+
+def _riders(told: Sequence[Message], asked: Sequence[Message], deleted: Deleted) -> Riders:
+    """Returns what happens along with a deletion. `told`: the messages of runs that it ends;
+    `asked`: the requests that it takes along."""
+    return Riders(
+        [deleted],
         delete_agent=True,
-        purge=purge,
+        purge=bool(deleted.purge),
         consumed=[message.no for message in asked],
         starts_read=True,
-        log_end=end,
-        sends=[
-            *(
-                one
-                for run in cancelled
-                for one in to_family(backend, run, reader, beside=cancelled)
-            ),
-            *(message for start in asked for message in to_parents(never_begun(start))),
-        ],
+        sends=[*told, *(one for start in asked for one in to_parents(never_begun(start)))],
     )
-    note(context, reader, branch, head, Cause("delete"), riders)
-    return riders.sends
 
 
 def _began(reader: LogReader) -> int:

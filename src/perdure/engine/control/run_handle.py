@@ -16,18 +16,19 @@ from msgspec.structs import replace
 from perdure.core.arguments.checks import flag, seconds
 from perdure.core.arguments.checks import function as check_function
 from perdure.core.arguments.names import check_key, check_words
-from perdure.core.format.records import Outcome, Record, RunCancelled
+from perdure.core.format.records import Outcome, Record
 from perdure.core.values.plain_values import Plain, take
 from perdure.engine.control.explanation import Explanation
+from perdure.engine.control.noting import Noting, cancellation, note_of_run, reader_of_run
 from perdure.engine.control.rerun import fork_run, refuse_unfinished, retry_run
 from perdure.engine.control.run_report import RunReport
 from perdure.engine.control.settlement import check_open, journals, left_open
+from perdure.engine.control.unbegun import end_unbegun
 from perdure.engine.control.wait_circles import WaitingInPlace
 from perdure.engine.execution.wakeups import POLL_S, Wakeups
 from perdure.engine.functions.run_lookup import (
     find_run,
     refuse_moved,
-    refuse_not_begun,
     take_any,
 )
 from perdure.engine.journal.answer_schema import check_answer
@@ -50,27 +51,35 @@ from perdure.errors import (
 from perdure.missing import MISSING
 from perdure.model import Cause, Commit, Message, RunInfo, RunStatus
 from perdure.state.context import Context
-from perdure.state.runs.family_messages import to_family
-from perdure.state.runs.run_rows import FINISHED, row_text
-from perdure.state.runs.unused_signals import Unused, sent_key
-from perdure.state.stateless_commits import note
-from perdure.storage.appending import Refused, Riders
+from perdure.state.runs.run_rows import FINISHED
+from perdure.state.runs.unused_signals import sent_key
+from perdure.storage.appending import Refused
 from perdure.storage.capabilities import Sent
-from perdure.storage.log.proposals import HERE
 from perdure.storage.log.reader import SEQ_END, LogReader
-from perdure.storage.log.refusals import HeldError
 from perdure.storage.standing import ClosedError
-from perdure.system.backoff import chances
 from perdure.system.late_imports import loading
 
 R = TypeVar("R")
-Noting = Callable[[RunInfo], tuple[Record, RunInfo]]
-"""Returns the record to write for a run, and its new row."""
 
 
 def has_result(info: RunInfo) -> bool:
     """Returns True if a run has ended, or needs a person: nobody waits for it."""
     return info.status in FINISHED or info.status == "needs_attention"
+
+
+def wait_until(wait: bool, timeout: timedelta | float | None, name: str = "wait") -> float | None:
+    """Returns the end of a wait, as `time.monotonic` counts; None for none. `name`: of the argument
+    that says whether a call waits.
+
+    Raises:
+        ValueError: there is a timeout, and no wait. TypeError: one of them is of a wrong type.
+    """
+    waits = flag(wait, f"{name}=")
+    if timeout is None:
+        return None
+    if not waits:
+        raise ValueError(f"timeout= is for {name}=True: without, this does not wait")
+    return time.monotonic() + seconds(timeout, "timeout=")
 
 
 def unfinished(info: RunInfo) -> TimedOut:
@@ -327,40 +336,84 @@ class RunHandle(Generic[R]):
             return key
         return ""
 
-    def cancel(self, why: str = "") -> None:
-        """Ends a run; its tool calls stay in the ledger. An executor leaves its function at the
-        next step, or at once while it waits; if no executor has it, it is ended here.
+    def cancel(
+        self,
+        why: str = "",
+        *,
+        wait: bool = False,
+        timeout: timedelta | float | None = None,
+    ) -> None:
+        """Ends a run; its tool calls stay in the ledger. One that has not begun, or that no
+        executor has, is ended here. An executor leaves its function at the next step, or at once
+        while it waits: after this, unless with `wait`.
+
+        Args:
+            wait: return when the run has ended.
+            timeout: the longest time to wait, seconds or a timedelta.
+
+        Raises:
+            Conflict: it is finished; or, with `wait`, it came to its end first, or is the run of
+                the code that waits.
+            TimedOut: it was asked to end, and has not ended yet.
+        """
+        why = check_words(why, "why=")
+        until = wait_until(wait, timeout)
+        if not self._ask_to_end(why) and wait:
+            self._wait_for_its_end(why, until)
+
+    def _wait_for_its_end(self, why: str, until: float | None) -> None:
+        """Waits for the end of a run that was asked to; ends it here once no executor has it.
+
+        Args:
+            until: see `wait_until`.
+
+        Raises:
+            TimedOut: it has not ended by then. Conflict: see `cancel`.
+        """
+        here = WaitingInPlace(self._context, self._wakeups, self._id, alone=until is None)
+        with self._wakeups.watch(self._id) as watch, here:
+            while not self._end_if_free(why):
+                refuse_moved(self._context.backend, self.info)
+                if until is None:
+                    here.refuse()
+                elif time.monotonic() >= until:
+                    raise unfinished(self.info)
+                watch.wait(POLL_S if until is None else min(until - time.monotonic(), POLL_S))
+
+    def _ask_to_end(self, why: str) -> bool:
+        """Cancels the run, or asks its executor to; returns True if it has ended.
 
         Raises:
             Conflict: it is finished.
         """
-        why = check_words(why, "why=")
         info = self.info
         if info.status in FINISHED:
             raise Conflict(f"is {info.status} already", target=f"run {self._id}")
+        if not info.started:
+            with suppress(ClosedError):  # its agent is on its way elsewhere: there it is heard
+                if end_unbegun(self._context, self._wakeups, self._id, why):
+                    return True
+            info = self.info  # it began; or nobody can say how it would have begun
         # A run that was cancelled before, and set back, had a message of this kind already.
         self._send("cancel", "", os.urandom(12).hex(), why, "")
-        if not info.started:
-            return  # a worker that picks it up finds that it is not to begin
+        return bool(info.started) and self._end_if_free(why)
+
+    def _end_if_free(self, why: str) -> bool:
+        """Ends a run that was asked to, if no executor has it; returns True if it has ended.
+
+        Raises:
+            Conflict: it came to its end before that was heard.
+        """
         try:
-            self._record(Cause("run-cancelled", why, run=self._id), self._cancellation(why))
+            self._record(Cause("run-cancelled", why, run=self._id), cancellation(self._id, why))
         except (Conflict, ClosedError):
             status = self.info.status
             if status not in FINISHED:
-                return  # it is being executed, or is on its way elsewhere: there it is heard
-            if status != "cancelled":  # it came to its end before that was heard
+                return False  # it is being executed, or is on its way elsewhere: there it is heard
+            if status != "cancelled":
                 raise
         self._wakeups.tell(self._id)
-
-    def _cancellation(self, why: str) -> Noting:
-        def cancelled(info: RunInfo) -> tuple[Record, RunInfo]:
-            if info.status in FINISHED:
-                raise Conflict(f"is {info.status} already", target=f"run {self._id}")
-            problem = row_text(why) or "by request"
-            row = replace(info, status="cancelled", ended=HERE, problem=problem)
-            return RunCancelled(run=self._id, why=why), row
-
-        return cancelled
+        return True
 
     def fork(
         self, step: str, *, branch: str, effects: Again = "ask", key: str | None = None
@@ -413,56 +466,10 @@ class RunHandle(Generic[R]):
         self._wakeups.tell(self._id)
 
     def _record(self, cause: Cause, noting: Noting) -> Commit:
-        """Commits a record along with the run's new row. If another commit comes in between, both
-        are made anew, as of that one.
-
-        Raises:
-            Conflict: an executor has the branch; or others keep committing to it.
-        """
-        reader = self._reader()
-        lost: Conflict | None = None
-        for _ in chances():
-            branch = self.info.branch
-            head = reader.peek(reader.ref(branch).seq)  # a run's end needs no more
-            record, row = noting(self.info)  # as of this head
-            row = replace(row, wake_at_micros=0, waits="")
-            riders = Riders(records=[record], runs=[row], sync=True)
-            if isinstance(record, RunCancelled):
-                riders = self._with_cancelled(record, row, reader)
-            try:
-                made = note(self._context, reader, branch, head, cause, riders)
-            except HeldError:
-                raise
-            except Conflict as error:
-                lost = error
-                continue
-            self._wakeups.tell(*(message.run for message in riders.sends))
-            return made.read()
-        assert lost is not None
-        raise lost
-
-    def _with_cancelled(self, record: RunCancelled, row: RunInfo, reader: LogReader) -> Riders:
-        """Returns the commit's additions, so that the run's parents and children hear of its end in
-        the same commit."""
-        unused = Unused.read(self._context.backend, self._id)
-        return Riders(
-            records=unused.records(record),
-            runs=[row],
-            sends=to_family(self._context.backend, row, reader, unused.asked),
-            consumed=unused.consumed,
-            read_to=unused.read_to,
-            sync=True,
-        )
+        return note_of_run(self._context, self._wakeups, self._id, cause, noting)
 
     def _reader(self) -> LogReader:
-        info = self.info
-        refuse_not_begun(info)
-        agent = self._context.backend.agent(info.agent)
-        while agent is not None and agent.no != info.agent_no:
-            agent = self._context.backend.agent(info.agent, agent.incarnation - 1)
-        if agent is None:
-            raise NotFound("its agent is gone", target=f"run {self._id}")
-        return LogReader(self._context.backend, agent)
+        return reader_of_run(self._context, self._id)
 
     def _journals(self, *, damaged_too: bool = False) -> list[Journal]:
         """Returns the journals of the run's turns. Behind the end of a run there is nothing of it,

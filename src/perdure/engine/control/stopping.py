@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import Any
 
 from msgspec.structs import replace
 
 from perdure.core.format.records import Record, Stopped
-from perdure.engine.control.run_handle import RunHandle
+from perdure.engine.control.noting import note_of_run
+from perdure.engine.control.unbegun import stop_unbegun
 from perdure.engine.control.wait_circles import awaited_runs, endless, find_circle, in_place
 from perdure.engine.execution.wakeups import Wakeups
+from perdure.engine.functions.run_lookup import find_run
 from perdure.engine.journal.deleted_runs import trace_of, unknown_end
 from perdure.errors import (
     Conflict,
@@ -50,11 +51,12 @@ def stop(
         row = replace(info, status="needs_attention", problem=row_text(problem))
         return Stopped(run=run, problem=problem), row
 
-    handle: RunHandle[Any] = RunHandle(context, wakeups, run)
-    handle._record(Cause("run-stopped", run=run), stopped)
-    wakeups.tell(run)
-    if parent := handle.info.parent:
-        wakeups.tell(parent)
+    info = find_run(context.backend, run)
+    if info.started or not stop_unbegun(context, wakeups, run, problem):
+        note_of_run(context, wakeups, run, Cause("run-stopped", run=run), stopped)
+        wakeups.tell(run)
+    if info.parent:
+        wakeups.tell(info.parent)
 
 
 def stop_in_circle(context: Context, wakeups: Wakeups, run: str, children: Sequence[str]) -> None:

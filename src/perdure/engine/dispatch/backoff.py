@@ -14,11 +14,12 @@ UNAVAILABLE_MAX_S = 5.0
 
 class _Trouble(Struct):
     """A run that is not tried before `until`, `pause_s` after its last attempt; it ended `count`
-    times in a row without an outcome."""
+    times in a row without an outcome. `said`: what of it was said last."""
 
     count: int = 0
     until: float = 0.0
     pause_s: float = 0.0
+    said: str = ""
 
 
 class Troubles:
@@ -55,6 +56,12 @@ class Troubles:
         trouble = self._of.setdefault(run, _Trouble())
         trouble.count = 0
         return self._pause(run, min(trouble.pause_s * 2 or AGAIN_S, UNAVAILABLE_MAX_S))
+
+    def is_news(self, run: str, problem: str) -> bool:
+        """Notes what the trouble is; returns True if it was another one before, or none."""
+        trouble = self._of[run]
+        was, trouble.said = trouble.said, problem
+        return was != problem
 
     def _pause(self, run: str, seconds: float) -> float:
         trouble = self._of[run]

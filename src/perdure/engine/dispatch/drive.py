@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from perdure.core.format import records
 from perdure.core.values.plain_values import Plain
 from perdure.engine.control.stopping import stop_in_circle, stop_unread
+from perdure.engine.control.unbegun import tell_others
 from perdure.engine.dispatch.branch_lease import BranchLease
 from perdure.engine.dispatch.command import Command
 from perdure.engine.dispatch.drive_end import (
@@ -30,8 +31,8 @@ from perdure.engine.execution.current_run import RunFrame, counted, current, ent
 from perdure.engine.execution.execution import Execution
 from perdure.engine.execution.run_inbox import RunInbox
 from perdure.engine.execution.wakeups import Wakeups
+from perdure.engine.functions import orders
 from perdure.engine.functions.agent_functions import of_version
-from perdure.engine.functions.orders import completing, read_turn, refuse_others, resuming, starting
 from perdure.engine.functions.run import Run
 from perdure.engine.functions.turn_end import Again, handed_on, next_turn
 from perdure.engine.journal.deferred_records import PutOff
@@ -46,23 +47,23 @@ from perdure.engine.journal.values import is_async, results_of
 from perdure.engine.journal.waits import Suspended
 from perdure.errors import (
     Conflict,
-    Corrupt,
     NeedsAttention,
     PerdureError,
     RunFailed,
     RunInterrupted,
     UnknownZone,
     Unstorable,
-    UnsupportedFormat,
 )
 from perdure.model import MAIN, Cause, Commit, RunInfo
 from perdure.state.context import Context
+from perdure.state.initial_state import LateInitial
 from perdure.state.others_commits import any_changes
 from perdure.state.runs.family_messages import begin_of, to_family
 from perdure.state.runs.run_rows import FINISHED, row_problem, row_text
 from perdure.state.runs.unused_signals import Unused
 from perdure.state.working_copy import WorkingCopy
 from perdure.storage.appending import Riders
+from perdure.storage.log.commits import UNREADABLE
 from perdure.storage.log.proposals import HERE, Committed
 from perdure.storage.log.refusals import UnreadError
 from perdure.storage.looks import Look
@@ -103,6 +104,7 @@ class Drive:
             command.order.agent,
             command.spec.schema,
             begun.branch if begun else MAIN,
+            LateInitial(partial(orders.brought_by, self._order, self.look)),
             reads=self.look,
         )
         self.going: Callable[[Execution[Any]], None] = lambda _: None
@@ -127,7 +129,8 @@ class Drive:
 
     def refuse_other_arguments(self, info: RunInfo | None) -> None:
         """Raises Conflict: the run was begun, or asked for, with others."""
-        refuse_others(self._order, self.id, info, self.look.inbox("start") if info is None else ())
+        asked = self.look.inbox("start") if info is None else ()
+        orders.refuse_others(self._order, self.id, info, asked)
 
     def refuse_while_another_is_unfinished(self, info: RunInfo | None) -> None:
         """For when nobody has the lease: what another run left must be finished first.
@@ -210,7 +213,7 @@ class Drive:
             self._row = row if row is not None else self._begin_under_lease()
             self._choose_function(self._row)
             execution = self._next_execution()
-        except (Corrupt, NeedsAttention, UnsupportedFormat, UnknownZone) as error:
+        except (NeedsAttention, UnknownZone, *UNREADABLE) as error:
             self._hold.release()  # I8: it needs a person, and says why
             stop_unread(self._means.context, self._means.wakeups, self.id, error)
             raise
@@ -264,10 +267,9 @@ class Drive:
         if info is not None:
             began = begin_of(self._first(info), info.id)
             working.trace = began.trace if began else None
-            return self._cause("run-resumed"), resuming(info)
-        branch, asked = working.branch, self.look.inbox("start")
-        function = self._command.function
-        begins, working.trace = starting(self._order, function, self.id, branch, asked)
+            return self._cause("run-resumed"), orders.resuming(info)
+        branch, asked, function = working.branch, self.look.inbox("start"), self._command.function
+        begins, working.trace = orders.starting(self._order, function, self.id, branch, asked)
         return self._cause("run-started"), begins
 
     def _noted(self, made: Committed) -> RunInfo:
@@ -300,7 +302,7 @@ class Drive:
         journal = Journal.read(self.id, reversed(commits), origin, origins.runs, began.at_micros)
         before = made_before(working.reader, info, began, origins, journal)
         given = self._read_turn(began, origins) or self._order.input
-        self._given, filled_in = completing(self._function, self.id, journal, given)
+        self._given, filled_in = orders.completing(self._function, self.id, journal, given)
         self._args, self._kwargs = self._command.arguments(self._function, self.id, self._given)
         if any_changes(commits):
             self._rewind(info.turn_at)  # else the state is what it was then
@@ -321,9 +323,8 @@ class Drive:
 
     def _read_turn(self, began: Commit, origins: Origins) -> Any:
         """The arguments of the turn, if stored; notes the deadline and the trace id."""
-        given, self._deadline, self.working.trace = read_turn(
-            self._first(self._row), began, origins, self._deadline
-        )
+        turn = orders.read_turn(self._first(self._row), began, origins, self._deadline)
+        given, self._deadline, self.working.trace = turn
         return given
 
     def release(self) -> None:
@@ -492,7 +493,7 @@ class Drive:
                 raise
         if last:
             self._hold.released()
-            self._means.wakeups.tell(self.id, *(message.run for message in riders.sends))
+            tell_others(self._means.context, self._means.wakeups, self.id, riders.sends)
         return row
 
     def _cause(self, kind: str) -> Cause:

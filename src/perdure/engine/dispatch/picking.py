@@ -13,6 +13,7 @@ from msgspec import Struct
 
 from perdure.engine.control.run_handle import RunHandle
 from perdure.engine.control.stopping import stop
+from perdure.engine.control.unbegun import end_told
 from perdure.engine.dispatch.command import Command
 from perdure.engine.dispatch.pending_orders import LOOKING_MAX, PendingOrders
 from perdure.engine.dispatch.runner import Runner
@@ -364,6 +365,12 @@ class Picker:
             Conflict: it is finished, somebody executes it, or it is noted already.
         """
         stop(self._context, self._runner.wakeups, run, str(problem))
+
+    def settle_left(self) -> None:
+        """Sees to what nobody saw to, and no message tells of. Writes."""
+        self.take_up_known()
+        asked = self._context.backend.inbox(kind="cancel", limit=PAGES[-1])
+        end_told(self._context, self._runner.wakeups, asked)  # by who was killed before it did
 
     def take_up_known(self) -> list[str]:
         """Lets those runs continue that needed attention because no executor served their function,

@@ -1,9 +1,11 @@
-"""The options for runs that a store is asked for: key, queue, deadline."""
+"""The options for runs that a store is asked for: key, queue, deadline, first state."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, Concatenate, ParamSpec, TypeVar, overload
+
+from msgspec.structs import replace
 
 from perdure.core.arguments.checks import Seconds
 from perdure.core.arguments.names import check_name, check_words
@@ -13,8 +15,9 @@ from perdure.engine.dispatch.runner import Runner
 from perdure.engine.functions.agent_functions import check_kind, spec_of
 from perdure.engine.functions.orders import Order, deadline_us
 from perdure.engine.functions.run import Run
+from perdure.engine.journal.values import fitting
 from perdure.missing import MISSING
-from perdure.state.initial_state import initial_state
+from perdure.state.initial_state import Brought
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -31,6 +34,7 @@ class Options:
         queue: str,
         deadline: Seconds | None,
         trace: str | None = None,
+        initial: Any = MISSING,
     ) -> None:
         self._runner = runner
         self._key = check_name(key, "a run's key")
@@ -38,6 +42,7 @@ class Options:
         deadline_us(deadline)
         self._deadline = deadline
         self._trace = None if trace is None else check_words(trace, "trace=")
+        self._initial = initial
 
     @property
     def runner(self) -> Runner:
@@ -82,12 +87,10 @@ class Options:
     ) -> RunHandle[Any]:
         """Starts a run with these options; see `Store.start`."""
         order = self.order(function, agent, args, kwargs, storable=True)
-        schema = spec_of(function).schema
-        if schema.needs_values:  # else a worker would try for ever to create the agent
-            there = self._runner.context.backend.agent(order.agent)
-            if there is None or there.deleted:
-                initial_state(schema, MISSING, order.agent)
-        run = self._runner.start(order)
+        # Found out now: a worker could only fail to create the agent, again and again.
+        _ = spec_of(function).schema.is_declared
+        first = order.first
+        run = self._runner.start(order, lambda: first or self._first(function, order.agent))
         handle: RunHandle[Any] = RunHandle(self._runner.context, self._runner.wakeups, run)
         return handle.typed(function)
 
@@ -101,14 +104,30 @@ class Options:
         storable: bool,
     ) -> Order:
         """For the faces: what these options and a call amount to."""
-        return Order.of(
-            function,
-            agent,
-            self._key,
-            args,
-            kwargs,
-            queue=self._queue,
-            deadline=self._deadline,
-            trace=self._trace,
-            storable=storable,
-        )
+        try:
+            order = Order.of(
+                function,
+                agent,
+                self._key,
+                args,
+                kwargs,
+                queue=self._queue,
+                deadline=self._deadline,
+                trace=self._trace,
+                storable=storable,
+            )
+        except TypeError as error:
+            if "keyword argument 'initial'" not in str(error):
+                raise
+            way = "store.options(initial=…).start(…) gives a new agent its first state"
+            raise TypeError(f"{spec_of(function).name}: {error}; {way}") from None
+        if self._initial is MISSING:
+            return order
+        return replace(order, first=self._first(function, order.agent))
+
+    def _first(self, function: Callable[..., Any], agent: str) -> Brought:
+        """Returns the state to create the agent with, which an order must have room for."""
+        way = "store.options(initial={}).start(…)"
+        first = Brought.of(spec_of(function).schema, self._initial, agent, way)
+        fitting(first.state, "initial")
+        return first

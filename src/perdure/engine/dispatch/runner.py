@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from perdure.engine.control.wait_circles import WaitingInPlace
 from perdure.engine.dispatch.automatic_points import Watcher
@@ -21,12 +22,13 @@ from perdure.engine.execution.wakeups import POLL_S, Wakeups
 from perdure.engine.functions.orders import Order, refuse_branch_in_key, refuse_others
 from perdure.engine.functions.run_lookup import is_known
 from perdure.engine.journal.leaving import is_drained
-from perdure.errors import Fenced, PerdureError
+from perdure.errors import Fenced, PerdureError, RunFailed
 from perdure.missing import MISSING
 from perdure.model import Message, RunInfo
 from perdure.state.checkpoint_policy import CheckpointPolicy
 from perdure.state.context import Context
-from perdure.state.runs.run_rows import FINISHED
+from perdure.state.initial_state import Brought
+from perdure.state.runs.run_rows import DELETED, FINISHED
 from perdure.storage.capabilities import RunQuery, Sent
 from perdure.storage.log.refusals import HeldError
 from perdure.system.late_imports import loading
@@ -166,7 +168,7 @@ class Runner:
         drive = first
         self._refuse_branch_in_key(command.order, first.id)
         while True:
-            info = drive.find()
+            info = drive.find() if drive.id == first.id else self._ended_with_agent(first)
             if info is not None and info.status in FINISHED:
                 try:
                     return drive.recorded(info)
@@ -193,6 +195,18 @@ class Runner:
                 if isinstance(end, RunResult):
                     return end.result
             drive = self.drive(command)
+
+    def _ended_with_agent(self, drive: Drive) -> RunInfo:
+        """Returns the row of a run whose agent was deleted while its caller waited: the next agent
+        of that name is another one, on which nobody asked for anything.
+
+        Raises:
+            RunFailed: it was purged, too, or the run had not begun.
+        """
+        rows = self._context.backend.runs(RunQuery(run_id=drive.id))
+        if rows and rows[0].status in FINISHED:
+            return rows[0]
+        raise RunFailed(f"was cancelled: {DELETED}", target=f"run {drive.id}")
 
     def _must_wait(self, drive: Drive, info: RunInfo | None) -> float:
         """Returns the seconds to wait before the next look, if a living executor has this run, or
@@ -318,8 +332,11 @@ class Runner:
 
     # -- without executing -------------------------------------------------------------------
 
-    def start(self, order: Order) -> str:
+    def start(self, order: Order, first: Callable[[], Brought]) -> str:
         """Requests a run, durably; a worker picks it up. A repeated request has no effect.
+
+        Args:
+            first: makes the state to create the agent with, if that is not there.
 
         Returns:
             Its id.
@@ -327,10 +344,14 @@ class Runner:
         Raises:
             Conflict: it was asked for with other arguments; or a run of this key would begin on
                 another branch than its key names.
+            SchemaError: from `first`.
         """
-        plain, backend = order.to_plain(), self._context.backend
+        backend = self._context.backend
         while True:
-            run = order.run_id(backend)
+            info = backend.agent(order.agent)
+            is_there = info is not None and not info.deleted
+            plain = replace(order, first=None if is_there else first()).to_plain()
+            run = order.run_id_beside(info)
             self._refuse_branch_in_key(order, run)
             sent = self._context.send(Message(run, order.agent, "start", order.function, "", plain))
             if isinstance(sent, Sent):

@@ -275,7 +275,7 @@ class Worker:
         self._runner.liveness.settle()
         self._check_open()
         if time.monotonic() >= self._take_up_at:
-            self._picker.take_up_known()
+            self._picker.settle_left()
             self._take_up_at = time.monotonic() + TAKE_UP_S
         ours = self._context.executor
         self._others = [row.id for row in backend.executors() if row.alive and row.id != ours][
@@ -434,9 +434,8 @@ class Worker:
             found = self._context.backend.runs(RunQuery(run_id=run))
         except PerdureError:
             return False
-        ends = (
-            (*FINISHED, "needs_attention") if error else (*FINISHED, "needs_attention", "waiting")
-        )
+        over = (*FINISHED, "needs_attention")
+        ends = over if error else (*over, "waiting")
         if not found or found[0].status not in ends:
             return False
         if before is not None and found[0].changed_at_micros == before.changed_at_micros:
@@ -454,22 +453,23 @@ class Worker:
         store = isinstance(error, StoreUnavailable)
         if not store and (count := self._troubles.count(run)) >= TRIES:
             reason = NeedsAttention(
-                f"it ended {count} times without an outcome, with {problem}",
+                f"it was tried {count} times without an outcome, with {problem}",
                 target=f"run {run}",
                 hint="put that right and resume the run, or cancel it",
             )
             try:
                 self._picker.stop(run, reason)
             except PerdureError as refused:
-                _log.info("run %s: %s", run, refused)
+                problem += f" (and this cannot be noted: {refused.problem})"
             else:
                 self._troubles.end(run)
                 self._tell_status(run, seconds)
                 return
         troubles = self._troubles
         again_s = troubles.blame_the_store(run) if store else troubles.try_later(run)
-        again = f"{problem} (tried again in {again_s:g} s)"
-        self._say(WorkerEvent("trouble", run, again, seconds), None if store else error)
+        if troubles.is_news(run, problem):  # else its log would hold nothing but that
+            again = f"{problem} (tried again in {again_s:g} s, then later and later)"
+            self._say(WorkerEvent("trouble", run, again, seconds), None if store else error)
 
     def _say(self, event: WorkerEvent, error: BaseException | None = None) -> None:
         warn = event.kind in ("failed", "needs_attention", "trouble", "unavailable", "lost")

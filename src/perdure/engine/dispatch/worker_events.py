@@ -14,7 +14,7 @@ class WorkerEvent(PublicData, Struct, frozen=True):
         kind: of the worker itself ``ready``, ``unavailable``, ``available``, ``draining``,
             ``stopped``; of a run ``started``, ``resumed``, then ``done``, ``failed``,
             ``cancelled``, ``waiting``, ``needs_attention``, or ``left`` (it drained),
-            ``lost`` (another executor took it over), ``trouble`` (tried again later).
+            ``lost`` (another executor took it over), ``trouble`` (tried again; each said once).
         run: the run's id, for an event of a run.
         words: further details.
         seconds: the time that this worker had the run.

@@ -253,10 +253,15 @@ class AsyncRun(AnyRun[T]):
         return self.options().start(function, agent, *args, **kwargs)
 
     def options(
-        self, *, key: str | None = None, queue: str = "default", let_live: bool = False
+        self,
+        *,
+        key: str | None = None,
+        queue: str = "default",
+        let_live: bool = False,
+        initial: Any = MISSING,
     ) -> AsyncChildStarter:
         """Sets options of runs to start; see `Run.options`."""
-        return AsyncChildStarter(self._execution, ChildOptions(key, queue, let_live))
+        return AsyncChildStarter(self._execution, ChildOptions(key, queue, let_live, initial))
 
 
 class AsyncChild(Child[R]):

@@ -23,11 +23,12 @@ from perdure.engine.journal.effects import Arrive, Arrived, Carried, Effect, Eff
 from perdure.engine.journal.failures import error_record, rebuild_error
 from perdure.engine.journal.previews import preview
 from perdure.engine.journal.run_log import lineage
-from perdure.engine.journal.values import binding_of, results_of
+from perdure.engine.journal.values import binding_of, fitting, results_of
 from perdure.engine.journal.waits import ChildEnd, Wait, only, with_timeout
 from perdure.errors import Conflict, NeedsAttention, NotFound, PerdureError
 from perdure.missing import MISSING
 from perdure.model import Message
+from perdure.state.initial_state import Brought
 from perdure.state.runs.family_messages import agent_of
 from perdure.state.runs.parentage import Origin
 from perdure.storage.appending import Riders
@@ -44,6 +45,7 @@ class ChildOptions(Struct):
     key: str | None
     queue: str
     let_live: bool
+    initial: Any = MISSING
 
     def __post_init__(self) -> None:
         if self.key is not None:
@@ -141,6 +143,7 @@ def started_child(
         Unstorable: an argument cannot be stored.
         NeedsAttention: see `handed_on`.
         Conflict: the key is that of a run that another one started, or with other arguments.
+        SchemaError: its agent is not there, and its schema makes no state to create it with.
     """
     spec = spec_of(function)
     arguments = binding_of(function).bind(args, kwargs)
@@ -153,10 +156,19 @@ def started_child(
             function, agent, key, args, kwargs, queue=queue, parent=parent, trace=trace
         ),
     )
+
+    def first() -> Brought:
+        way = "run.options(initial={}).start(…)"
+        made = Brought.of(spec.schema, options.initial, agent, way)
+        fitting(made.state, "initial")
+        return made
+
+    if options.initial is not MISSING:
+        order = replace(order, first=first())
     described = {"(agent)": agent, **arguments}
     if options.key is not None:  # half of the name of what is started
         described[KEY] = options.key
-    return _start(execution, spec.name, order, described, options)
+    return _start(execution, spec.name, order, described, options, first)
 
 
 def _start(
@@ -165,7 +177,9 @@ def _start(
     order: Order,
     described: Mapping[str, Any],
     options: ChildOptions,
+    first: Callable[[], Brought],
 ) -> Effects:
+    """See `started_child`. `first`: makes the state to create the agent with."""
     if execution.played is not None:
         raise execution.played.no_children(function, execution.id)
     name, agent = f"start:{function}", order.agent
@@ -199,6 +213,14 @@ def _start(
     if problem is not None:
         yield RecordEffect(Riders((replace(record, error=error_record(problem)),)))
         raise problem
+    with execution.asking:
+        info = execution.context.backend.agent(agent)
+    if (info is None or info.deleted) and order.first is None:
+        try:
+            order = replace(order, first=first())
+        except PerdureError as error:  # on replay the agent may be there
+            yield RecordEffect(Riders((replace(record, error=error_record(error)),)))
+            raise
     started = records.StartedChild(run=child, agent=agent, let_live=options.let_live)
     record = replace(record, value=child, child=started)
     message = Message(child, agent, "start", function, "", order.to_plain())

@@ -22,7 +22,8 @@ from perdure.engine.journal.left_history import Origins
 from perdure.engine.journal.previews import preview
 from perdure.engine.journal.values import Stored, binding_of, fitting, parameters_of
 from perdure.errors import Conflict, Corrupt, PerdureError, SchemaError
-from perdure.model import MAIN, Commit, Message, RunInfo
+from perdure.model import MAIN, AgentInfo, Commit, Message, RunInfo
+from perdure.state.initial_state import Brought
 from perdure.state.runs.run_rows import args_digest as args_digest
 from perdure.storage.appending import NOTHING, Riders
 from perdure.storage.capabilities import Backend
@@ -76,6 +77,8 @@ class Order(Struct, frozen=True):
             None: there is no parent, or an older version made it.
         deadline_us: the time that it may take from its begin, in microseconds; 0 for no limit.
         trace: the trace id of its commits.
+        first: the state to create the agent with; None: the agent was there when the run was
+            requested, or nobody said.
     """
 
     agent: str
@@ -90,6 +93,7 @@ class Order(Struct, frozen=True):
     deadline_us: int = 0
     origin: tuple[int, bytes] | None = None
     trace: str | None = None
+    first: Brought | None = None
 
     @classmethod
     def of(
@@ -159,7 +163,10 @@ class Order(Struct, frozen=True):
 
     def run_id(self, backend: Reads) -> str:
         """The id of this run, of the agent that is there or of the next one of its name."""
-        info = backend.agent(self.agent)
+        return self.run_id_beside(backend.agent(self.agent))
+
+    def run_id_beside(self, info: AgentInfo | None) -> str:
+        """The id of this run, where that is the latest agent of its name."""
         incarnation = 1 if info is None else info.incarnation + bool(info.deleted)
         return run_id(self.agent, self.function, self.key, incarnation)
 
@@ -185,6 +192,8 @@ class Order(Struct, frozen=True):
         """For a message that asks for it."""
         plain = plain_of(self.begin(""))
         del plain["t"]
+        if self.first is not None:
+            plain["first"] = self.first.to_plain()
         return plain
 
     @classmethod
@@ -212,8 +221,11 @@ class Order(Struct, frozen=True):
         Raises:
             Corrupt: it is none. No hash is made of a message that waits.
         """
+        value: Any = message.value
         try:
-            return cls.begun(message.agent, order_of(message.value))
+            order = cls.begun(message.agent, order_of(value))
+            first = Brought.from_plain(value.get("first"))
+            return order if first is None else replace(order, first=first)
         except (TypeError, ValueError) as error:
             raise Corrupt(
                 f"what asks for a run of it says something else ({shown(message.value)})",
@@ -256,6 +268,13 @@ def refuse_branch_in_key(order: Order, reads: Reads) -> None:
         )
 
 
+def brought_by(order: Order, look: Look) -> Brought | None:
+    """Returns the state to create the agent with, as who requested the run said; else its
+    caller."""
+    asked = look.inbox("start")
+    return Order.asked(asked[0]).first if asked else order.first
+
+
 def starting(
     order: Order, function: Callable[..., Any], run: str, branch: str, asked: Sequence[Message]
 ) -> tuple[Riders, str | None]:
@@ -268,7 +287,17 @@ def starting(
     if asked:
         order = Order.asked(asked[0])
     order = order.completed(function)
-    row = RunInfo(
+    riders = Riders(
+        records=[order.begin(run)],
+        runs=[begun_row(order, run, branch)],
+        consumed=[message.no for message in asked],
+    )
+    return riders, order.trace
+
+
+def begun_row(order: Order, run: str, branch: str) -> RunInfo:
+    """Returns the row of a run that begins with the commit that writes it."""
+    return RunInfo(
         run,
         order.agent,
         0,
@@ -284,8 +313,6 @@ def starting(
         parent=order.parent,
         started_at_micros=HERE,
     )
-    consumed = [message.no for message in asked]
-    return Riders(records=[order.begin(run)], runs=[row], consumed=consumed), order.trace
 
 
 def read_turn(

@@ -280,15 +280,21 @@ class Run(AnyRun[T]):
         return self.options().start(function, agent, *args, **kwargs)
 
     def options(
-        self, *, key: str | None = None, queue: str = "default", let_live: bool = False
+        self,
+        *,
+        key: str | None = None,
+        queue: str = "default",
+        let_live: bool = False,
+        initial: Any = MISSING,
     ) -> ChildStarter:
         """Sets options of runs that this one starts.
 
         Args:
             key: names the run; default: from this run and the place of the call.
             let_live: the run continues when this run is cancelled.
+            initial: the state to create the agent with, if it is not there when the run begins.
         """
-        return ChildStarter(self._execution, ChildOptions(key, queue, let_live))
+        return ChildStarter(self._execution, ChildOptions(key, queue, let_live, initial))
 
 
 def check_limit(limit: int) -> int:

@@ -12,7 +12,7 @@ import queue
 import time
 import weakref
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from sys import _getframe
 from types import FrameType
@@ -116,6 +116,34 @@ class Committer:
                 self._leave(_getframe())
                 raise
         return proposal.committed or self._outcome(proposal)
+
+    def submit_all(self, proposals: Sequence[Proposal]) -> list[Committed | PerdureError]:
+        """Commits proposals for different logs in as few transactions as possible, each succeeding
+        or failing alone; returns when all are settled. A lease blocks them, whoever holds it.
+
+        Raises:
+            BaseException: an interrupt; what is not under way was withdrawn.
+        """
+        *before, last = proposals
+        try:
+            self._queue.extend(before)
+            try:
+                ended: Committed | PerdureError = self.submit(last)  # the queue before it, too
+            except PerdureError as error:
+                ended = error
+        except BaseException:
+            for proposal in before:
+                self.withdraw(proposal)
+            raise
+        outcomes: list[Committed | PerdureError] = []
+        for proposal in before:
+            if self.withdraw(proposal):  # nobody could even begin to lead
+                proposal.error = WithdrawnError()
+            try:
+                outcomes.append(proposal.outcome())
+            except PerdureError as error:
+                outcomes.append(error)
+        return [*outcomes, ended]
 
     def _outcome(self, proposal: Proposal) -> Committed:
         try:

@@ -5,14 +5,23 @@ from __future__ import annotations
 
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
 from perdure.errors import Conflict
-from perdure.model import Checkpoint
-from perdure.storage.appending import Append, StoredSnapshot
-from perdure.storage.capabilities import REMOVAL, RUN_ROWS, Backend, RunQuery, Shipment
+from perdure.model import Checkpoint, Message
+from perdure.storage.appending import Append, Appended, Refused, StoredSnapshot
+from perdure.storage.capabilities import (
+    INBOX,
+    REMOVAL,
+    RUN_ROWS,
+    Backend,
+    RunQuery,
+    Sent,
+    Shipment,
+)
 from perdure.testing.pen import Contract, Pen, a_run, needs, refused
 
 
@@ -79,6 +88,32 @@ class PurgingContract(Contract):
         ]
         after = backend.maintain("sizes", no=other.number())
         assert replace(after, file_bytes=0) == replace(before, file_bytes=0)
+
+    @needs(INBOX)
+    def test_i2_an_agent_is_made_and_deleted_at_once(self, backend: Backend) -> None:
+        """There was nothing of it but the request of a run, which nobody could delete."""
+        sent = backend.send(Message("a/f/main", "a", "start", "f", value={"args": [1]}))
+        assert isinstance(sent, Sent)
+        outcome: object = None
+        for consumed in ([], [sent.message.no]):
+            pen = Pen(backend)
+            first, tail = pen.make()
+            pen.no, pen.tail, pen.heads["main"] = 0, tail, 1
+            gone: dict[str, Any] = {"delete_agent": True, "purge": True, "starts_read": True}
+            end, _ = pen.make(consumed=consumed, **gone)
+            (outcome,) = backend.append([replace(first, then=[replace(end, no=None)])])
+            if not consumed:
+                assert refused(outcome) == "unread"
+                assert backend.agent("a") is None and backend.inbox() == [sent.message]
+        assert isinstance(outcome, Appended)
+        info = backend.agent("a")
+        assert info is not None and (info.incarnation, info.seq, info.deleted) == (1, 2, True)
+        assert backend.inbox() == [] and backend.agents() == []
+        assert backend.send(Message("a/f/main", "a", "start", "f")) == Refused("gone")
+        assert [one.no for one in backend.to_purge()] == [info.no]
+        purged(backend, info.no)
+        assert [row.seq for row in backend.read(info.no, 1, 99)] == [2]
+        assert Pen(backend, incarnation=2).write().seq == 1
 
     def test_one_that_lives_is_not_purged(self, backend: Backend, pen: Pen) -> None:
         pen.write()
