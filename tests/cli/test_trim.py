@@ -20,7 +20,9 @@ def charged(number: int) -> int:
 
 @perdure.agent(dict)
 def charging(run: perdure.Run[dict[str, object]], number: int) -> int:
-    run.state["n"] = looked(number)
+    seen = looked(number)
+    with run.edit("noted") as draft:
+        draft["n"] = seen
     return charged(number) + charged(number)
 
 
