@@ -151,7 +151,8 @@ def _left_over(messages: Sequence[Message], beside: Plain = None) -> dict[str, A
     for one in messages:
         if one.kind != "signal" or one.name.startswith(CHILD):
             continue
-        plain = {name: getattr(one, name) for name in ("name", "key", "value", "who", "at")}
+        plain = {name: getattr(one, name) for name in ("name", "key", "value", "who")}
+        plain["at"] = one.at_micros
         size += len(codec.encode(plain))
         if size > _LEFT_MAX:
             out += 1
