@@ -215,6 +215,7 @@ def test_one_run_that_fails_does_not_keep_the_others_from_their_end(
             gone = perdure.NotFound("is gone", target="agent 'agent-0'")
             if when == "before":
                 raise gone
+            monkeypatch.setattr(made, "cancel", Mock())  # as of one that is executed
             monkeypatch.setattr(made, "why", Mock(side_effect=gone))
         return made
 
@@ -222,8 +223,8 @@ def test_one_run_that_fails_does_not_keep_the_others_from_their_end(
         patched.setattr(perdure.Store, "handle", handle)
         done = operator.type("cancel", "--all", "--function", "asking", "--yes")
     assert done.exit_code == 3 and "is gone" in done.stderr
-    assert "was asked to end" in operator.see("why", "agent-1")
-    assert "was asked to end" in operator.see("why", "agent-2")
+    assert "it was cancelled" in operator.see("why", "agent-1")
+    assert "it was cancelled" in operator.see("why", "agent-2")
 
 
 def test_one_that_cannot_be_ended_does_not_keep_the_others(operator: Operator) -> None:
@@ -251,8 +252,8 @@ def test_a_run_that_was_asked_for_is_ended_before_it_begins(operator: Operator) 
         store.start(asking, "new")
     assert "has not begun" in operator.see("why", "new")
     assert "nothing is recorded of it yet" in operator.see("run", "show", "new")
-    assert "asked to end" in operator.see("cancel", "new")
-    assert "was asked to end; who picks it up records that" in operator.see("why", "new")
+    assert "is cancelled" in operator.see("cancel", "new")
+    assert "it was cancelled" in operator.see("why", "new")
 
 
 def test_a_run_is_set_back_to_a_step_and_another_forked_from_it(operator: Operator) -> None:

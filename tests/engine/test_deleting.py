@@ -19,7 +19,7 @@ from perdure.errors import Conflict, NotFound, RunFailed, TimedOut
 from perdure.store import Store
 from tests.engine.conftest import Place
 from tests.engine.waits import Background, go, until, verify_all
-from tests.engine.working import BOUND_S, working
+from tests.engine.working import BOUND_S, wait_until, working
 
 CANARY = b"CANARY-4711"
 
@@ -283,6 +283,8 @@ def test_a_cancellation_is_waited_for(place: Place) -> None:
     with pytest.raises(ValueError, match="wait=True"):
         handle.cancel(timeout=1)
     cancelling = Background(lambda: handle.cancel("enough", wait=True))
+    asked = place.open()  # twice: the first one gave up
+    wait_until(lambda: len(asked._context.backend.inbox(handle.id, kind="cancel")) == 2)
     held.go_on.set()
     cancelling.join()
     assert handle.status == "cancelled"

@@ -169,7 +169,7 @@ def test_all_agents_are_named_as_they_were_at_one_moment(place: Place, tool: Too
     named = store.checkpoint_all("before the deploy", config={"release": 7})
     assert sorted(named.points) == ["a", "quiet-0", "quiet-1", "quiet-2"]
     assert [*named.failed] == ["taken"]
-    assert isinstance(named.failed["taken"], Conflict)
+    assert "is taken" in named.failed["taken"]
     assert run.end() == 2
     for name, point in named.points.items():
         agent = store.agent(name)

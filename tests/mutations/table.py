@@ -36,11 +36,11 @@ MUTATIONS = (
     Mutation(
         "a tool's intent is written after the call",
         "src/perdure/engine/journal/replay.py",
-        """            yield RecordEffect(Riders((tries.intent(),), sync=True))
+        """            yield RecordEffect(Riders((tries.intent(),), sync=True), point=point)
             value = yield from _invoke(call, "tool", tries)
 """,
         """            value = yield from _invoke(call, "tool", tries)
-            yield RecordEffect(Riders((tries.intent(),), sync=True))
+            yield RecordEffect(Riders((tries.intent(),), sync=True), point=point)
 """,
         ("tests/engine/test_policies.py",),
     ),

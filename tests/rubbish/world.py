@@ -174,8 +174,9 @@ class World:
         """What people do with it then. Ends the world."""
         with perdure.open(self.url, durability="os", lease_ttl=timedelta(days=1)) as store:
             for run in store.runs():
-                if run.status not in FINISHED:
-                    store.handle(run.id).cancel("enough")
+                handle = store.handle(run.id)
+                if handle.status not in FINISHED:  # with the one that started it, maybe
+                    handle.cancel("enough")
             for info in store.agents():
                 agent = store.agent_of(
                     info, branch=any_branch(store._context.backend.refs(info.no))

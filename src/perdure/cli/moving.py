@@ -169,7 +169,7 @@ def _warn_of_calls(console: Screen, moved: BranchMove) -> None:
     for call in moved.tool_calls:
         key = str(call.get("run")), str(call.get("place"))
         previews[key] = str(call.get("preview", ""))
-        attempts[key] = attempts.get(key, 0) + 1
+        attempts[key] = max(attempts.get(key, 1), call.get("attempt", 1))
     number = count(len(previews), "tool call")
     console.print(
         text(("! ", "bold yellow"), f"this takes back no tool call in the world; {number}:")

@@ -264,9 +264,18 @@ def tool_calls(commits: Iterable[Commit]) -> tuple[Mapping[str, Any], ...]:
     calls: dict[tuple[Any, Any], Mapping[str, Any]] = {}
     for commit in commits:
         for record in commit.records:
-            if record.get("t") == "intent":  # of several attempts of one call, the first met
-                calls.setdefault((record.get("run"), record.get("key")), record)
+            if record.get("t") != "intent":
+                continue
+            call = record.get("run"), record.get("key")
+            known = calls.setdefault(call, record)
+            if _attempt(record) > _attempt(known):  # of several attempts, the last one made
+                calls[call] = record
     return tuple(calls.values())
+
+
+def _attempt(intent: Mapping[str, Any]) -> int:
+    said = intent.get("attempt")
+    return said if isinstance(said, int) else 1
 
 
 def _target(working: WorkingCopy[Any]) -> str:

@@ -10,6 +10,7 @@ from msgspec import Struct
 from perdure.core.arguments.names import check_label, words_of
 from perdure.errors import NotFound, PerdureError
 from perdure.model import MAIN, AgentInfo, Checkpoint, from_micros
+from perdure.public_data import PublicData
 from perdure.state.branch_operations import name_taken
 from perdure.state.context import Context
 from perdure.state.head_naming import name_commit
@@ -18,7 +19,7 @@ from perdure.storage.log.reader import LogReader
 PAGE = 500
 
 
-class CheckpointedAll(Struct, frozen=True):
+class CheckpointedAll(PublicData, Struct, frozen=True):
     """The result of `Store.checkpoint_all`.
 
     Attributes:
@@ -29,7 +30,7 @@ class CheckpointedAll(Struct, frozen=True):
 
     at: datetime
     points: Mapping[str, Checkpoint]
-    failed: Mapping[str, PerdureError]
+    failed: Mapping[str, str]
 
 
 def checkpoint_all(
@@ -43,7 +44,7 @@ def checkpoint_all(
     name, names = check_label(name), words_of(dependencies, "dependencies")
     now = context.backend.now()
     points: dict[str, Checkpoint] = {}
-    failed: dict[str, PerdureError] = {}
+    failed: dict[str, str] = {}
     after = ""
     while page := context.backend.agents(prefix, after, PAGE):
         after = page[-1].name
@@ -58,7 +59,7 @@ def checkpoint_all(
                         raise name_taken(info.name, name)
                     points[info.name] = name_commit(context, reader, name, seq, config, names)
             except PerdureError as error:
-                failed[info.name] = error
+                failed[info.name] = str(error)
     return CheckpointedAll(from_micros(now), points, failed)
 
 

@@ -395,7 +395,12 @@ class RunHandle(Generic[R]):
                     return True
             info = self.info  # it began; or nobody can say how it would have begun
         # A run that was cancelled before, and set back, had a message of this kind already.
-        self._send("cancel", "", os.urandom(12).hex(), why, "")
+        try:
+            self._send("cancel", "", os.urandom(12).hex(), why, "")
+        except Conflict:
+            if self.info.status != "cancelled":  # by somebody else, since it was looked at
+                raise
+            return True
         return bool(info.started) and self._end_if_free(why)
 
     def _end_if_free(self, why: str) -> bool:

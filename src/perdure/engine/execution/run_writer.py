@@ -370,7 +370,8 @@ class RunWriter:
             items: list[Item] = []
             while self._queue:
                 items.append(self._queue.pop(0))
-                if items[-1].changes or items[-1].riders.release:
+                last = items[-1]
+                if last.recording is not None or last.change is not None or last.riders.release:
                     break
             flight = self._prepare(items)
             if flight is not None:
