@@ -199,7 +199,7 @@ class RunInfo(PublicData, Struct, frozen=True):
         waits: what it waits for, in words.
         turn: number of its current turn, from 1.
         turn_at: seq of the commit that began the current turn.
-        version: the version of the agent function under which it was started.
+        version: the version of the agent function that it is of: that began it, or recorded last.
         queue: the queue in which workers find it.
         parent: id of the run that started it as a child; empty without one.
         started_at_micros: time of the commit that began it, in microseconds since 1970, or of its

@@ -342,8 +342,8 @@ class Store:
 
         Raises:
             Conflict: the run was started with other arguments (use another key), or another run
-                has the branch, and no executor runs it; or the key ends with the name of a branch,
-                as that of a fork (docs/runs.md, "Which run is it").
+                has the branch, and no executor runs it; or it is of a version that nobody replays;
+                or the key ends with a branch's name, as a fork's (docs/runs.md, "Which run is it").
             NeedsAttention: a person must settle something; the message says what and how.
             Exception: whatever the function raised, now or before.
         """
@@ -372,7 +372,7 @@ class Store:
     def start(
         self, function: Callable[..., Any], agent: str, /, *args: Any, **kwargs: Any
     ) -> RunHandle[Any]:
-        """Requests a run, durably, and returns at once: a worker picks it up.
+        """Requests a run, durably, and returns at once: a worker of this version picks it up.
 
         Raises:
             Conflict: it was requested with other arguments; use another key.

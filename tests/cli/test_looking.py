@@ -6,12 +6,15 @@ import time
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 from typer.testing import CliRunner, Result
 
 import perdure
 from perdure.cli.app import COMMANDS, app
+from perdure.engine.functions import agent_functions
+from perdure.engine.functions.agent_functions import AgentFunctions
 from perdure.state.jump_commits import commit_move
 from tests.cli.operator import Operator, failing
 from tests.damaging import Vandal
@@ -459,3 +462,28 @@ def test_the_log_of_a_run_that_waits_says_for_what_and_what_came(tmp_path: Path)
         "← ask#1 → True  from ann",
     ):
         assert words in said, said
+
+
+def test_a_run_whose_version_nobody_has_says_so(operator: Operator) -> None:
+    """Story: a deploy was taken back. What it had asked for was "pending, not begun", and nothing
+    said that the workers there were of another version."""
+
+    def version(number: str) -> Any:
+        @perdure.agent(dict, name="greet", version=number)
+        def greet(run: Any) -> str:
+            return number
+
+        return greet
+
+    with perdure.open(operator.path) as store:
+        store.start(version("2"), "guest")
+        with patch.dict(agent_functions._versions, clear=True):  # another program
+            store.options(key="later").start(old := version("1"), "guest")
+            end = store.runner.liveness.serve(AgentFunctions([old]).served(["default"]))
+        shown = operator.see("runs", "guest")
+        missing = "no living worker serves version '2' of function 'greet'"
+        assert shown.count(f"has not begun: {missing}") == 2, "in the list, and below"
+        assert "version" in shown.splitlines()[0]
+        assert "there is a worker for greet '1'" in operator.see("why", "guest/greet/main")
+        assert "serves version '1'" in operator.see("why", "guest/greet/later")
+        end()

@@ -72,7 +72,9 @@ def test_a_run_that_nobody_executes_says_what_to_do(operator: Operator) -> None:
     operator.see("settle", "ticket-43", "refund#1", "--not-done")
     for words in (["runs"], ["run", "show", "ticket-43"], ["show", "ticket-43"]):
         shown = operator.see(*words)
-        assert "no executor has it: run its program again, or perdure cancel" in shown
+        assert "is ready to continue, but not resumed: no living worker serves" in shown
+        assert "run its program again, or start a worker that serves it" in shown
+        assert "or end it: perdure cancel" in shown
     assert "no executor has it" in operator.see("ls")
 
 

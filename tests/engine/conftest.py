@@ -35,6 +35,7 @@ ON_POSTGRES = {
     "test_first_states",
     "test_named_beside",
     "test_delivered_moves",
+    "test_routes",
 }
 """Modules that run on PostgreSQL each time; PERDURE_POSTGRES=1 runs all there."""
 

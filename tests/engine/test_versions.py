@@ -239,7 +239,7 @@ def test_old_runs_go_to_old_code_and_new_runs_to_new(place: Place) -> None:
     assert go(place.open(), new, "a", "book") == ["old", 4], "recorded"
 
 
-def test_without_the_old_code_new_code_goes_on_if_it_fits(
+def test_without_the_old_code_new_code_goes_on_if_it_replays_that_and_fits(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     go(store, selling(old_way, version="1"), "a", "book")
@@ -247,11 +247,14 @@ def test_without_the_old_code_new_code_goes_on_if_it_fits(
     monkeypatch.setattr(agent_functions, "_versions", {})  # another process, without the old code
     for agent in ("a", "b"):
         store.handle(f"{agent}/sell/main").signal("paid")
-    other = selling(lambda run, item: run.wait_for("paid"), version="2")
+    other = selling(lambda run, item: run.wait_for("paid"), version="2", replays=["1"])
     with pytest.raises(NeedsAttention, match="where it had recorded step price#1"):
         go(store, other, "a", "book")
-    fits = selling(lambda run, item: [price(item), run.wait_for("paid")], version="3")
+    fits = selling(
+        lambda run, item: [price(item), run.wait_for("paid")], version="3", replays=["1"]
+    )
     assert go(store, fits, "b", "book") == [4, None]
+    assert [run.version for run in store.runs()] == ["1", "3"], "of the one that recorded last"
     assert go(store, selling(old_way, version="1"), "a", "book") == ["old", 4]
 
 

@@ -11,7 +11,7 @@ import pytest
 import perdure
 from perdure.engine.dispatch import picking
 from perdure.engine.dispatch.picking import Picker
-from perdure.engine.functions.agent_functions import by_name
+from perdure.engine.functions.agent_functions import AgentFunctions
 from perdure.store import Store
 from perdure.testing import run_until_waiting
 from tests.engine.working import BOUND_S, doubling, wait_until, working
@@ -132,7 +132,7 @@ def test_a_look_that_did_not_go_deep_forgets_nothing_that_is_there(
         one.signal("go")
     lost = run_until_waiting(store, told, "lost")
     lost.signal("go")
-    picker = Picker(store.runner, by_name([doubling]), ["default"], lambda run, left_s: None)
+    picker = Picker(store.runner, AgentFunctions([doubling]), ["default"], lambda run, left_s: None)
     for _ in range(3):
         assert list(picker.picks(lambda *which: False, lambda: 8, False)) == []
     assert [row.id for row in picker.note_unknown()] == [lost.id]

@@ -14,6 +14,7 @@ import pytest
 import perdure
 from perdure import Store, Worker
 from perdure.engine.control import why
+from perdure.engine.functions import agent_functions
 from perdure.types import Explanation
 
 BOUND_S = 30.0
@@ -221,9 +222,12 @@ def test_a_queue_is_named_where_nobody_picks_up(store: Store) -> None:
         assert "there is a worker for asking" in handle.why().why
 
 
-def test_a_worker_of_another_queue_is_not_its_worker(store: Store) -> None:
+def test_a_worker_of_another_queue_is_not_its_worker(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The parent waited, and `why` said of the child that a worker goes on with it by itself: one
     that serves its function, and never looks at its queue."""
+    monkeypatch.setattr(agent_functions, "_versions", {})  # other tests' functions of these names
     handle = store.options(queue="mail").start(child, "t", 1)
     with worker(store, child):
         until(lambda: "(there is a worker for child in queue 'default')" in handle.why().why)

@@ -31,8 +31,8 @@ def wait_until(true: Callable[[], object]) -> None:
 class Process:
     """A worker process."""
 
-    def __init__(self, folder: Path, ttl_s: float, limit: int) -> None:
-        args = (str(folder), ttl_s, limit)
+    def __init__(self, folder: Path, ttl_s: float, limit: int, version: str) -> None:
+        args = (str(folder), ttl_s, limit, version)
         self.process = spawn.Process(target=worker_programs.work, args=args)
         self.process.start()
         self.inside = folder / f"inside-{self.process.pid}"
@@ -61,8 +61,8 @@ class Site:
         self.store = perdure.open(folder / "m.db")
         self.workers: list[Process] = []
 
-    def worker(self, ttl_s: float = FOREVER_S, limit: int = 8) -> Process:
-        worker = Process(self.folder, ttl_s, limit)
+    def worker(self, ttl_s: float = FOREVER_S, limit: int = 8, version: str = "") -> Process:
+        worker = Process(self.folder, ttl_s, limit, version)
         self.workers.append(worker)
         worker.wait_for("ready ")
         return worker
@@ -194,3 +194,31 @@ def test_two_workers_run_each_of_twenty_runs_once(site: Site) -> None:
     done = [event for worker in workers for event in worker.events() if event.startswith("done")]
     assert len(done) == len(set(done)) == 40
     assert not any("trouble" in event for worker in workers for event in worker.events())
+
+
+def test_runs_of_two_versions_beside_each_other_and_after_the_new_one_is_taken_back(
+    site: Site,
+) -> None:
+    """Two processes, with versions 1 and 2 of a function: seven of ten runs of version 2 were
+    executed by version 1, and those that both had been at needed attention, for good."""
+    old, new = (site.worker(version=version) for version in "12")
+    handles = {
+        (version, number): site.store.start(
+            worker_programs.selling(version), f"a{version}-{number}", str(site.folder)
+        )
+        for number in range(5)
+        for version in "12"
+    }
+    wait_until(lambda: {handle.status for handle in handles.values()} == {"waiting"})
+    new.signal(signal.SIGKILL)
+    new.process.join()
+    for handle in handles.values():
+        handle.signal("paid")
+    mine = {of: handle for of, handle in handles.items() if of[0] == "1"}
+    for handle in mine.values():
+        assert handle.result(BOUND_S) == ["1", old.process.pid]
+    others = [handle for of, handle in handles.items() if of[0] == "2"]
+    assert "version '2' of function 'selling'" in others[0].why().why
+    again = site.worker(version="2")
+    wait_until(lambda: {handle.status for handle in others} == {"done"})
+    assert [handle.result() for handle in others] == [["2", again.process.pid]] * 5

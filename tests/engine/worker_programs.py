@@ -34,13 +34,30 @@ async def fetching(run: perdure.AsyncRun[dict], pages: int) -> list[int]:
 FUNCTIONS: list[Callable[..., Any]] = [migration, noting, fetching]
 
 
-def work(folder: str, ttl_s: float, limit: int) -> None:
-    """A worker process, until it is told to end. It says that it is ready by a file."""
+def selling(version: str) -> Callable[..., Any]:
+    """The program of a deploy: version 2 makes a call more, in front. Each takes its time, and
+    gives the version that ended it."""
+
+    @perdure.agent(dict, name="selling", version=version)
+    def sell(run: perdure.Run[dict], folder: str) -> list[Any]:
+        if version == "2":
+            run.call(note, folder, "fee")
+        run.call(note, folder, "price")
+        run.wait_for("paid")
+        return [version, os.getpid()]
+
+    return sell
+
+
+def work(folder: str, ttl_s: float, limit: int, version: str) -> None:
+    """A worker process, until it is told to end. It says that it is ready by a file. With a
+    version, it is of the program that has only that one."""
 
     def ready(event: perdure.types.WorkerEvent) -> None:
         with open(Path(folder) / f"events-{os.getpid()}", "a", encoding="utf-8") as file:
             file.write(f"{event.kind} {event.run}\n")
 
     with perdure.open(Path(folder) / "m.db", lease_ttl=timedelta(seconds=ttl_s)) as store:
-        perdure.Worker(store, FUNCTIONS, limit=limit, on_event=ready).run()
+        functions = [selling(version)] if version else FUNCTIONS
+        perdure.Worker(store, functions, limit=limit, on_event=ready).run()
     assert threading.active_count() < 20

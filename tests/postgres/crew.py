@@ -18,7 +18,7 @@ from pathlib import Path
 import perdure
 from tests.chaos import agents
 from tests.chaos.monkey import check
-from tests.chaos.processes import Site, care, work
+from tests.chaos.processes import Site, care, work_new
 from tests.chaos.world import World
 
 FINISH_S = 120.0
@@ -31,7 +31,7 @@ def cared_for(site: Site) -> None:
 
 def worked(site: Site) -> None:
     """A worker that is started anew if the server was away when it opened the store."""
-    _again(site, "work", work)
+    _again(site, "work", work_new)
 
 
 def _again(site: Site, what: str, do: Callable[[Site], None]) -> None:
@@ -141,6 +141,7 @@ class Crew:
 def main(part: str, url: str, folder: str, copies: str, rounds: str, ttl_s: str) -> None:
     site = Site(Path(folder), int(copies), int(rounds), "sync", float(ttl_s), url)
     agents.come(site.folder)
+    agents.is_of_version("2")  # all of one program: each may be the last one there
     threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
     try:
         PARTS[part](site)

@@ -69,6 +69,9 @@ def why(run: RunInfo, session: Session) -> str:
     """Returns why a run ended badly or stands still, on one line; empty if it does not."""
     if run.status == "waiting":
         return "for " + run.waits
+    if run.status == "pending":
+        said = session.store.handle(run.id).why()
+        return "" if said.workers else session.say(said.why.partition("\n")[0])
     if run.status not in ("failed", "cancelled", "needs_attention"):
         return ""
     return session.say((run.problem or "").partition("\n")[0])
@@ -169,7 +172,7 @@ def _print_way_out(console: Screen, session: Session, run: RunInfo) -> bool:
     if doubts or run.status == "needs_attention":
         console.print(text("  or end the run: ", (cancel, "bold")))
     else:
-        console.print(text("  no executor has it: run its program again, or ", (cancel, "bold")))
+        print_explanation(console, session, session.store.handle(run.id).why())
     return True
 
 

@@ -90,14 +90,16 @@ def runs(
 def _print_list(console: Screen, session: Session, chosen: Sequence[RunInfo]) -> None:
     branches = any(run.branch != "main" for run in chosen)
     queues = any(run.queue != "default" for run in chosen)
-    heads = ["run", "status", *(["branch"] * branches), *(["queue"] * queues), "begun", "why"]
+    versions = any(run.version for run in chosen)
+    more = [*(["branch"] * branches), *(["queue"] * queues), *(["version"] * versions)]
+    heads = ["run", "status", *more, "begun", "why"]
     rows = table(*heads)
     widest = max(len(run.id) for run in chosen)
     if widest <= console.width // 2:  # an id in two pieces cannot be pasted
         rows.columns[0].no_wrap = True
     for run in chosen:
         cells: list[Any] = [text((run.id, "bold")), run_status(session, run)]
-        cells += [run.branch] * branches + [run.queue] * queues
+        cells += [run.branch] * branches + [run.queue] * queues + [run.version] * versions
         rows.add_row(*cells, begun(run, short=console.is_terminal), one_line(run, session))
     console.print(rows)
 

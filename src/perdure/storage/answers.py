@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -15,6 +15,19 @@ from perdure.public_data import PublicData
 from perdure.system.stack_room import pass_on
 
 
+class Served(Struct, frozen=True, omit_defaults=True):
+    """An agent function that an executor runs for others, in one queue.
+
+    Attributes:
+        replays: the versions whose runs it takes besides those of its own.
+    """
+
+    function: str
+    queue: str = "default"
+    version: str = ""
+    replays: tuple[str, ...] = ()
+
+
 class ExecutorRow(Struct, frozen=True):
     """A process that runs agents.
 
@@ -22,14 +35,14 @@ class ExecutorRow(Struct, frozen=True):
         expires: the end of its last heartbeat, in microseconds since 1970 by the store's clock.
         serves: names of the agent functions that it runs for others.
         alive: True if it may still be running; see `Backend.alive`.
-        queues: by function, the queues whose runs it executes.
+        served: these functions with their queues and versions.
     """
 
     id: str
     expires: int
     serves: tuple[str, ...] = ()
     alive: bool = False
-    queues: Mapping[str, Sequence[str]] = {}
+    served: tuple[Served, ...] = ()
 
     @classmethod
     def of(cls, executor: str, expires: int, served: str, *, alive: bool) -> ExecutorRow:
@@ -50,25 +63,58 @@ class ExecutorRow(Struct, frozen=True):
                 target=f"executor {executor!r}",
                 hint="its next heartbeat writes it again; if it does not, end its process",
             ) from error
-        queues = found if isinstance(found, dict) else dict.fromkeys(found, ("default",))
-        return cls(executor, expires, tuple(queues), alive, queues)
+        each = _each(found)
+        names = dict.fromkeys(one.function for one in each)
+        return cls(executor, expires, tuple(names), alive, tuple(each))
 
-    def runs(self, function: str, queue: str) -> bool:
-        """True if it lives, and would execute a run of this function in this queue."""
-        return self.alive and queue in self.queues.get(function, ())
+    def runs(self, function: str, queue: str, version: str = "") -> bool:
+        """True if it lives, and would execute a run of this version of a function in this queue."""
+        return self.alive and (function, queue, version) in routed((self,))
 
 
-_served = msgspec.json.Decoder(list[str] | dict[str, list[str]]).decode
+Routed = tuple[str, str, str]
+"""A function, a queue, and a version."""
 
-Serves = Mapping[str, Sequence[str]] | Sequence[str]
-"""Names of functions, and of which queues each is run; without: of the default one."""
+
+def routed(executors: Iterable[ExecutorRow], *, exactly: bool = False) -> frozenset[Routed]:
+    """Returns what runs of which functions, queues and versions go to these executors.
+
+    Args:
+        exactly: without those that they only replay.
+    """
+    found: set[Routed] = set()
+    for row in executors:
+        for one in row.served:
+            versions = (one.version,) if exactly else (one.version, *one.replays)
+            found.update((one.function, one.queue, version) for version in versions)
+    return frozenset(found)
+
+
+_served = msgspec.json.Decoder(list[str | Served] | dict[str, list[str]]).decode
+
+Serves = Mapping[str, Sequence[str]] | Sequence[str | Served]
+"""Names of functions, and of which queues each is run; without: of the default one. Or functions
+with all that."""
+
+
+def _each(serves: Serves) -> list[Served]:
+    if isinstance(serves, Mapping):
+        return [Served(name, queue) for name, queues in serves.items() for queue in queues]
+    return [Served(one) if isinstance(one, str) else one for one in serves]
 
 
 def serves_text(serves: Serves) -> str:
-    """Returns the stored form: JSON, only the names if all queues are the default one."""
-    if isinstance(serves, Mapping) and any([*of] != ["default"] for of in serves.values()):
-        return json.dumps({name: [*of] for name, of in serves.items()})
-    return json.dumps([*serves])
+    """Returns the stored form: JSON; only the names if all queues are the default one, and names
+    with their queues if no function has a version."""
+    served = _each(serves)
+    if any(one.version or one.replays for one in served):
+        return msgspec.json.encode(served).decode()
+    queues: dict[str, list[str]] = {}
+    for one in served:
+        queues.setdefault(one.function, []).append(one.queue)
+    if any(of != ["default"] for of in queues.values()):
+        return json.dumps(queues)
+    return json.dumps([*queues])
 
 
 class Sizes(PublicData, Struct):

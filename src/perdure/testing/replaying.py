@@ -333,7 +333,6 @@ class _ReplayDrive(Drive):
 
     def begin(self) -> Execution[Any]:
         self._rewind(self._end)
-        self._choose_function(self._row)
         self.execution = self._next_execution()
         self._late = any(map(is_late, self.working.reader.commit(self._end).typed))
         return self.execution

@@ -50,8 +50,7 @@ class WaitBranch(Struct, frozen=True, gc=False):
     """One of the events that a wait waits for.
 
     Attributes:
-        kind, name: a ``signal`` and its name; an ``ask`` and the name of its question; a ``child``
-            and the id of its run; a ``timer`` and no name.
+        kind, name: a ``signal``, its name; ``ask``, its question; ``child``, its run; ``timer``.
         until: of a timer: when it is due, in microseconds since 1970 by the store's clock."""
 
     label: str
@@ -78,6 +77,7 @@ class Record(Struct, frozen=True, kw_only=True, gc=False):
     child: StartedChild | None = None
     again: WentBack | None = None
     made: str = ""
+    version: Any = ""
     made_at: Number = 0
     attempt: Number | UnsetType = UNSET
     again_at: Moment = 0
@@ -105,7 +105,6 @@ class Started(Record, frozen=True, kw_only=True):
     turn_at: Number = 0
     deadline: Moment = 0
     origin: tuple[Number, bytes] | None = None
-    version: Any = ""
     queue: Any = ""
     parent: Any = ""
     pending: Any = False
@@ -365,6 +364,7 @@ _kind("run-turn", Turn, "args digests preview! input* deadline_at left* left_at"
 _kind("run-waiting", Waiting, "waits! wake_at! seen!")
 _kind("run-finished", Finished, "status value! left left_out")
 _kind("run-resumed", Record)
+_kind("run-version", Record, "version!")
 _kind("run-pending", Record)
 _kind("run-stopped", Stopped, "problem!")
 _kind("run-cancelled", RunCancelled, "why left left_out")

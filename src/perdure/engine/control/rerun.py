@@ -74,6 +74,7 @@ def fork_run(
         "run": new,
         "key": key,
         "parent": "",
+        "version": info.version,
         "pending": True,
         "turn": info.turn,
         "turn_at": info.turn_at,

@@ -12,13 +12,14 @@ from perdure.engine.control.times_in_words import clock, length, moment
 from perdure.engine.control.wait_circles import IN_CIRCLE, ahead_of, find_circle
 from perdure.engine.control.ways_out import WayOut, by, of_child
 from perdure.engine.execution.wakeups import Leaked
+from perdure.engine.functions.other_versions import in_words
 from perdure.engine.functions.run_lookup import find_moved
 from perdure.engine.journal.run_log import reader_of, what_is_recorded
 from perdure.errors import Corrupt, UnsupportedFormat
 from perdure.model import FINISHED, UNTIL, Message, RunInfo, from_micros
 from perdure.state.runs.family_messages import CHILD, begin_of
 from perdure.state.runs.unused_signals import MOVE
-from perdure.storage.answers import ExecutorRow
+from perdure.storage.answers import ExecutorRow, Served
 from perdure.storage.appending import Ref
 from perdure.storage.capabilities import Backend
 from perdure.storage.log.reader import LogReader
@@ -98,8 +99,9 @@ class _Look:
     def _workers(self) -> tuple[str, ...]:
         if self._needs_caller:
             return ()
+        run = self._run
         return tuple(
-            row.id for row in self._executors if row.runs(self._run.function, self._run.queue)
+            row.id for row in self._executors if row.runs(run.function, run.queue, run.version)
         )
 
     @property
@@ -142,7 +144,9 @@ class _Look:
         run = self._run
         if self._needs_caller:
             return "its arguments cannot be stored: only its caller can continue it, not a worker"
-        function = f"function {run.function!r}"
+        served = [one for row in self._executors if row.alive for one in row.served]
+        versions = {run.version, *(one.version for one in served if one.function == run.function)}
+        function = in_words(run.function, run.version, plain=versions == {""})
         where = "" if run.queue == "default" else f", queue {run.queue!r}"
         if self._workers:
             many = len(self._workers) > 1
@@ -156,9 +160,9 @@ class _Look:
             )
         others = [row for row in self._executors if row.alive and row.serves]
         if others:
-            served = {(name, q) for row in others for name in row.serves for q in row.queues[name]}
-            plain = {queue for _, queue in served} | {run.queue} == {"default"}
-            of = [name if plain else f"{name} in queue {q!r}" for name, q in sorted(served)]
+            named = {_served(one) for one in served}
+            plain = {queue for _, queue in named} | {run.queue} == {"default"}
+            of = [name if plain else f"{name} in queue {q!r}" for name, q in sorted(named)]
             said += f" ({_workers(others)} for {', '.join(of)})"
         return said
 
@@ -432,6 +436,13 @@ def _status(run: RunInfo) -> str:
 
 def _workers(rows: Sequence[ExecutorRow]) -> str:
     return "there is a worker" if len(rows) == 1 else f"there are {len(rows)} workers"
+
+
+def _served(one: Served) -> tuple[str, str]:
+    """Returns a function as it is served, with its version, and the queue."""
+    version = f" {one.version!r}" if one.version else ""
+    replays = f", which replays {', '.join(map(repr, one.replays))}" if one.replays else ""
+    return f"{one.function}{version}{replays}", one.queue
 
 
 def _came(message: Message) -> str:

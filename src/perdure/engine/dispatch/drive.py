@@ -10,6 +10,7 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
+from perdure import errors
 from perdure.core.format import records
 from perdure.core.values.plain_values import Plain
 from perdure.engine.control.stopping import stop_in_circle, stop_unread
@@ -17,12 +18,12 @@ from perdure.engine.control.unbegun import tell_others
 from perdure.engine.dispatch.branch_lease import BranchLease
 from perdure.engine.dispatch.command import Command
 from perdure.engine.dispatch.drive_end import (
-    BranchTaken,
     End,
     FinishedMeanwhileError,
     NextTurn,
     RunResult,
     Unloaded,
+    branch_taken,
     cancelled_end,
 )
 from perdure.engine.dispatch.heartbeat import Heartbeat
@@ -32,7 +33,8 @@ from perdure.engine.execution.execution import Execution
 from perdure.engine.execution.run_inbox import RunInbox
 from perdure.engine.execution.wakeups import Wakeups
 from perdure.engine.functions import orders
-from perdure.engine.functions.agent_functions import of_version
+from perdure.engine.functions.agent_functions import taking
+from perdure.engine.functions.other_versions import misfit, recorded_by, version_of
 from perdure.engine.functions.run import Run
 from perdure.engine.functions.turn_end import Again, handed_on, next_turn
 from perdure.engine.journal.deferred_records import PutOff
@@ -43,17 +45,8 @@ from perdure.engine.journal.lacking_resources import lacking, lacks
 from perdure.engine.journal.leaving import CancelAsked, DeadlinePassed, end_of, overdue, unwrapped
 from perdure.engine.journal.left_history import Origins, cut_off, made_before, path_of
 from perdure.engine.journal.own_errors import its_own
-from perdure.engine.journal.values import is_async, results_of
+from perdure.engine.journal.values import results_of
 from perdure.engine.journal.waits import Suspended
-from perdure.errors import (
-    Conflict,
-    NeedsAttention,
-    PerdureError,
-    RunFailed,
-    RunInterrupted,
-    UnknownZone,
-    Unstorable,
-)
 from perdure.model import MAIN, Cause, Commit, RunInfo
 from perdure.state.context import Context
 from perdure.state.initial_state import LateInitial
@@ -69,7 +62,6 @@ from perdure.storage.log.refusals import UnreadError
 from perdure.storage.looks import Look
 from perdure.system.late_imports import NotLoadedError
 from perdure.system.locks import is_over
-from perdure.visible import visible
 
 
 class Means(Struct, frozen=True):
@@ -116,6 +108,7 @@ class Drive:
         self.execution: Execution[Any] | None = None
         self._hold = BranchLease(means.liveness, self.working, self.look)
         self._row: RunInfo
+        self.version = command.spec.version  # the run's, or of its order, when last looked at
         self._results = results_of(command.function)
         self._deadline = 0
         self._began: Commit | None = None
@@ -142,18 +135,10 @@ class Drive:
         if reader is None:
             return
         for run in self.look.unfinished():
-            ours = (
-                run.id == self.id or run.branch != self.working.branch or run.agent_no != reader.no
-            )
-            if not ours and (info is None or info.started > run.started):
-                raise BranchTaken(
-                    f"run {visible(run.id)} has the branch: it is not finished ({run.status})"
-                    + (f", and waits for {visible(run.waits)}" if run.status == "waiting" else "")
-                    + ("" if run.status == "waiting" else ", and no executor has it"),
-                    target=f"agent {self.working.name!r}",
-                    hint=run.problem or "run it again to finish it, or cancel it",
-                    run=run,
-                )
+            if run.id == self.id or run.branch != self.working.branch or run.agent_no != reader.no:
+                continue
+            if info is None or info.started > run.started:
+                raise branch_taken(run, self.working.name)
 
     def recorded(self, info: RunInfo) -> Any:
         """The result of a run that is finished.
@@ -164,11 +149,11 @@ class Drive:
             Exception: the one that the run failed with.
         """
         self.refuse_other_arguments(info)
-        self._choose_function(info)
+        self.choose_function(info)
         if info.status == "done":
             return self._results.build(info.result)
         if info.status == "cancelled":
-            raise RunFailed(f"was cancelled: {info.problem}", target=f"run {info.id}")
+            raise errors.RunFailed(f"was cancelled: {info.problem}", target=f"run {info.id}")
         raise rebuild_error(info.result, f"run {info.id}")
 
     # -- executing ---------------------------------------------------------------------------
@@ -211,11 +196,11 @@ class Drive:
         try:
             row = self._begin_at_once()
             self._row = row if row is not None else self._begin_under_lease()
-            self._choose_function(self._row)
             execution = self._next_execution()
-        except (NeedsAttention, UnknownZone, *UNREADABLE) as error:
+        except (errors.NeedsAttention, errors.UnknownZone, *UNREADABLE) as error:
             self._hold.release()  # I8: it needs a person, and says why
-            stop_unread(self._means.context, self._means.wakeups, self.id, error)
+            told = misfit(error, self._function, self.version)
+            stop_unread(self._means.context, self._means.wakeups, self.id, told)
             raise
         self.look.forget()
         return execution
@@ -227,12 +212,12 @@ class Drive:
         info = self.find()
         if info is not None and (info.status == "running" or info.status in FINISHED):
             return None  # there is nothing to record
-        if self.look.inbox("cancel") or not self.wanted(info):
+        if self.look.inbox("cancel") or not self.wanted(info) or not self.choose_function(info):
             return None
         try:
             self.refuse_other_arguments(info)
             self.refuse_while_another_is_unfinished(info)
-        except Conflict:
+        except errors.Conflict:
             return None
         made = self._hold.take_with(*self._beginning(info))
         if made is None:
@@ -244,8 +229,9 @@ class Drive:
         """Looks everything up again under the lease, and records the begin."""
         self._hold.take()
         info = self.find()
-        if (info is not None and info.status in FINISHED) or not self.wanted(info):
-            raise FinishedMeanwhileError
+        ended = info is not None and info.status in FINISHED
+        if ended or not self.wanted(info) or not self.choose_function(info):
+            raise FinishedMeanwhileError  # or another version has it since it was looked at
         self.begun()
         self.refuse_other_arguments(info)
         self.refuse_while_another_is_unfinished(info)
@@ -268,8 +254,9 @@ class Drive:
             began = begin_of(self._first(info), info.id)
             working.trace = began.trace if began else None
             return self._cause("run-resumed"), orders.resuming(info)
-        branch, asked, function = working.branch, self.look.inbox("start"), self._command.function
-        begins, working.trace = orders.starting(self._order, function, self.id, branch, asked)
+        branch, asked = working.branch, self.look.inbox("start")
+        begins, working.trace = orders.starting(self._order, self._function, self.id, branch, asked)
+        self.version = begins.runs[0].version
         return self._cause("run-started"), begins
 
     def _noted(self, made: Committed) -> RunInfo:
@@ -277,12 +264,14 @@ class Drive:
         self.look.note(made.no, made.linked)
         return replace(made.linked.riders.runs[0], agent_no=made.no)
 
-    def _choose_function(self, row: RunInfo) -> None:
-        """A run goes on with the function of the version that it began under, if that is here."""
-        old, spec = of_version(row.function, row.version), self._command.spec
-        if old is not None and row.version != spec.version and is_async(old) == spec.is_async:
-            self._function = old
-            self._results = results_of(old)
+    def choose_function(self, info: RunInfo | None) -> bool:
+        """Chooses the function for the version that the run is of, or is asked for with; returns
+        False if this program cannot continue it."""
+        self.version = version_of(info, self.look, self._command.spec.version)
+        function = taking(self._command.function, self.version)
+        if function is not None and function is not self._function:
+            self._function, self._results = function, results_of(function)
+        return function is not None
 
     def _next_execution(self) -> Execution[Any]:
         """Returns the execution from the begin of the run's current turn on."""
@@ -309,6 +298,8 @@ class Drive:
         options: Any = {"fakes": self._command.fakes, "played": self._command.played}
         options |= {"deadline": self._deadline, "before": before, "mail": self._mail}
         execution = self.execution_type(working, self.id, journal, self._means.wakeups, **options)
+        self._row, noted = recorded_by(self._function, self._row)
+        execution.writer.later(noted)
         execution.writer.later(filled_in)
         return execution
 
@@ -340,16 +331,20 @@ class Drive:
         try:
             return self._concluded(execution, result, error)
         finally:
-            execution.interrupt(PerdureError("its function has ended", target=f"run {self.id}"))
+            execution.interrupt(
+                errors.PerdureError("its function has ended", target=f"run {self.id}")
+            )
 
     def _concluded(
         self, execution: Execution[Any], result: Any, error: BaseException | None
     ) -> End:
-        if isinstance(error, RunInterrupted):
+        if isinstance(error, errors.RunInterrupted):
             execution.interrupt(error.reason)
         if execution.interrupted is not None:  # whatever it caught, and raised or returned instead
             return self._stopped(execution, execution.interrupted.reason, error)
-        if isinstance(error, NeedsAttention | NotLoadedError):  # also that of a run inside it
+        if isinstance(
+            error, errors.NeedsAttention | NotLoadedError
+        ):  # also that of a run inside it
             return self._stopped(execution, error, None)
         if (lacked := lacking(error)) is not None:
             return self._stopped(execution, self._lacks(lacked), lacked)
@@ -365,13 +360,13 @@ class Drive:
                 turn = its_own(lambda: next_turn(self.id, function, result, given, self._deadline))
             elif error is None:
                 plain = its_own(lambda: handed_on(self.id, lambda: self._results.take(result)))
-        except RunInterrupted as interrupt:
+        except errors.RunInterrupted as interrupt:
             return self._stopped(execution, interrupt.reason, error)
-        except UnknownZone as unknown:
+        except errors.UnknownZone as unknown:
             return self._stopped(execution, self._lacks(unknown), unknown)
-        except (Carried, PerdureError) as raised:
+        except (Carried, errors.PerdureError) as raised:
             error = uncarried(raised)
-            if isinstance(error, NeedsAttention):
+            if isinstance(error, errors.NeedsAttention):
                 return self._stopped(execution, error, None)
         if error is not None:
             self._fail(execution, error)
@@ -381,16 +376,16 @@ class Drive:
                 self._turn(execution, turn)
                 return NextTurn()
             self._finish(execution, "done", plain)
-        except Unstorable as too_big:
+        except errors.Unstorable as too_big:
             try:
                 self._fail(execution, too_big)
-            except Unstorable:  # so is what waited
+            except errors.Unstorable:  # so is what waited
                 execution.writer.take_waiting()
                 self._fail(execution, too_big)
             raise
         return RunResult(self._results.build(plain))
 
-    def _lacks(self, error: UnknownZone) -> NeedsAttention:
+    def _lacks(self, error: errors.UnknownZone) -> errors.NeedsAttention:
         return lacks(error, self.id, f"agent {self.working.name!r}, run {self.id}")
 
     def _turn(self, execution: Execution[Any], record: records.Turn) -> None:
@@ -414,7 +409,7 @@ class Drive:
             raise FinishedMeanwhileError
 
     def _stopped(
-        self, execution: Execution[Any], reason: PerdureError, error: BaseException | None
+        self, execution: Execution[Any], reason: errors.PerdureError, error: BaseException | None
     ) -> End:
         """Records the reason why the function was left, if others must know it; other reasons leave
         the run to the next executor."""
@@ -437,11 +432,16 @@ class Drive:
                 if reason.runs and not row.wake_at_micros:  # I8
                     stop_in_circle(self._means.context, self._means.wakeups, self.id, reason.runs)
                 return Unloaded()
-            case NeedsAttention():
+            case errors.NeedsAttention():
                 execution.writer.drop_unordered()
+                row, ours = self._row, not execution.writer.take_back()
+                if not ours:  # nothing of it is in the log: the run's own version may continue
+                    execution.seeing.catch_up()
+                    reason = misfit(reason, self._function, self.version)
+                    row = replace(row, version=self.version)
                 record = records.Stopped(run=self.id, problem=str(reason))
-                row = replace(self._row, status="needs_attention", problem=row_text(str(reason)))
-                self._commit(execution, "run-stopped", record, row)
+                row = replace(row, status="needs_attention", problem=row_text(str(reason)))
+                self._commit(execution if ours else None, "run-stopped", record, row)
                 if row.parent:
                     self._means.wakeups.tell(row.parent)
             case CancelAsked():
@@ -487,7 +487,7 @@ class Drive:
                 break
             except UnreadError:
                 anew = True
-            except Unstorable:
+            except errors.Unstorable:
                 if execution is not None:
                     execution.writer.put_back(waiting)
                 raise

@@ -12,6 +12,7 @@ from perdure.errors import Conflict
 from perdure.model import RunInfo
 from perdure.state.runs.run_rows import row_text
 from perdure.storage.log.proposals import HERE
+from perdure.visible import visible
 
 
 class FinishedMeanwhileError(Exception):
@@ -41,6 +42,18 @@ class BranchTaken(Conflict):
     def __init__(self, problem: str, *, target: str, hint: str, run: RunInfo) -> None:
         super().__init__(problem, target=target, hint=hint)
         self.run = run
+
+
+def branch_taken(run: RunInfo, agent: str) -> BranchTaken:
+    """Returns the refusal to begin another run on the branch of this one."""
+    waits = run.status == "waiting"
+    stands = f"and waits for {visible(run.waits)}" if waits else "and no executor has it"
+    return BranchTaken(
+        f"run {visible(run.id)} has the branch: it is not finished ({run.status}), {stands}",
+        target=f"agent {agent!r}",
+        hint=run.problem or "run it again to finish it, or cancel it",
+        run=run,
+    )
 
 
 def cancelled_end(row: RunInfo, why: str) -> tuple[str, Record, RunInfo]:

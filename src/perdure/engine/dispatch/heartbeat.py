@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import timedelta
-from itertools import product
 
 from msgspec import Struct, field
+from msgspec.structs import astuple
 
 from perdure.errors import NotFound, PerdureError, StoreUnavailable
 from perdure.model import Lease
 from perdure.state.context import Context
+from perdure.storage.answers import Served
 from perdure.storage.appending import Ref
 from perdure.storage.log.refusals import HeldError
 from perdure.storage.looks import Look
@@ -65,8 +66,8 @@ class Heartbeat:
         self._stop = Flag()
         self._servants = Servants("perdure-heartbeat")
         self._executor = ""
-        self._serving: Counter[tuple[str, str]] = Counter()
-        self._serves: Mapping[str, Sequence[str]] = {}
+        self._serving: Counter[Served] = Counter()
+        self._serves: Sequence[Served] = ()
 
     def begin_anew(self) -> None:
         """Starts afresh in a forked child: its parent's leases and activities are not its own."""
@@ -110,9 +111,9 @@ class Heartbeat:
     def _say(self, executor: str) -> None:
         self._context.backend.heartbeat(executor, self._ttl_ms, self._serves)
 
-    def serve(self, functions: Iterable[str], queues: Iterable[str]) -> Callable[[], None]:
-        """Be alive, and say that this executor runs these functions for others, where they are in
-        one of these queues; returns once that is durable.
+    def serve(self, served: Iterable[Served]) -> Callable[[], None]:
+        """Be alive, and say that this executor runs these functions for others; returns once that
+        is durable.
 
         Returns:
             What ends it. That is said in time: it may be a little late, or fail.
@@ -120,7 +121,7 @@ class Heartbeat:
         Raises:
             StoreUnavailable: nothing is said.
         """
-        names = Counter(product(functions, queues))
+        names = Counter(served)
         self._count(self._serving + names)
         try:
             self.start()
@@ -130,14 +131,12 @@ class Heartbeat:
             raise
         return lambda: self._end_serving(names)
 
-    def _count(self, serving: Counter[tuple[str, str]]) -> None:
-        serves: dict[str, list[str]] = {}
-        for function, queue in sorted(serving):
-            serves.setdefault(function, []).append(queue)
+    def _count(self, serving: Counter[Served]) -> None:
+        serves = sorted(serving, key=astuple)
         with self._lock:
             self._serving, self._serves = serving, serves
 
-    def _end_serving(self, names: Counter[tuple[str, str]]) -> None:
+    def _end_serving(self, names: Counter[Served]) -> None:
         self._count(self._serving - names)
         with self._lock:
             if not self._is_beating:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import heapq
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from itertools import chain, count, islice
 from typing import Any
 
@@ -17,12 +17,21 @@ from perdure.engine.control.unbegun import end_told
 from perdure.engine.dispatch.command import Command
 from perdure.engine.dispatch.pending_orders import LOOKING_MAX, PendingOrders
 from perdure.engine.dispatch.runner import Runner
-from perdure.engine.functions.agent_functions import of_version, spec_of
+from perdure.engine.functions.agent_functions import AgentFunctions
 from perdure.engine.functions.orders import Order
+from perdure.engine.functions.other_versions import (
+    MISFIT,
+    UNKNOWN,
+    in_words,
+    misfit,
+    unknown,
+    version_asked,
+)
 from perdure.engine.functions.run_lookup import never_begun
 from perdure.errors import NeedsAttention, PerdureError, StoreUnavailable
 from perdure.model import FINISHED, MAIN, Message, RunInfo
 from perdure.state.runs.family_messages import begin_of, to_parents
+from perdure.storage.answers import ExecutorRow, Routed, routed
 from perdure.storage.appending import Ref
 from perdure.storage.capabilities import RunQuery
 from perdure.storage.due import due_since
@@ -31,9 +40,10 @@ from perdure.storage.looks import Look
 from perdure.storage.shortcuts import CLAIM_S, FAR_LEASES, FarLeases
 from perdure.system import logs
 
-UNKNOWN = "no worker knows function "
-"""The beginning of the problem of a run whose function nobody serves; the run is found by these
-words when somebody does."""
+LEFT_S = 10.0
+"""The time for which a run is left to living workers of the very version that it was begun with, by
+those that only replay that: what these record, the others could not continue. If the program is
+taken back, no run is stranded by that. Not longer: those workers may be busy."""
 
 UNKNOWN_AFTER_S = 10.0
 """The time for which nobody must have served a function: between two versions of a program nobody
@@ -81,7 +91,7 @@ class Picker:
     write.
 
     Args:
-        functions: by name; runs of an older version get that version's, where the process has it.
+        functions: those whose runs it takes.
         leave: called with a run that another worker is about to take, and the number of seconds to
             leave it alone.
     """
@@ -89,7 +99,7 @@ class Picker:
     def __init__(
         self,
         runner: Runner,
-        functions: Mapping[str, Callable[..., Any]],
+        functions: AgentFunctions,
         queues: Collection[str],
         leave: Callable[[str, float], None],
     ) -> None:
@@ -100,7 +110,11 @@ class Picker:
         self._leave = leave
         self._claims = FAR_LEASES.of(self._context.backend)
         self._unknown: dict[str, tuple[RunInfo, float]] = {}
-        self._unknown_starts: set[str] = set()
+        self._unknown_starts: set[tuple[str, str]] = set()
+        self._own: frozenset[Routed] = frozenset()
+        """Functions of living executors, in which queues and versions; not those they replay."""
+        self._left: dict[str, float] = {}
+        """Since when runs are left to workers of their own version."""
         self._asked = PendingOrders(self._context.backend, self._is_ours)
         self._callers: set[str] = set()
         self._deeper_at = 0.0
@@ -172,10 +186,11 @@ class Picker:
         backend = self._context.backend
         now = backend.now()
         unknown: set[str] = set()
+        left: set[str] = set()
         for row in self._ready(now):
             if row.queue not in self._queues or taken(row.id, row.agent, row.branch):
                 continue
-            function = self._function(row.function, row.version)
+            function = self._functions.taking(row.function, row.version)
             if function is None:
                 since = self._unknown.get(row.id, (row, time.monotonic()))[1]
                 self._unknown[row.id] = row, since
@@ -184,11 +199,20 @@ class Picker:
             if row.id in self._callers:
                 continue
             look = Look(backend, row.agent, row.id)
+            if self._has_own_workers(row.function, row.queue, row.version):
+                if row.status == "running" and self._held(
+                    look.again(), row.agent, row.agent_no, row.branch
+                ):
+                    continue
+                left.add(row.id)
+                if time.monotonic() - self._left.setdefault(row.id, time.monotonic()) < LEFT_S:
+                    continue
             since_when = due_since(row, now)
             yield Pick(row.id, row.agent, row.branch, function, look, since_when, row)
         # Replaced only once complete: what this look has not come to may be there still.
         if self._saw_all:
             self._unknown = {run: self._unknown[run] for run in unknown if run in self._unknown}
+            self._left = {run: self._left[run] for run in left if run in self._left}
 
     def _ready(self, now: int) -> Iterator[RunInfo]:
         """Yields rows that could be gone on with, those first that have been due for longest.
@@ -229,22 +253,28 @@ class Picker:
 
     def _is_ours(self, message: Message) -> bool:
         asked = message.value if isinstance(message.value, Mapping) else {}
-        if str(asked.get("queue", "default")) not in self._queues:
+        queue = str(asked.get("queue", "default"))
+        if queue not in self._queues:
             return False
-        known = self._function_of(message) is not None
-        if not known:
+        if self._function_of(message) is None:
             self._say_unknown(message)
-        return known
+            return False
+        if not self._has_own_workers(message.name, queue, version_asked(message)):
+            return True
+        return self._context.backend.now() - message.at_micros >= LEFT_S * 1e6
 
     def _function_of(self, message: Message) -> Callable[..., Any] | None:
-        asked = message.value if isinstance(message.value, Mapping) else {}
-        return self._function(message.name, str(asked.get("version", "")))
+        return self._functions.taking(message.name, version_asked(message))
 
-    def _function(self, name: str, version: str) -> Callable[..., Any] | None:
-        known = self._functions.get(name)
-        if known is None or spec_of(known).version == version:
-            return known
-        return of_version(name, version) or known
+    def _has_own_workers(self, name: str, queue: str, version: str) -> bool:
+        """Returns True if this worker only replays that version, and a living one has it."""
+        return (name, queue, version) in self._own and (
+            self._functions.of_version(name, version) is None
+        )
+
+    def see(self, living: Iterable[ExecutorRow]) -> None:
+        """Notes what living executors run, as just looked at."""
+        self._own = routed(living, exactly=True)
 
     def _held(self, look: Look, agent: str, no: int, branch: str) -> bool:
         """Returns True if a living executor has the branch: another one, or this one for another
@@ -314,9 +344,11 @@ class Picker:
     # -- runs that no executor can continue ----------------------------------------------------
 
     def _say_unknown(self, message: Message) -> None:
-        if message.name not in self._unknown_starts:
-            self._unknown_starts.add(message.name)
-            _log.info("run %s: this worker does not know function %r", message.run, message.name)
+        known = message.name, version_asked(message)
+        if known not in self._unknown_starts:
+            self._unknown_starts.add(known)
+            what = in_words(*known, plain=message.name not in self._functions)
+            _log.info("run %s: this worker does not know %s", message.run, what)
 
     def note_unknown(self) -> list[RunInfo]:
         """Notes that runs of functions that no living executor serves need attention, so that they
@@ -330,13 +362,13 @@ class Picker:
         due = [row for row, since in self._unknown.values() if since <= late]
         if not due:
             return []
-        executors = self._context.backend.executors()
+        served = routed(row for row in self._context.backend.executors() if row.alive)
+        functions = {(function, queue) for function, queue, _ in served}
         for row in due:
-            served = any(one.runs(row.function, row.queue) for one in executors)
-            if served or len(noted) == UNKNOWN_MAX:
+            if (row.function, row.queue, row.version) in served or len(noted) == UNKNOWN_MAX:
                 continue
             try:
-                if self._note(row):
+                if self._note(row, others=(row.function, row.queue) in functions):
                     noted.append(row)
             except StoreUnavailable:
                 raise
@@ -345,7 +377,7 @@ class Picker:
                 self._unknown.pop(row.id, None)
         return noted
 
-    def _note(self, row: RunInfo) -> bool:
+    def _note(self, row: RunInfo, *, others: bool) -> bool:
         look = Look(self._context.backend, row.agent, row.id).again()
         info = look.run_row()
         held = self._held(look, row.agent, row.agent_no, row.branch)
@@ -355,7 +387,7 @@ class Picker:
         if asked:
             self.handle(row.id).cancel(str(asked[0].value or ""))
         else:
-            self.stop(row.id, unknown(row))
+            self.stop(row.id, unknown(row, others=others))
         return True
 
     def stop(self, run: str, problem: NeedsAttention) -> None:
@@ -366,6 +398,17 @@ class Picker:
         """
         stop(self._context, self._runner.wakeups, run, str(problem))
 
+    def give_up(self, pick: Pick, problem: NeedsAttention) -> None:
+        """The same of a run that this worker could not bring to an end. If nothing is recorded of
+        its version, a worker of the run's own takes it up. Writes."""
+        version = self.handle(pick.run).info.version
+        stop(
+            self._context,
+            self._runner.wakeups,
+            pick.run,
+            str(misfit(problem, pick.function, version)),
+        )
+
     def settle_left(self) -> None:
         """Sees to what nobody saw to, and no message tells of. Writes."""
         self.take_up_known()
@@ -373,12 +416,12 @@ class Picker:
         end_told(self._context, self._runner.wakeups, asked)  # by who was killed before it did
 
     def take_up_known(self) -> list[str]:
-        """Lets those runs continue that needed attention because no executor served their function,
-        as this worker does. Writes."""
+        """Lets those runs continue that needed attention because no executor served their function
+        in their version, as this worker does; or because one that only replays that could not.
+        Writes."""
         taken: list[str] = []
         for row in self._context.backend.runs(RunQuery(status=("needs_attention",))):
-            known = row.function in self._functions and row.queue in self._queues
-            if not known or UNKNOWN not in (row.problem or ""):
+            if row.queue not in self._queues or not self._can_take_up(row):
                 continue
             try:
                 self.handle(row.id).resume()
@@ -388,13 +431,13 @@ class Picker:
                 taken.append(row.id)
         return taken
 
+    def _can_take_up(self, row: RunInfo) -> bool:
+        problem = row.problem or ""
+        if UNKNOWN in problem:
+            return self._functions.taking(row.function, row.version) is not None
+        return MISFIT in problem and (
+            self._functions.of_version(row.function, row.version) is not None
+        )
+
     def handle(self, run: str) -> RunHandle[Any]:
         return RunHandle(self._context, self._runner.wakeups, run)
-
-
-def unknown(row: RunInfo) -> NeedsAttention:
-    return NeedsAttention(
-        f"{UNKNOWN}{row.function!r}",
-        target=f"run {row.id}",
-        hint="start a worker that has it: the run goes on by itself then; or cancel the run",
-    )

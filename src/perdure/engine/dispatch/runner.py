@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Generator
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
@@ -20,7 +21,8 @@ from perdure.engine.execution.execution import Execution
 from perdure.engine.execution.performer import drive
 from perdure.engine.execution.wakeups import POLL_S, Wakeups
 from perdure.engine.functions.orders import Order, refuse_branch_in_key, refuse_others
-from perdure.engine.functions.run_lookup import is_known
+from perdure.engine.functions.other_versions import of_another
+from perdure.engine.functions.run_lookup import asked_for, is_known
 from perdure.engine.journal.leaving import is_drained
 from perdure.errors import Fenced, PerdureError, RunFailed
 from perdure.missing import MISSING
@@ -38,6 +40,10 @@ from perdure.visible import visible
 if TYPE_CHECKING:
     from perdure.engine.dispatch.async_drive import AsyncDrive
     from perdure.storage.looks import Look
+
+BETWEEN_S = 10.0
+"""The time for which a caller stands by where the last program has gone that could continue its
+run: it may only be restarted."""
 
 STANDBY_S = 0.02
 MOVED_S = 0.001
@@ -165,7 +171,7 @@ class Runner:
         Args:
             first: made before the caller waits for news of its run.
         """
-        drive = first
+        drive, until = first, 0.0
         self._refuse_branch_in_key(command.order, first.id)
         while True:
             info = drive.find() if drive.id == first.id else self._ended_with_agent(first)
@@ -176,7 +182,14 @@ class Runner:
                     return _Raised(error)
             drive.refuse_other_arguments(info)
             self._means.liveness.settle()
-            wait_s = self._must_wait(drive, info)
+            if drive.choose_function(info):
+                wait_s = self._must_wait(drive, info)
+            elif self._others_can(drive, info):
+                wait_s, until = POLL_S, time.monotonic() + BETWEEN_S
+            elif time.monotonic() < until:
+                wait_s = POLL_S
+            else:
+                raise of_another(drive.id, command.order.function, drive.version, command.spec)
             if wait_s:
                 if drive is not first:  # else there may have been news since
                     yield _Wait(wait_s)
@@ -240,6 +253,21 @@ class Runner:
                 return MOVED_S  # it was somebody's, as it was looked at, and has ended since
             raise
         return 0.0
+
+    def _others_can(self, drive: Drive, info: RunInfo | None) -> bool:
+        """Returns True if a living executor can continue a run that this program cannot, or has
+        it."""
+        backend = self._means.context.backend
+        if info is None:
+            asked = drive.look.inbox("start")
+            if not asked:  # it has begun since
+                return True
+            info = asked_for(asked[0])
+        if any(row.runs(info.function, info.queue, info.version) for row in backend.executors()):
+            return True
+        reader = drive.working.reader_if_created()
+        ref = drive.look.ref(reader.no, drive.working.branch) if reader is not None else None
+        return ref is not None and ref.holder is not None and backend.alive(ref.holder)
 
     def _until_due(self, drive: Drive, info: RunInfo) -> float:
         """Returns the seconds that a waiting run must wait at most; 0 if something came."""

@@ -25,7 +25,7 @@ from perdure.engine.dispatch.runner import Runner
 from perdure.engine.dispatch.worker_events import WorkerEvent
 from perdure.engine.dispatch.worker_jobs import WorkerJob, ask_to_leave, give_way
 from perdure.engine.execution.wakeups import POLL_S
-from perdure.engine.functions.agent_functions import AgentSpec, by_name, spec_of
+from perdure.engine.functions.agent_functions import AgentFunctions, AgentSpec, spec_of
 from perdure.engine.functions.decorators import MARK
 from perdure.engine.journal.leaving import Drained
 from perdure.errors import Fenced, NeedsAttention, PerdureError, StoreUnavailable
@@ -72,8 +72,8 @@ class Worker:
 
     Args:
         store: an open store; it is not closed.
-        functions: the agent functions that the worker can run; of several versions of one name the
-            last is for new runs, and the others for runs of their versions.
+        functions: the agent functions that the worker can run. It takes the runs of their
+            versions, and of those that these replay.
         queues: the queues that it serves.
         limit: the number of runs that it executes at a time. Each run of a plain function has a
             thread; those of ``async def`` functions share one event loop, on one thread.
@@ -97,8 +97,8 @@ class Worker:
         runner = getattr(store, "runner", None)
         if not is_a(runner, Runner):
             raise TypeError(f"store is one from perdure.open, not {shown(store)}")
-        known = by_name(iterable(functions, "functions"))
-        if not known:
+        known = AgentFunctions(iterable(functions, "functions"))
+        if not known.names:
             raise ValueError("functions: there must be one at least")
         if isinstance(queues, str) or not (queues := words_of(queues, "queues")):
             raise ValueError(f"queues={shown(queues)}: must be names of queues, one at least")
@@ -131,7 +131,7 @@ class Worker:
     @property
     def functions(self) -> list[str]:
         """Names of the functions that it runs."""
-        return sorted(self._functions)
+        return self._functions.names
 
     @property
     def running(self) -> list[str]:
@@ -180,9 +180,9 @@ class Worker:
         self._news.put(None)
 
     def _begin(self) -> None:
-        self._end_serving = self._runner.liveness.serve(self.functions, self._queues)
+        self._end_serving = self._runner.liveness.serve(self._functions.served(self._queues))
         self._take_up_at = 0.0
-        self._say(WorkerEvent("ready", words=", ".join(self.functions)))
+        self._say(WorkerEvent("ready", words=", ".join(self._functions.words)))
 
     def _drain(self) -> None:
         """Waits until all runs are left; then records that nothing is served here any more."""
@@ -277,10 +277,9 @@ class Worker:
         if time.monotonic() >= self._take_up_at:
             self._picker.settle_left()
             self._take_up_at = time.monotonic() + TAKE_UP_S
-        ours = self._context.executor
-        self._others = [row.id for row in backend.executors() if row.alive and row.id != ours][
-            :OTHERS_MAX
-        ]
+        ours, living = self._context.executor, [row for row in backend.executors() if row.alive]
+        self._others = [row.id for row in living if row.id != ours][:OTHERS_MAX]
+        self._picker.see(living)
         if not self._free():
             if time.monotonic() >= self._give_way_at:
                 give_way(self._jobs.values(), self._picker.picks(self._taken, self._free, False))
@@ -458,7 +457,7 @@ class Worker:
                 hint="put that right and resume the run, or cancel it",
             )
             try:
-                self._picker.stop(run, reason)
+                self._picker.give_up(job.pick, reason)
             except PerdureError as refused:
                 problem += f" (and this cannot be noted: {refused.problem})"
             else:

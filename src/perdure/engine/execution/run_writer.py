@@ -117,8 +117,7 @@ class RunWriter:
 
     @property
     def busy(self) -> bool:
-        """True if a commit is under way: records put off come behind it in the log, and must not be
-        handed to the function before it."""
+        """True if a commit is under way: put-off records come behind it in the log, and outside."""
         return self._flight is not None
 
     @property
@@ -127,10 +126,14 @@ class RunWriter:
         return bool(self._waiting.records)
 
     def drop_unordered(self) -> None:
-        """Forgets values that wait for a commit with nothing recorded behind them: code that had no
-        business there may have asked for them."""
+        """Forgets values that wait with nothing recorded behind them: stray code's, perhaps."""
         with self._lock:
             self._waiting.drop_unordered()
+
+    def take_back(self) -> bool:
+        """Forgets all that waits, if that has the function's version; returns True if so."""
+        with self._lock:
+            return bool(self._waiting.rows) and bool(self._waiting.take())
 
     def take_waiting(self) -> PutOff:
         """Takes what waits for a commit, for the caller to commit."""

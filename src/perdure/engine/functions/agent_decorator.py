@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Protocol, TypeVar, overload
 
 from perdure.core.arguments.bounds import NAME_MAX
 from perdure.core.arguments.checks import function as check_function
-from perdure.core.arguments.names import check_name, check_words
+from perdure.core.arguments.names import check_name, check_words, words_of
 from perdure.core.schema.schema import Schema
 from perdure.engine.functions.agent_functions import AgentSpec, note_spec
 from perdure.engine.journal.values import is_async, label, refuse_generator
@@ -37,10 +37,16 @@ class AgentDecorator(Protocol[T]):
 
 @overload
 def agent(  # type: ignore[overload-overlap]  # a class can be called, too, and is a schema
-    schema: type[T] | Schema[T], *, name: str | None = None, version: str = ""
+    schema: type[T] | Schema[T],
+    *,
+    name: str | None = None,
+    version: str = "",
+    replays: Iterable[str] = (),
 ) -> AgentDecorator[T]: ...
 @overload
-def agent(*, name: str | None = None, version: str = "") -> AgentDecorator[dict[str, Any]]: ...
+def agent(
+    *, name: str | None = None, version: str = "", replays: Iterable[str] = ()
+) -> AgentDecorator[dict[str, Any]]: ...
 @overload
 def agent(
     function: Callable[Concatenate[Run[dict[str, Any]], P], R], /
@@ -49,7 +55,13 @@ def agent(
 def agent(
     function: Callable[Concatenate[AsyncRun[dict[str, Any]], P], R], /
 ) -> Callable[Concatenate[AsyncRun[dict[str, Any]], P], R]: ...
-def agent(schema: Any = dict, *, name: str | None = None, version: str = "") -> Any:
+def agent(
+    schema: Any = dict,
+    *,
+    name: str | None = None,
+    version: str = "",
+    replays: Iterable[str] = (),
+) -> Any:
     """Makes a function one that a store can run durably on an agent whose state has this schema.
 
     It is called as ``function(run, …)``, from its beginning each time the run resumes; recorded
@@ -59,23 +71,32 @@ def agent(schema: Any = dict, *, name: str | None = None, version: str = "") -> 
     Args:
         schema: the type of the agent's state; default: dict, as with ``@perdure.agent`` alone.
         name: the name in its runs; default: the function's own name. It must stay the same.
-        version: runs that began under another version continue with the function of that version,
-            if the process has it; otherwise with this one, as long as it does what they recorded.
+        version: of the function's code. A run goes only to programs that have the function in the
+            version that it was begun with, or in one that `replays` it. None is a version, too: the
+            empty one.
+        replays: other versions whose runs this one can continue, because it makes the calls that
+            they recorded: ``["1"]``; ``""`` stands for runs begun without a version. From the first
+            thing on that it records in a run, the run is of this version.
     """
     if inspect.isfunction(schema):
         return agent(dict)(schema)
     of_schema = Schema.of(schema)
     name = None if name is None else check_name(name, "an agent function")
-    version = check_words(version, "version=")
-    if len(version) > NAME_MAX:
-        raise ValueError(f"version= has {NAME_MAX} characters at most, not {len(version):,}")
+    version = _checked(check_words(version, "version="), "version=")
+    others = frozenset(_checked(one, "each of replays=") for one in words_of(replays, "replays="))
 
     def decorate(function: Any) -> Any:
         check_function(function, "an agent function")
         refuse_generator(function)
         named = check_name(label(function) if name is None else name, "an agent function")
-        spec = AgentSpec(named, of_schema, version, is_async(function))
+        spec = AgentSpec(named, of_schema, version, is_async(function), others)
         note_spec(function, spec)
         return function
 
     return decorate
+
+
+def _checked(version: str, of: str) -> str:
+    if len(version) > NAME_MAX:
+        raise ValueError(f"{of} has {NAME_MAX} characters at most, not {len(version):,}")
+    return version

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Generic, TypeVar
 
 from msgspec import Struct
@@ -11,17 +11,23 @@ from msgspec import Struct
 from perdure.core.schema.schema import Schema
 from perdure.engine.functions.decorators import MARK
 from perdure.engine.journal.values import label
+from perdure.storage.answers import Served
 
 T = TypeVar("T")
 
 
 class AgentSpec(Struct, Generic[T], frozen=True):
-    """The properties that `@agent` gives a function."""
+    """The properties that `@agent` gives a function.
+
+    Attributes:
+        replays: the other versions whose runs it can continue.
+    """
 
     name: str
     schema: Schema[T]
     version: str
     is_async: bool
+    replays: frozenset[str] = frozenset()
 
 
 _versions: dict[tuple[str, str], Callable[..., Any]] = {}
@@ -78,31 +84,81 @@ def check_kind(function: Callable[..., Any], *, is_async: bool) -> None:
         )
 
 
-def of_version(name: str, version: str) -> Callable[..., Any] | None:
-    """The agent function of that name that was defined with that version, if one was."""
-    return _versions.get((name, version))
+def taking(function: Callable[..., Any], version: str) -> Callable[..., Any] | None:
+    """Returns the function of this process that a run of `function` continues with, which was begun
+    by that version of it: the function of that version, or else `function` if it replays that. None
+    if nothing here can: another program must."""
+    spec = spec_of(function)
+    if spec.version == version:
+        return function
+    own = _versions.get((spec.name, version))
+    if own is not None and spec_of(own).is_async == spec.is_async:
+        return own
+    return function if version in spec.replays else None
 
 
-def by_name(functions: Iterable[Callable[..., Any]]) -> dict[str, Callable[..., Any]]:
-    """Returns agent functions by their names; of several versions of one name the last.
+class AgentFunctions:
+    """The agent functions that a process runs for others, by name and version.
 
     Raises:
         TypeError: one is not an agent function.
         ValueError: two of them have the same name and version: runs would continue with either.
     """
-    found: dict[str, Callable[..., Any]] = {}
-    versions: dict[tuple[str, str], Callable[..., Any]] = {}
-    for function in functions:
-        spec = spec_of(function)
-        other = versions.setdefault((spec.name, spec.version), function)
-        if other is not function:
-            version = f", version {spec.version!r}" if spec.version else ""
-            raise ValueError(
-                f"two agent functions have the name {spec.name!r}{version}: {_where(other)} and "
-                f"{_where(function)}; give one of them another name= (or a version=)"
-            )
-        found[spec.name] = function
-    return found
+
+    def __init__(self, functions: Iterable[Callable[..., Any]]) -> None:
+        self._own: dict[str, dict[str, Callable[..., Any]]] = {}
+        for function in functions:
+            spec = spec_of(function)
+            versions = self._own.setdefault(spec.name, {})
+            other = versions.setdefault(spec.version, function)
+            if other is not function:
+                version = f", version {spec.version!r}" if spec.version else ""
+                raise ValueError(
+                    f"two agent functions have the name {spec.name!r}{version}: {_where(other)} "
+                    f"and {_where(function)}; give one of them another name= (or a version=)"
+                )
+
+    @property
+    def names(self) -> list[str]:
+        return sorted(self._own)
+
+    @property
+    def words(self) -> list[str]:
+        """Names with their versions, for people."""
+        each = [(name, version) for name, own in sorted(self._own.items()) for version in own]
+        return [f"{name} {version}" if version else name for name, version in each]
+
+    def __contains__(self, name: str) -> bool:
+        """True if it has the function, in any version."""
+        return name in self._own
+
+    def of_version(self, name: str, version: str) -> Callable[..., Any] | None:
+        """Returns the function of exactly that version; None if it is not here. Of a function that
+        is run for others, other versions that the program defines count, too."""
+        if name not in self._own:
+            return None
+        return self._own[name].get(version) or _versions.get((name, version))
+
+    def taking(self, name: str, version: str) -> Callable[..., Any] | None:
+        """Returns the function that a run continues with which was begun by that version: of
+        exactly that version, or else the last one that replays it; None if nothing here can."""
+        if (own := self.of_version(name, version)) is not None:
+            return own
+        for function in reversed(self._own.get(name, {}).values()):
+            if version in spec_of(function).replays:
+                return function
+        return None
+
+    def served(self, queues: Iterable[str]) -> Iterator[Served]:
+        """Yields what others are told that this process runs, in these queues."""
+        for name, versions in self._own.items():
+            replayed = {version: spec_of(one).replays for version, one in versions.items()}
+            for other, version in [*_versions]:
+                if other == name:
+                    replayed.setdefault(version, frozenset())
+            for queue in queues:
+                for version, replays in replayed.items():
+                    yield Served(name, queue, version, tuple(sorted(replays - {version})))
 
 
 def _where(function: Callable[..., Any]) -> str:

@@ -279,6 +279,7 @@ def starting(
     order: Order, function: Callable[..., Any], run: str, branch: str, asked: Sequence[Message]
 ) -> tuple[Riders, str | None]:
     """Returns the additions to the commit with which a run of a function begins, and its trace id.
+    The run is of this function's version.
 
     Args:
         asked: the messages that requested it. They have more than a call does: the run's parent,
@@ -286,7 +287,7 @@ def starting(
     """
     if asked:
         order = Order.asked(asked[0])
-    order = order.completed(function)
+    order = replace(order.completed(function), version=spec_of(function).version)
     riders = Riders(
         records=[order.begin(run)],
         runs=[begun_row(order, run, branch)],

@@ -21,7 +21,8 @@ class Event(PublicData, Struct):
 
     Attributes:
         kind: ``step``, ``tool``, ``edit``, ``value``, ``patch`` or ``wait``; or an event:
-            ``started``, ``turn``, ``unloaded`` (it waits), ``resumed``, ``to be resumed``,
+            ``started``, ``turn``, ``unloaded`` (it waits), ``resumed``, ``version`` (from here on
+            another version of its function recorded it), ``to be resumed``,
             ``stopped``, ``set back``, ``finished``, ``cancelled``, ``refused`` (a message); or
             ``removed``: a call of which retention left only the place.
         at: the time when it began, or happened. For a step only its end is recorded: then the time

@@ -37,6 +37,7 @@ MARKS: Mapping[str, str] = {
     "run-turn": "turn",
     "run-waiting": "unloaded",
     "run-resumed": "resumed",
+    "run-version": "version",
     "run-pending": "to be resumed",
     "run-stopped": "stopped",
     "run-retried": "set back",
@@ -188,6 +189,8 @@ def _mark(record: Record, commit: Commit) -> Event:
             event.value, event.error = (value, None) if event.state == "done" else (None, value)
         case _ if record.t in ("run-started", "run-turn"):
             event.words = record.preview
+        case Record(t="run-version"):
+            event.words = str(record.version)
     return event
 
 

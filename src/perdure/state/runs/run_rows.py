@@ -105,6 +105,8 @@ class RebuiltRows:
             case Finished(status=status, value=value):
                 problem = row_problem(value) if status == "failed" else None
                 return replace(row, status=status, ended=commit.seq, result=value, problem=problem)
+            case Record(t="run-version", version=version):
+                return replace(row, version=row_text(str(version)))
             case Record(t="run-resumed"):
                 return replace(row, status="running", problem=None)
             case SetBack():

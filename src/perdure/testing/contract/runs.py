@@ -7,6 +7,7 @@ from functools import partial
 from msgspec.structs import replace
 
 from perdure.model import Message, RunInfo
+from perdure.storage.answers import Served
 from perdure.storage.capabilities import INBOX, LIVENESS, RUN_ROWS, Backend, RunQuery, Sent
 from perdure.storage.looks import Look
 from perdure.testing.pen import Contract, Pen, a_run, needs
@@ -250,6 +251,12 @@ class RunsContract(Contract):
         assert sorted(one.serves) == ["migrate", "support"]
         assert (one.runs("support", "mail"), one.runs("support", "default")) == (True, True)
         assert (one.runs("migrate", "mail"), one.runs("migrate", "default")) == (True, False)
+        served = [Served("migrate", "mail", "2", ("", "1")), Served("migrate"), Served("support")]
+        backend.heartbeat("one", 60_000, served)
+        one = next(row for row in backend.executors() if row.id == "one")
+        assert (one.serves, list(one.served)) == (("migrate", "support"), served)
+        assert all(one.runs("migrate", "mail", version) for version in ("", "1", "2"))
+        assert not one.runs("migrate", "mail", "3") and not one.runs("migrate", "default", "2")
         backend.heartbeat("one", 60_000)
         backend.heartbeat("two", None)
         backend.heartbeat("gone", None)
