@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import perdure
+from perdure.engine.functions import agent_functions
 from tests.chaos.world import World
 
 world: World
@@ -26,6 +27,7 @@ def come(folder: Path) -> None:
     global world
     world = World(folder)
     random.seed()
+    is_of_version(random.choice(VERSIONS))
 
 
 def dawdle() -> None:
@@ -244,6 +246,33 @@ def returning(run: perdure.Run[dict[str, Any]], rounds: int) -> list[str]:
     return done
 
 
+def deployed(version: str) -> Callable[..., Any]:
+    """One of two programs that are there at the same time. The new one makes a step more in each
+    round, and replays runs of the old one; what it has been at, the old one could not replay."""
+
+    @perdure.agent(dict, name="deployed", version=version, replays=["1"] if version == "2" else [])
+    def deployed(run: perdure.Run[dict[str, Any]], rounds: int) -> list[str]:
+        done = []
+        for number in range(rounds):
+            if version == "2" and run.patched(f"round {number}"):
+                think(number)
+            done.append(probed(run.agent, f"op-{number}"))
+            with run.edit(f"round {number}") as draft:
+                draft["n"] = draft.get("n", 0) + 1
+        return done
+
+    return deployed
+
+
+VERSIONS = ("1", "2")
+
+
+def is_of_version(version: str) -> None:
+    """In a process: which of the programs it is."""
+    agent_functions._versions.clear()  # the fork knows of both
+    FUNCTIONS["deployed"] = deployed(version)
+
+
 FUNCTIONS: dict[str, Any] = {
     function.__name__: function
     for function in (
@@ -258,4 +287,5 @@ FUNCTIONS: dict[str, Any] = {
         returning,
     )
 }
+FUNCTIONS["deployed"] = deployed("2")
 ASYNC = ("gathering", "listening_async")

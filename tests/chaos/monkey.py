@@ -11,11 +11,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from perdure.engine.functions.other_versions import UNKNOWN
 from perdure.model import Durability
 from perdure.store import Store
 from tests.chaos import agents
 from tests.chaos.agents import CHILDREN, POLICIES, TURNS
-from tests.chaos.processes import Site, care, heard, look, spawn, stand_by, work
+from tests.chaos.processes import Site, care, heard, look, spawn, stand_by, work_new, work_old
 from tests.chaos.world import World
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ PAUSE_S = 1.2
 STRANDED_S = 60
 """How long what is left may take once nobody is killed any more."""
 
-KINDS = (work, work, stand_by, care)
+KINDS = (work_old, work_new, stand_by, care)
 """What is running at any moment."""
 
 DURABILITIES: tuple[Durability, ...] = ("os", "os", "group", "sync")
@@ -261,10 +262,20 @@ def check(site: Site, store: Store) -> None:
         _same(f"state of {agent}", state["n"], rounds * (TURNS if name == "turning" else 1))
         if name.startswith("listening"):
             _same(f"signals of {agent}", state["heard"], heard(rounds))
+        if name == "deployed":
+            _same(f"stops of {run.id}", _stops(store, agent), [])
         left = [e for e in store.handle(run.id).effects() if e.state == "in doubt"]
         _same(f"in doubt of {run.id}", left, [])
         store.agent(agent).verify()
     _same("messages left over", store._context.backend.inbox(), [])
+
+
+def _stops(store: Store, agent: str) -> list[str]:
+    """Why its run was stopped, other than for a tool call in doubt: in the wrong version, say, of
+    which workers of the right one make up by themselves."""
+    records = [one for commit in store.agent(agent).log() for one in commit.records]
+    stops = [str(one["problem"]) for one in records if one["t"] == "run-stopped"]
+    return [one for one in stops if "in doubt" not in one and UNKNOWN not in one]
 
 
 def check_world(agent: str, ops: list[str]) -> None:

@@ -21,6 +21,7 @@ import perdure.aio  # before the forks, and not again in each process
 import perdure.engine.dispatch.async_drive
 import perdure.engine.execution.async_performer
 from perdure.engine.dispatch.worker import Worker
+from perdure.engine.functions.other_versions import UNKNOWN
 from perdure.model import Durability, RunInfo
 from perdure.store import Store
 from perdure.types import WorkerEvent
@@ -113,8 +114,18 @@ def _end_with(conductor: int) -> None:
 # -- executors -----------------------------------------------------------------------------------
 
 
-def work(site: Site) -> None:
-    """A worker, as users have them."""
+def work_old(site: Site) -> None:
+    """A worker, as users have them, of the program before a deploy."""
+    _work(site, "1")
+
+
+def work_new(site: Site) -> None:
+    """One of the program that is deployed."""
+    _work(site, "2")
+
+
+def _work(site: Site, version: str) -> None:
+    agents.is_of_version(version)
     with site.open() as store:
 
         def on_event(event: WorkerEvent) -> None:
@@ -260,7 +271,7 @@ def _care_for(site: Site, store: Store, info: RunInfo) -> None:
             handle.settle(effect.place, done=op, by="chaos")
         else:
             handle.settle(effect.place, not_done=True, by="chaos")
-    if not doubtful:
+    if not doubtful and UNKNOWN not in (info.problem or ""):  # else it goes on by itself
         site.note("attention", f"{info.id}: {info.problem}")
         handle.resume()
 
