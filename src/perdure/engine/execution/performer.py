@@ -170,9 +170,9 @@ class Performer:
             check_given_up(scope)
 
     def record(self, effect: RecordEffect) -> None:
-        item = self._execution.to_write(effect)
-        if effect.last.t in SETTLING:
-            self.settle(item, effect.last.place)
+        item, last = self._execution.to_write(effect), effect.last
+        if last.t in SETTLING:
+            self.settle(item, last.place)
         elif item is not None and effect.point:
             record_named(self._execution, effect, item)
         elif item is not None:
