@@ -372,8 +372,7 @@ class RunWriter:
                 break
             items: list[Item] = []
             while self._queue:
-                items.append(self._queue.pop(0))
-                last = items[-1]
+                items.append(last := self._queue.pop(0))
                 if last.recording is not None or last.change is not None or last.riders.release:
                     break
             flight = self._prepare(items)
