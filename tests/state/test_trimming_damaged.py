@@ -244,3 +244,40 @@ def test_an_export_that_would_have_holes_is_refused(place: Place) -> None:
         with perdure.open("memory://") as there:
             there.import_log(whole)
             there.agent("a").verify()
+
+
+@pytest.mark.parametrize("kind", FEW)
+def test_what_an_earlier_trim_left_stays_readable_up_to_damage(place: Place, kind: str) -> None:
+    """Story: an agent was trimmed each night. A commit was damaged; the history up to it stays, it
+    was said. The next night's trim kept those commits, and took the state with which they begin:
+    none of them could be read any more, neither here nor in a copy that was whole."""
+    store = place.open()
+    agent = fill(store, count=10)
+    agent.trim(6)
+    for n in range(10):
+        agent.save({"n": 100 + n}, "count")
+    last = agent.seq
+    vandal = Vandal(store, "a")
+    bad = vandal.damage(kind)
+    vandal.go_on(3)
+    agent = place.open().agent("a")
+    agent.rollback(last)
+    for n in range(3):
+        agent.save({"n": 200 + n}, "goes on")
+
+    def readable() -> list[int]:
+        looks = place.open().agent("a")
+        found = []
+        for seq in range(2, bad):
+            with suppress(NotFound, Corrupt):
+                assert "n" in looks.at(seq).state
+                found.append(seq)
+        return found
+
+    before = readable()
+    assert last in before
+    for _ in range(2):
+        agent.trim(agent.seq)
+        if kind != "a delta that does not fit":  # that one can be read, and is history
+            assert readable() == before
+        agent.save({"n": 300}, "goes on")

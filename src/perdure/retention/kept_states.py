@@ -95,6 +95,13 @@ class NeededStates:
             if 1 < before < horizon:
                 self._want(before, None)
 
+    def keep_bases(self, last: int) -> None:
+        """Keeps the states with which the history up to a commit begins since an earlier word. It
+        stays, and could not be read without them."""
+        for seq in self._said.bases if self._said is not None else ():
+            if seq <= last:
+                self._want(seq, None)
+
 
 def fold_whole(reader: LogReader, seq: int, known: Folded | None = None) -> Folded:
     """Returns a state folded from the log alone; after a damaged commit, from a snapshot, which may

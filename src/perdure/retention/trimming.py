@@ -290,9 +290,10 @@ class _Scan:
         origins = {**self._origins, **bases}
         wanted = NeededStates(self._reader, said, needed, origins, self._hashes)
         wanted.keep_way_back(self._damaged, self.horizon)
+        behind = max(self._damaged - {*self._gone}, default=0)
+        wanted.keep_bases(behind)
         stay = self._stay | set(self._in_doubt.values()) | payloads | wanted.payloads
         stay |= wanted.states.union(*self._left.values())
-        behind = max(self._damaged - {*self._gone}, default=0)
         removed = stretches(
             seq
             for seq in range(1, self.horizon)
