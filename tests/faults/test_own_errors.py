@@ -19,7 +19,7 @@ KINDS: tuple[Callable[[], BaseException], ...] = (
     lambda: perdure.StoreUnavailable("injected"),
 )
 
-STEP = 61
+STEP = 29
 """Of the instructions, so many are gone on each time."""
 
 
