@@ -35,6 +35,7 @@ from perdure.storage.log.proposals import Proposal
 from perdure.storage.log.reader import SEQ_END, Folded, LogReader
 from perdure.storage.log.refusals import KeyUsedError as KeyUsedError
 from perdure.storage.retention import Trim as Retained
+from perdure.transfer.living_agents import living
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -104,10 +105,7 @@ class ForeignLogs:
         Damage in another agent concerns nobody here: an agent's schema is read from the header of
         its first commit. One whose header cannot be read may be of this schema, and is yielded.
         """
-        after = ""
-        while found := self.context.backend.agents("", after, 1000):
-            yield from filter(self._may_be_one, found)
-            after = found[-1].name
+        yield from filter(self._may_be_one, living(self.context.backend))
 
     def _may_be_one(self, info: AgentInfo) -> bool:
         first = next(self.log(info).commits(1, 1, damaged_too=True), None)

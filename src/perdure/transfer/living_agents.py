@@ -10,9 +10,9 @@ from perdure.storage.capabilities import Backend
 PAGE = 1000
 
 
-def living(backend: Backend) -> Iterator[AgentInfo]:
-    """Yields all agents that are not deleted."""
+def living(backend: Backend, prefix: str = "") -> Iterator[AgentInfo]:
+    """Yields all agents that are not deleted, by name; those whose names begin with `prefix`."""
     after = ""
-    while page := backend.agents(after=after, limit=PAGE):
+    while page := backend.agents(prefix, after, PAGE):
         yield from page
         after = page[-1].name

@@ -19,9 +19,9 @@ from perdure.model import FINISHED
 from perdure.state.context import Context
 from perdure.storage.capabilities import Backend, RunQuery
 from perdure.storage.log.refusals import HeldError
+from perdure.transfer.living_agents import PAGE, living
 
 WHY = "its agent is being deleted"
-PAGE = 1000
 
 Ending = RunHandle[Any]
 """A run that was asked to end, and that is to be waited for."""
@@ -106,11 +106,7 @@ def _named(backend: Backend, name: str | None, prefix: str | None) -> list[str]:
     prefix = check_words("" if prefix is None else prefix, "prefix=")
     if not prefix:
         raise ValueError("prefix= is empty: all agents would be deleted; say how their names begin")
-    found: dict[str, None] = {}
-    after = ""
-    while page := backend.agents(prefix, after, PAGE):
-        after = page[-1].name
-        found.update(dict.fromkeys(info.name for info in page))
+    found = dict.fromkeys(info.name for info in living(backend, prefix))
     number = 0
     while asked := backend.inbox(kind="start", after=number, limit=PAGE):
         number = asked[-1].no

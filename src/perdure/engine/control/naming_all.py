@@ -15,8 +15,7 @@ from perdure.state.branch_operations import name_taken
 from perdure.state.context import Context
 from perdure.state.head_naming import name_commit
 from perdure.storage.log.reader import LogReader
-
-PAGE = 500
+from perdure.transfer.living_agents import living
 
 
 class CheckpointedAll(PublicData, Struct, frozen=True):
@@ -45,21 +44,16 @@ def checkpoint_all(
     now = context.backend.now()
     points: dict[str, Checkpoint] = {}
     failed: dict[str, str] = {}
-    after = ""
-    while page := context.backend.agents(prefix, after, PAGE):
-        after = page[-1].name
-        for info in page:
-            if info.deleted:
-                continue
-            try:
-                reader = LogReader(context.backend, info)
-                seq = _head_at(context, reader, info, now)
-                if seq:
-                    if reader.is_taken(name):
-                        raise name_taken(info.name, name)
-                    points[info.name] = name_commit(context, reader, name, seq, config, names)
-            except PerdureError as error:
-                failed[info.name] = str(error)
+    for info in living(context.backend, prefix):
+        try:
+            reader = LogReader(context.backend, info)
+            seq = _head_at(context, reader, info, now)
+            if seq:
+                if reader.is_taken(name):
+                    raise name_taken(info.name, name)
+                points[info.name] = name_commit(context, reader, name, seq, config, names)
+        except PerdureError as error:
+            failed[info.name] = str(error)
     return CheckpointedAll(from_micros(now), points, failed)
 
 
