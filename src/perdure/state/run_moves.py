@@ -108,6 +108,13 @@ def _told(calls: Sequence[Mapping[str, Any]], *, untold: bool) -> Plain:
     return {"calls": list(calls[:CALLS_MAX]), "untold": untold or len(calls) > CALLS_MAX}
 
 
+def answer_of(commit: Commit, value: Plain) -> time_travel.BranchMove:
+    """Returns the answer of an undo or rollback by its commit, and by `PlannedMove.value` as the
+    run's record kept it."""
+    told: Any = value if type(value) is dict else {}
+    return time_travel.BranchMove(commit, tuple(told.get("calls", ())), bool(told.get("untold")))
+
+
 def planning_checkpoint(
     working: WorkingCopy[Any],
     name: str,

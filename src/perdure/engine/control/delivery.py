@@ -15,6 +15,7 @@ from perdure.engine.journal.failures import rebuild_error
 from perdure.errors import Conflict, TimedOut
 from perdure.model import Commit, Message, RunInfo
 from perdure.state.head_naming import last_place
+from perdure.state.run_moves import answer_of
 from perdure.state.runs.unused_signals import MOVE
 from perdure.state.time_travel import BranchMove, unfinished_runs
 from perdure.state.working_copy import WorkingCopy
@@ -128,8 +129,7 @@ class Delivery:
     def _answer(self, run: RunInfo, commit: Commit, record: Outcome) -> BranchMove:
         if record.error is not None:
             raise rebuild_error(record.error, f"agent {self._working.name!r}, run {run.id}")
-        told: Any = record.value if type(record.value) is dict else {}
-        return BranchMove(commit, tuple(told.get("calls", ())), bool(told.get("untold")))
+        return answer_of(commit, record.value)
 
     def _late(self, run: RunInfo) -> TimedOut:
         reader = self._working.reader

@@ -23,11 +23,12 @@ from perdure.state import checkpoints
 from perdure.state.commit_lookup import Where, place_of, resolve
 from perdure.state.run_moves import (
     PlannedMove,
+    answer_of,
     planning_back,
     planning_checkpoint,
     planning_rollback,
 )
-from perdure.state.time_travel import Back, BranchMove
+from perdure.state.time_travel import Back
 from perdure.state.working_copy import Flow
 
 Asked = Where | Checkpoint
@@ -83,8 +84,7 @@ def _moving(
     execution: Execution[Any], name: str, plan: Callable[[str], Flow[PlannedMove]]
 ) -> Effects:
     outcome, commit = yield from _made(execution, name, plan)
-    told = outcome.value if type(outcome.value) is dict else {}
-    return BranchMove(commit, tuple(told.get("calls", ())), bool(told.get("untold")))
+    return answer_of(commit, outcome.value)
 
 
 def checkpoint(
