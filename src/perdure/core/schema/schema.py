@@ -147,7 +147,7 @@ class Schema(Generic[T]):
         """
         _ = self.root
         self.registry.make_all()
-        refuse_in_states(self.type)
+        refuse_in_states(self.registry.annotations)
         return True
 
     def take(

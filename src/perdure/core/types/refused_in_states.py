@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, get_origin
 
 from perdure.core.types.annotations import Bare
-from perdure.core.types.registry import parts
 from perdure.errors import SchemaError
 
 SECRETS = frozenset({"Secret", "SecretStr", "SecretBytes"})
 
 
-def refuse_in_states(annotation: Any) -> None:
+def refuse_in_states(annotations: Iterable[Bare]) -> None:
     """Refuses a type, also deep inside of a state's, whose values would not come back, or should
     not be in a log.
+
+    Args:
+        annotations: all that the state's type is made of; see `Registry`.
 
     Raises:
         SchemaError: says what to declare instead.
     """
-    for bare in parts(annotation, {}, {}):
+    for bare in annotations:
         _refuse(bare)
 
 

@@ -88,6 +88,8 @@ class Registry:
         found = list(parts(root, {}, self._faces))
         for bare in found:
             _refuse_unstorable(bare)
+        self.annotations = found
+        """All that the root is made of, without wrappers."""
         self.engine = engine_for(root, found, self._faces)
         self.has_unions = any(map(_is_of_several, found))
         """True if a value may be of another type as soon as one of its fields is another."""

@@ -367,12 +367,16 @@ def copy(value: Plain) -> Plain:
 
 def refuse_too_deep(value: Plain, at: Path, root: str) -> None:
     """Raises Unstorable if a plain value, at its place, is nested too deep."""
+    _check_depths(CopyWalk(None, root), value, at)
+
+
+def _check_depths(walk: CopyWalk, value: Plain, at: Path) -> None:
     if type(value) not in (dict, list, tuple, set, frozenset):
         return
-    CopyWalk(None, root).check_depth(at)
+    walk.check_depth(at)
     items = value.items() if type(value) is dict else enumerate(value)
     for key, item in items:
-        refuse_too_deep(item, (*at, key), root)
+        _check_depths(walk, item, (*at, key))
 
 
 def look_up(root: Plain, path: Iterable[Any]) -> Plain:

@@ -372,7 +372,7 @@ class RunWriter:
                 break
             items: list[Item] = []
             while self._queue:
-                items.append(last := self._queue.pop(0))
+                items.append(last := self._queue.pop(0))  # below, `Item.changes` without a call
                 if last.recording is not None or last.change is not None or last.riders.release:
                     break
             flight = self._prepare(items)
