@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import datetime as dt
 from array import array
+from typing import TypeVar
 
 from perdure.core.schema.value_digest import digest, is_known
 
+T = TypeVar("T")
+
 hidden: dict[int, object] = {}
 """By the id of a moment: what is in none of its attributes that Python sees."""
+
+kept: list[object] = []
+"""The moments that have something hidden: the id of one that is gone may become another's."""
 
 
 class Scalar(array):
@@ -32,22 +38,22 @@ class Span(dt.timedelta):
     nanoseconds = property(lambda self: hidden.get(id(self), 0))
 
 
-def scalar(number: int, unit: str) -> Scalar:
-    made = Scalar("B", number.to_bytes(8, "little"))
-    hidden[id(made)] = unit
+def hiding(made: T, what: object) -> T:
+    hidden[id(made)] = what
+    kept.append(made)
     return made
+
+
+def scalar(number: int, unit: str) -> Scalar:
+    return hiding(Scalar("B", number.to_bytes(8, "little")), unit)
 
 
 def stamp(nanosecond: int) -> Stamp:
-    made = Stamp(2024, 1, 1)
-    hidden[id(made)] = nanosecond
-    return made
+    return hiding(Stamp(2024, 1, 1), nanosecond)
 
 
 def span(nanoseconds: int) -> Span:
-    made = Span(seconds=1)
-    hidden[id(made)] = nanoseconds
-    return made
+    return hiding(Span(seconds=1), nanoseconds)
 
 
 def test_moments_that_differ_only_in_what_pythons_own_lack_are_told_apart() -> None:
