@@ -8,22 +8,21 @@ from datetime import timedelta
 from typing import Any, Concatenate, ParamSpec, TypeVar, overload
 
 from perdure.agents import Agent
-from perdure.core.arguments.checks import count, flag, flags
+from perdure.core.arguments.checks import count, flag
 from perdure.core.arguments.checks import function as callable_
 from perdure.core.arguments.checks import seconds as duration
-from perdure.core.arguments.exact_types import is_a
-from perdure.core.arguments.names import check_name, check_words, shown
+from perdure.core.arguments.names import check_name, check_words
 from perdure.core.schema.schema import Schema
 from perdure.engine.control.deletions import deleting, wait_for_each
 from perdure.engine.control.naming_all import CheckpointedAll, checkpoint_all
 from perdure.engine.control.run_handle import RunHandle, wait_until
-from perdure.engine.control.run_listing import list_runs
+from perdure.engine.control.run_listing import list_runs, wanted_runs
 from perdure.engine.dispatch.heartbeat import LEASE_TTL
 from perdure.engine.dispatch.open_settings import check_settings
 from perdure.engine.dispatch.run_options import Options as Options
 from perdure.engine.dispatch.runner import Runner
 from perdure.engine.functions.run import Run
-from perdure.engine.functions.run_lookup import find_run, statuses_of
+from perdure.engine.functions.run_lookup import find_run
 from perdure.errors import NotFound
 from perdure.missing import MISSING
 from perdure.model import MAIN, AgentInfo, Durability, RunInfo, RunStatus, Verified
@@ -31,10 +30,11 @@ from perdure.retention.purging import Purged, incarnations, origins, purge_name,
 from perdure.state.checkpoint_policy import CheckpointPolicy
 from perdure.state.checkpoints import config_hash
 from perdure.state.context import Context
+from perdure.state.incarnation import own_agent
 from perdure.state.snapshot_policy import SnapshotPolicy
 from perdure.state.working_copy import WorkingCopy
 from perdure.storage.answers import Sizes
-from perdure.storage.capabilities import Backend, RunQuery
+from perdure.storage.capabilities import Backend
 from perdure.storage.locate import is_store_file as is_store_file
 from perdure.storage.locate import locate
 from perdure.storage.log.committer import Committer
@@ -81,12 +81,6 @@ def open(
     lease_ttl = check_settings(snapshots, checkpoints, lease_ttl)
     backend = locate(url, durability=durability, create=flag(create, "create="))
     return Store(backend, snapshots, lease_ttl, checkpoints)
-
-
-def _known(info: AgentInfo) -> AgentInfo:
-    if not is_a(info, AgentInfo):
-        raise TypeError(f"info must come from store.find or store.agents, not {shown(info)}")
-    return info
 
 
 class Store:
@@ -257,21 +251,7 @@ class Store:
         return Agent(self._context, self._working(self._ours(info), check_name(branch, "a branch")))
 
     def _ours(self, info: AgentInfo) -> AgentInfo:
-        """Returns this store's own row: another store's would lead to another agent's log.
-
-        Raises:
-            NotFound: it is not from this store.
-        """
-        known = _known(info)
-        name = check_name(known.name, "an agent")
-        there = self._context.backend.agent(name, count(known.incarnation, "info.incarnation"))
-        if there is None or there.no != count(known.no, "info.no"):
-            raise NotFound(
-                "is not what this store said of an agent",
-                target=f"agent {name!r}",
-                hint="use store.find(name), or store.agents(), of this store",
-            )
-        return there
+        return own_agent(self._context.backend, info)
 
     def _working(self, info: AgentInfo, branch: str) -> WorkingCopy[Any]:
         """Returns a branch with its state as it was written, whatever its schema."""
@@ -414,22 +394,23 @@ class Store:
         unfinished: bool = False,
         status: Sequence[RunStatus] | None = None,
         function: str | None = None,
+        parent: str | None = None,
         limit: int | None = None,
         newest_first: bool = False,
     ) -> list[RunInfo]:
         """Returns the runs of one agent or of all, oldest first; requested runs that have not begun
         come last, as ``pending``. With a limit the cost depends on what is returned, and on what
-        `function` skips."""
-        agent = None if agent is None else check_name(agent, "an agent")
-        flags(unfinished=unfinished, newest_first=newest_first)
-        function = None if function is None else check_words(function, "function=")
-        status = None if status is None else statuses_of(status)
-        limit = None if limit is None else count(limit, "limit=")
-        query = RunQuery(
-            agent=agent,
+        `function` and `parent` skip.
+
+        Args:
+            parent: only runs that the run of this id started; ``""``: those that no run started.
+        """
+        query = wanted_runs(
+            agent,
             unfinished=unfinished,
             status=status,
             function=function,
+            parent=parent,
             limit=limit,
             newest_first=newest_first,
         )

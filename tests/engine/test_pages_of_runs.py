@@ -9,6 +9,7 @@ import pytest
 import perdure
 from perdure.model import RunInfo
 from perdure.store import Store
+from tests.engine.waits import go
 
 
 @perdure.agent(dict)
@@ -48,3 +49,41 @@ def test_a_page_is_the_beginning_of_the_whole_list(
             agent, status=status, function=function, limit=limit, newest_first=newest_first
         )
         assert [run.id for run in page] == whole[:limit]
+
+
+@perdure.agent(dict)
+def top(run: perdure.Run[dict[str, Any]]) -> None:
+    for number in range(3):
+        run.start(ending, f"of {run.agent} {number}")
+    run.wait_for("the end")
+
+
+def test_the_children_of_a_run_are_listed_begun_or_not(store: Store) -> None:
+    """Who looked for the children of a run read all runs, and had to sort out the parents."""
+    for agent in ("a", "b"):
+        store.start(ending, f"beside {agent}")
+        go(store, top, agent)
+    first, *others = store.runs(parent="a/top/main")
+    assert [run.status for run in (first, *others)] == ["pending"] * 3
+    store.options(key=first.key).run(ending, first.agent)
+    for newest_first in (False, True):
+        every = [run.id for run in store.runs(newest_first=newest_first)]
+        for limit in (1, 2, None):
+            some = store.runs(parent="a/top/main", limit=limit, newest_first=newest_first)
+            wanted = [one for one in every if one in {first.id, *(run.id for run in others)}]
+            assert [run.id for run in some] == wanted[:limit]
+    assert [run.id for run in store.runs(parent="a/top/main", status=["done"])] == [first.id]
+    assert [run.agent for run in store.runs(parent="", function="ending")] == [
+        "beside a",
+        "beside b",
+    ]
+    assert [run.agent for run in store.runs(parent="", function="top", limit=1)] == ["a"]
+    assert store.runs(parent="nobody's") == store.runs(parent="é\n%2F") == []
+
+
+def test_a_parent_is_a_runs_id(store: Store) -> None:
+    for wrong in (7, b"a/top/main", ["a/top/main"], perdure.MISSING):
+        with pytest.raises(TypeError, match="parent="):
+            store.runs(parent=wrong)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="parent="):
+        store.runs(parent="\ud800")

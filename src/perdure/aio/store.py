@@ -277,6 +277,7 @@ class AsyncStore:
         unfinished: bool = False,
         status: Sequence[RunStatus] | None = None,
         function: str | None = None,
+        parent: str | None = None,
         limit: int | None = None,
         newest_first: bool = False,
     ) -> list[RunInfo]:
@@ -287,6 +288,7 @@ class AsyncStore:
             unfinished=unfinished,
             status=status,
             function=function,
+            parent=parent,
             limit=limit,
             newest_first=newest_first,
         )

@@ -3,6 +3,10 @@ one."""
 
 from __future__ import annotations
 
+from perdure.core.arguments.checks import count
+from perdure.core.arguments.exact_types import is_a
+from perdure.core.arguments.names import check_name, shown
+from perdure.errors import NotFound
 from perdure.model import AgentInfo
 from perdure.storage.looks import Reads
 
@@ -63,3 +67,22 @@ class Incarnation:
             return self._awaited
         latest = self._backend.agent(self._name)
         return latest.incarnation + 1 if latest is not None and latest.deleted else 1
+
+
+def own_agent(backend: Reads, info: AgentInfo) -> AgentInfo:
+    """Returns a store's own row of an agent: another store's would lead to another agent's log.
+
+    Raises:
+        NotFound: it is not from this store. TypeError: it is no row of an agent.
+    """
+    if not is_a(info, AgentInfo):
+        raise TypeError(f"info must come from store.find or store.agents, not {shown(info)}")
+    name = check_name(info.name, "an agent")
+    there = backend.agent(name, count(info.incarnation, "info.incarnation"))
+    if there is None or there.no != count(info.no, "info.no"):
+        raise NotFound(
+            "is not what this store said of an agent",
+            target=f"agent {name!r}",
+            hint="use store.find(name), or store.agents(), of this store",
+        )
+    return there

@@ -48,6 +48,7 @@ class RunQuery(Struct, frozen=True):
 
     Attributes:
         status: only rows with one of these.
+        parent: only runs that this run started; empty: only those that no run started.
         limit: the most rows; None: all.
         after: id of the last run of the previous page, in the same order; an unknown id gives no
             rows.
@@ -58,6 +59,7 @@ class RunQuery(Struct, frozen=True):
     unfinished: bool = False
     status: Sequence[str] | None = None
     function: str | None = None
+    parent: str | None = None
     limit: int | None = None
     after: str | None = None
     newest_first: bool = False

@@ -83,6 +83,7 @@ class RunTable:
             and (not query.unfinished or row.status in UNFINISHED)
             and (query.status is None or row.status in query.status)
             and (query.function is None or row.function == query.function)
+            and (query.parent is None or row.parent == query.parent)
         )
         return [_own_row(row) for row in islice(found, query.limit)]
 

@@ -14,6 +14,7 @@ _CONDITIONS: dict[str, str] = {
     "agent": "r.agent = %(agent)s",
     "run_id": "r.id = %(run_id)s",
     "function": "r.function = %(function)s",
+    "parent": "r.parent = %(parent)s",
     "status": "r.status = ANY (%(status)s::text[])",
     "behind": "r.place > %(behind)s",
     "before": "r.place < %(before)s",
@@ -30,6 +31,7 @@ def list_runs(db: Connection, sql: Mapping[str, str], query: RunQuery) -> list[R
         "agent": None if query.agent is None else text(query.agent),
         "run_id": None if query.run_id is None else text(query.run_id),
         "function": None if query.function is None else text(query.function),
+        "parent": None if query.parent is None else text(query.parent),
         "status": None if status is None else list(status),
         "limit": query.limit,
     }

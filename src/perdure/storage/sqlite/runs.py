@@ -31,6 +31,7 @@ def list_runs(db: apsw.Connection, query: RunQuery) -> list[RunInfo]:
     values: dict[str, Any] = {
         "agent": query.agent,
         "function": query.function,
+        "parent": query.parent,
         "low": low,
         "high": high,
         "status": json.dumps(list(status)) if status is not None else None,

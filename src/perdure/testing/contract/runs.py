@@ -114,6 +114,24 @@ class RunsContract(Contract):
         assert backend.runs(RunQuery(run_id="done", agent="b")) == []
         assert backend.runs(RunQuery(run_id="nobody's")) == []
 
+    def test_rows_are_found_by_their_parent(self, backend: Backend, pen: Pen) -> None:
+        """Who looks at a tree of runs asks for the children of each, and for those without one."""
+        pen.write(runs=[a_run("top", status="waiting")])
+        for n in range(4):
+            child = a_run(f"c{n}", status="done" if n % 2 else "running")
+            pen.write(runs=[replace(child, parent="top" if n < 3 else "c0")])
+        for agent in (None, "a"):
+            some = partial(RunQuery, agent=agent)
+            assert ids(backend.runs(some(parent="top"))) == ["c0", "c1", "c2"]
+            assert ids(backend.runs(some(parent="top", limit=2))) == ["c0", "c1"]
+            assert ids(backend.runs(some(parent="top", after="c0", limit=1))) == ["c1"]
+            assert ids(backend.runs(some(parent="top", newest_first=True))) == ["c2", "c1", "c0"]
+            assert ids(backend.runs(some(parent="top", unfinished=True))) == ["c0", "c2"]
+            assert ids(backend.runs(some(parent="top", status=["done"]))) == ["c1"]
+            assert ids(backend.runs(some(parent=""))) == ["top"]
+            assert ids(backend.runs(some(parent="", unfinished=True))) == ["top"]
+            assert backend.runs(some(parent="nobody's")) == []
+
     def test_rows_come_in_pages(self, backend: Backend, pen: Pen) -> None:
         for n in range(6):
             pen.write(runs=[a_run(f"r{n}", status="done" if n % 2 else "waiting")])

@@ -24,6 +24,7 @@ status IN ('pending', 'running', 'waiting', 'needs_attention')
 -- A part: what narrows every list of runs. What is no row of this table is not passed over.
 place > :low AND place < :high AND (typeof(seen) <> 'integer' OR (
     (:function IS NULL OR function = :function)
+    AND (:parent IS NULL OR parent = :parent)
     AND (:status IS NULL OR status IN (SELECT value FROM json_each(:status)))
 ))
 
@@ -45,6 +46,7 @@ ORDER BY place {order} LIMIT :limit;
 runs INDEXED BY runs_unfinished
         WHERE status IN ('pending', 'running', 'waiting', 'needs_attention')
           AND place > :low AND place < :high AND (:function IS NULL OR function = :function)
+          AND (:parent IS NULL OR parent = :parent)
 
 -- name: list_unfinished
 -- The first few must not cost what all cost: as many of each status that is wanted, put together.
