@@ -47,12 +47,16 @@ if TYPE_CHECKING:
         fencing_token,
         heartbeat,
         idempotency_key,
+        save_progress,
+        save_progress_async,
         saved_progress,
     )
     from perdure.engine.functions.agent_decorator import agent
     from perdure.engine.functions.async_run import AsyncRun
     from perdure.engine.functions.decorators import step, tool, unrecorded
     from perdure.engine.functions.run import Run
+    from perdure.engine.functions.sql_transactions import sql_transaction
+    from perdure.engine.functions.transactions import transaction
     from perdure.engine.journal.replay import NOT_DONE
     from perdure.engine.journal.retries import Retry
     from perdure.engine.journal.waits import Ask, Signal, Timer
@@ -117,9 +121,13 @@ __all__ = [
     "open",
     "open_async",
     "repair",
+    "save_progress",
+    "save_progress_async",
     "saved_progress",
+    "sql_transaction",
     "step",
     "tool",
+    "transaction",
     "transitions",
     "unrecorded",
 ]
@@ -135,11 +143,14 @@ _NAMES = LazyNames(
         "perdure.engine.functions.decorators": "step tool unrecorded",
         "perdure.engine.control.run_handle": "RunHandle",
         "perdure.engine.execution.inside_calls": (
-            "fencing_token heartbeat idempotency_key saved_progress"
+            "fencing_token heartbeat idempotency_key save_progress save_progress_async "
+            "saved_progress"
         ),
         "perdure.engine.journal.replay": "NOT_DONE",
         "perdure.engine.journal.retries": "Retry",
         "perdure.engine.functions.run": "Run",
+        "perdure.engine.functions.sql_transactions": "sql_transaction",
+        "perdure.engine.functions.transactions": "transaction",
         "perdure.engine.journal.waits": "Ask Signal Timer",
         "perdure.engine.dispatch.worker": "Worker",
         "perdure.missing": "MISSING",

@@ -43,6 +43,8 @@ if TYPE_CHECKING:
     )
     from perdure.engine.functions.children import Child
     from perdure.engine.functions.run import ChildStarter, RunEdit, RunThreads
+    from perdure.engine.functions.sql_transactions import SqlTransaction
+    from perdure.engine.functions.transactions import Transaction
     from perdure.engine.journal.ledger import EffectInfo
     from perdure.engine.journal.questions import Question
     from perdure.engine.journal.run_events import Event, Note
@@ -113,7 +115,9 @@ __all__ = [
     "SetRemove",
     "Sizes",
     "Splice",
+    "SqlTransaction",
     "TextSplice",
+    "Transaction",
     "Trimmed",
     "Verified",
     "WayOut",
@@ -140,6 +144,8 @@ _NAMES = LazyNames(
         "perdure.engine.functions.async_run": "AsyncChild AsyncChildStarter AsyncRunEdit Pending",
         "perdure.engine.functions.children": "Child",
         "perdure.engine.functions.run": "ChildStarter RunEdit RunThreads",
+        "perdure.engine.functions.sql_transactions": "SqlTransaction",
+        "perdure.engine.functions.transactions": "Transaction",
         "perdure.engine.journal.ledger": "EffectInfo",
         "perdure.engine.journal.questions": "Question",
         "perdure.engine.journal.run_events": "Event Note",

@@ -87,7 +87,8 @@ PAGES = (
         (
             *("step", "tool", "agent", "Run", "Signal", "Timer", "Ask", "RunHandle"),
             *("Worker", "Retry", "NOT_DONE", "idempotency_key", "fencing_token", "heartbeat"),
-            *("saved_progress", "unrecorded"),
+            *("save_progress", "save_progress_async", "saved_progress", "sql_transaction"),
+            *("transaction", "unrecorded"),
         ),
     ),
     Page(

@@ -1,5 +1,6 @@
 """Examples of docs/reference/runs.md; see tests/docs/reference.py."""
 
+import sqlite3
 import threading
 from concurrent.futures import Future
 from datetime import timedelta
@@ -355,6 +356,40 @@ def move(run: perdure.Run[dict]) -> bool:
 
 
 assert store.run(move, "mover") is False  # each call has a key of its own
+
+
+# %% save_progress
+@perdure.tool(on_crash="probe", probe=lambda cents: perdure.saved_progress() or perdure.NOT_DONE)
+def wire(cents: int) -> str:
+    perdure.save_progress("tx-1")  # durable before the transfer: its probe is given it
+    return "tx-1"
+
+
+# %% save_progress_async
+@perdure.tool(on_crash="probe", probe=lambda cents: perdure.saved_progress() or perdure.NOT_DONE)
+async def wire_async(cents: int) -> str:
+    await perdure.save_progress_async("tx-1")
+    return "tx-1"
+
+
+# %% sql_transaction transaction
+hotel = perdure.sql_transaction(lambda: sqlite3.connect("rooms.sqlite"))
+
+
+@perdure.tool(transaction=hotel)
+def book(guest: str) -> str:
+    rows = perdure.transaction().connection
+    rows.execute("CREATE TABLE IF NOT EXISTS bookings (guest TEXT)")
+    rows.execute("INSERT INTO bookings VALUES (?)", (guest,))
+    return f"a room for {guest}"
+
+
+@perdure.agent(dict)
+def travel(run: perdure.Run[dict]) -> list[str]:
+    return [wire(500), book("Ada")]
+
+
+assert store.run(travel, "trip-1") == ["tx-1", "a room for Ada"]
 
 
 # %% unrecorded

@@ -18,7 +18,7 @@ from perdure.engine.execution.activity import Going
 from perdure.engine.execution.commit_items import Item
 from perdure.engine.execution.interrupts import Asking, Stopping
 from perdure.engine.execution.run_inbox import RunInbox
-from perdure.engine.execution.run_writer import RunWriter
+from perdure.engine.execution.run_writer import NewWait, RunWriter
 from perdure.engine.execution.wakeups import Wakeups
 from perdure.engine.journal.call import Call
 from perdure.engine.journal.effects import Await, Came, RecordEffect
@@ -70,6 +70,7 @@ class PerformsInLoop(MakesCalls, Protocol):
     home: int
     pace: Pace
     timers: Timers
+    new_wait: NewWait
 
 
 class TasksOfRun(Protocol):

@@ -11,8 +11,9 @@ from perdure.core.values.plain_values import take
 from perdure.engine.execution.commit_items import Item
 from perdure.engine.execution.current_run import current
 from perdure.engine.execution.driven_run import DrivenRun
+from perdure.engine.journal.effects import Attempt
 from perdure.engine.journal.leaving import Drained, is_drained
-from perdure.errors import Fenced, OutsideRun, TimedOut
+from perdure.errors import Fenced, OutsideRun, PerdureError, TimedOut
 from perdure.missing import MISSING
 from perdure.model import Cause
 from perdure.storage.appending import Riders
@@ -47,8 +48,8 @@ def fencing_token() -> int:
 def heartbeat(progress: Any = MISSING) -> None:
     """Reports, inside a step or tool, that it is alive, and saves its progress.
 
-    The next attempt, also one after a crash, gets the progress from `saved`. It becomes durable
-    soon after, at the store's durability. Outside a run this does nothing.
+    The next attempt, also one after a crash, gets the progress from `saved_progress`. It becomes
+    durable soon after, at the store's durability. Outside a run this does nothing.
 
     Args:
         progress: plain data.
@@ -60,22 +61,82 @@ def heartbeat(progress: Any = MISSING) -> None:
             deadline has passed. A worker that is ending waits for the call's end; and a tool is
             never interrupted for a reason that can wait until then, as that would leave it in
             doubt.
+        PerdureError: a probe has progress to save.
     """
     frame = current()
     if frame is None or frame.attempt is None or frame.run is None:
         return
     attempt, run = frame.attempt, frame.run
+    _note_life(run, attempt)
+    if progress is not MISSING:
+        item = _saving(run, attempt, progress, sync=False)
+        run.writer.post(item, attempt.posted)
+        attempt.posted = item
+
+
+def save_progress(progress: Any) -> None:
+    """Saves, inside a step or tool, what its next attempt and its probe must know: it is durable
+    when this returns. A tool that is to be found again saves the number of its transaction before
+    it sends that: `saved_progress` gives it to the probe.
+
+    It costs a commit; `heartbeat` costs none that is waited for. In a coroutine,
+    `save_progress_async` does not hold up the event loop meanwhile. Outside a run this does
+    nothing.
+
+    Args:
+        progress: plain data. It takes the place of what was saved before.
+
+    Raises:
+        Unstorable, TimedOut, RunInterrupted: as `heartbeat`.
+        PerdureError: called by the agent function itself, in an edit, or by a probe.
+    """
+    if (saving := _to_save(progress)) is not None:
+        run, item = saving
+        run.writer.write(item)
+
+
+async def save_progress_async(progress: Any) -> None:
+    """As `save_progress`, for coroutines: ``await perdure.save_progress_async(number)``."""
+    if (saving := _to_save(progress)) is not None:
+        run, item = saving
+        await run.writer.write_async(item, run.async_performer.new_wait)
+
+
+def _to_save(progress: Any) -> tuple[DrivenRun[Any], Item] | None:
+    """Returns the run and what it must write; None outside of runs."""
+    frame = current()
+    if frame is None or frame.run is None:
+        return None
+    run, attempt = frame.run, frame.attempt
+    if attempt is None:
+        raise PerdureError(
+            "there is no call whose progress could be saved",
+            target=f"run {run.id}",
+            hint="save it inside the step or tool; what the agent function must keep goes into "
+            'its state, `with run.edit("why") as draft: …`',
+        )
+    _note_life(run, attempt)
+    return run, _saving(run, attempt, progress, sync=True)
+
+
+def _note_life(run: DrivenRun[Any], attempt: Attempt) -> None:
     if attempt.over:
         raise TimedOut("this attempt was given up", target=f"run {run.id}")
     attempt.beat = time.monotonic()
     _check_attempt(run, attempt.call.kind)
-    if progress is not MISSING:
-        attempt.saved = take(progress, root="progress")
-        record = attempt.call.first(Placed, t="progress", value=attempt.saved)
-        cause = Cause("progress", run=run.id, step=record.place)
-        item = Item(cause, Riders((record,)))
-        run.writer.post(item, attempt.posted)
-        attempt.posted = item
+
+
+def _saving(run: DrivenRun[Any], attempt: Attempt, progress: Any, *, sync: bool) -> Item:
+    """Returns what saves it; from now on it is the attempt's."""
+    if attempt.probes:
+        raise PerdureError(
+            "a probe has no progress of its own: it finds out what the call before did",
+            target=attempt.call.target,
+            hint="return the call's result, or NOT_DONE",
+        )
+    attempt.saved = take(progress, root="progress")
+    record = attempt.call.first(Placed, t="progress", value=attempt.saved)
+    return Item(Cause("progress", run=run.id, step=record.place), Riders((record,), sync=sync))
 
 
 def _check_attempt(run: DrivenRun[Any], kind: str) -> None:
@@ -91,7 +152,8 @@ def _check_attempt(run: DrivenRun[Any], kind: str) -> None:
 
 
 def saved_progress(default: Any = None) -> Any:
-    """Inside a step or tool: what the attempt before saved by `heartbeat`, or `default`."""
+    """Inside a step or tool: what the attempt before saved by `heartbeat` or `save_progress`, or
+    `default`. Inside a probe: what the call saved that it finds out about."""
     frame = current()
     attempt = frame.attempt if frame is not None else None
     return default if attempt is None or attempt.saved is MISSING else isolate(attempt.saved)

@@ -43,7 +43,7 @@ from perdure.engine.journal.values import (
     refuse_generator,
 )
 from perdure.errors import OutsideRun, PerdureError
-from perdure.system.late_imports import is_short
+from perdure.system.late_imports import is_short, loading
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -69,6 +69,7 @@ class RecordedFunction:
         probe: Callable[..., Any] | None = None,
         identity: Callable[..., Any] | None = None,
         point: bool | str = False,
+        transaction: Callable[[], Any] | None = None,
     ) -> None:
         check_function(function, f"what is recorded as a {kind}")
         refuse_generator(function)
@@ -80,8 +81,13 @@ class RecordedFunction:
         self._returns = returns
         self._limits = limits
         self._policy = policy
-        self._probe = probe
+        self._body, self._probe = function, probe
         self._results: Results | None = None
+        if transaction is not None:
+            with loading:
+                from perdure.engine.functions.transactions import in_transaction  # for few
+
+            self._body, self._probe = in_transaction(function, transaction, self._known_results)
         self._binding = Binding(function)
         self._bound = bound_to(function)
         if identity is not None:
@@ -104,8 +110,7 @@ class RecordedFunction:
     ) -> Call:
         """Returns one call, as the function makes it. `again`: to see if that fails by itself."""
         try:
-            if self._results is None:  # only now: annotations may name classes that come later
-                self._results = Results(self.function, self._returns)
+            results = self._results or self._known_results()
             arguments = self._binding.bind(args, kwargs)
             if self._bound:
                 arguments = {**self._bound, **arguments}
@@ -125,7 +130,7 @@ class RecordedFunction:
                 if self._defaults:
                     values = {**values, **self._binding.not_passed(self._defaults, arguments)}
                 captured = Captured(self.name, told, values, home, execution.met)
-            function, probe, fakes = self.function, self._probe, execution.fakes
+            function, probe, fakes = self._body, self._probe, execution.fakes
             if fakes:
                 function, probe = fakes.get(self.decorated, function), fakes.get(probe, probe)
             return Call(
@@ -137,7 +142,7 @@ class RecordedFunction:
                 kwargs,
                 told,
                 arguments,
-                self._results,
+                results,
                 self._policy,
                 probe,
                 self._limits,
@@ -156,6 +161,11 @@ class RecordedFunction:
             if not again and self._comes_from_outside(execution, args, kwargs):
                 raise execution.leaving.passed_on(error) from None
             raise
+
+    def _known_results(self) -> Results:
+        if self._results is None:  # only now: annotations may name classes that come later
+            self._results = Results(self.function, self._returns)
+        return self._results
 
     def _comes_from_outside(
         self, execution: DrivenRun[Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]
@@ -213,14 +223,14 @@ class RecordedFunction:
 
     def decorate(self) -> Any:
         """A function of the same kind, recorded inside runs."""
-        function = self.function
+        function, body = self.function, self._body
         if is_async(function):
 
             @functools.wraps(function)
             async def call_async(*args: Any, **kwargs: Any) -> Any:
                 run = self.recorder()
                 if run is None:
-                    return await function(*args, **kwargs)
+                    return await body(*args, **kwargs)
                 return await run.async_performer.make(self.call(run, args, kwargs))
 
             call: Any = call_async
@@ -230,7 +240,7 @@ class RecordedFunction:
             def call_sync(*args: Any, **kwargs: Any) -> Any:
                 run = self.recorder()
                 if run is None:
-                    return function(*args, **kwargs)
+                    return body(*args, **kwargs)
                 if run.loop_thread:
                     run.warn_if_blocking(self.name)
                 return run.performer.make(self.call(run, args, kwargs))
@@ -338,6 +348,7 @@ def tool(
     heartbeat_timeout: Seconds | None = None,
     identity: Callable[..., Any] | None = None,
     checkpoint: bool | str = False,
+    transaction: Callable[[], Any] | None = None,
 ) -> Callable[[Callable[P, R]], Callable[P, R]]: ...
 def tool(
     function: Any = None,
@@ -353,6 +364,7 @@ def tool(
     heartbeat_timeout: Seconds | None = None,
     identity: Callable[..., Any] | None = None,
     checkpoint: bool | str = False,
+    transaction: Callable[[], Any] | None = None,
 ) -> Any:
     """Makes a function with outside effects a tool: its intent is durable before it is called, its
     outcome before its caller sees it. After a crash in between, `on_crash` decides, never chance:
@@ -371,6 +383,9 @@ def tool(
             took too long is in doubt: `on_crash` decides.
         checkpoint: True names the state before each call as a checkpoint, ``before refund``, and
             ``before refund#2`` the next time; a text is another name. It costs no further commit.
+        transaction: opens a `Transaction` of another system, such as `sql_transaction`: the body
+            runs in it, ``perdure.transaction()``, and its outcome is stored along with its effect.
+            A call in doubt is looked up there, so that it takes effect exactly once.
 
     Raises:
         TypeError: it is bound to an object that cannot be distinguished from others.
@@ -381,23 +396,37 @@ def tool(
         OutsideRun: the call is outside any run, in a process that is driving runs.
         PerdureError: inside a step, another tool or an open edit.
     """
-    on_crash = one_of(on_crash, "on_crash=", POLICIES)
-    if (on_crash == "probe") != (probe is not None):
-        raise ValueError('on_crash="probe" needs probe=, a function that looks whether it was done')
-    if probe is not None and not callable(probe):
-        raise TypeError(f"probe= is a function, not {shown(probe)}")
+    on_crash = _policy(on_crash, probe, transaction)
     name = None if name is None else check_name(name, "a tool")
     limits = Limits.of(retry, timeout, total_timeout, heartbeat_timeout)
     point = checkpoint if type(checkpoint) is bool else check_point(checkpoint)
 
     def decorate(target: Any) -> Any:
         recorded = RecordedFunction(
-            "tool", target, name, returns, limits, on_crash, probe, identity, point
+            "tool", target, name, returns, limits, on_crash, probe, identity, point, transaction
         )
         recorded.settle_bound(named=name is not None)
         return recorded.decorate()
 
     return decorate if function is None else decorate(function)
+
+
+def _policy(on_crash: CrashPolicy, probe: Any, transaction: Any) -> CrashPolicy:
+    """Returns the crash policy of a tool with these options."""
+    on_crash = one_of(on_crash, "on_crash=", POLICIES)
+    if transaction is not None:
+        check_function(transaction, "transaction=, what opens one,")
+        if probe is not None or on_crash != "ask":
+            raise ValueError(
+                "transaction= finds out by itself what a call in doubt has done: leave out "
+                "on_crash= and probe="
+            )
+        return "probe"
+    if (on_crash == "probe") != (probe is not None):
+        raise ValueError('on_crash="probe" needs probe=, a function that looks whether it was done')
+    if probe is not None and not callable(probe):
+        raise TypeError(f"probe= is a function, not {shown(probe)}")
+    return on_crash
 
 
 def unrecorded(function: Callable[P, R]) -> Callable[P, R]:

@@ -104,6 +104,7 @@ class Attempt(Struct):
         beat: the time of its last heartbeat, by the monotonic clock.
         over: it was given up: what it still does on its thread does not count.
         posted: the `Item` of its last progress.
+        probes: it is none, but a probe that finds out about the last one.
     """
 
     call: Call
@@ -113,6 +114,7 @@ class Attempt(Struct):
     beat: float = 0.0
     over: bool = False
     posted: Any = None
+    probes: bool = False
 
 
 class Pause(Struct, frozen=True):

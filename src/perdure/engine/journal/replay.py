@@ -201,7 +201,7 @@ def _tool(call: Call, entry: Entry | None) -> Effects:
             call.instead = entry.call.made
             raise _made_before(call, entry.call.made_at)
         if entry.in_doubt:
-            outcome = yield from _settle_doubt(call, "the process ended, or it stopped,")
+            outcome = yield from _settle_doubt(call, tries, "the process ended, or it stopped,")
         elif outcome is not None and not outcome.not_done:
             outcome = yield from completed(call, entry, outcome)
         if outcome is not None and not outcome.not_done:
@@ -217,7 +217,7 @@ def _tool(call: Call, entry: Entry | None) -> Effects:
             return (yield from _tool_cancelled(call, cancelled))
         except AttemptTimedOut as late:
             # It may still take effect, or have done so: as after a crash.
-            outcome = yield from _settle_doubt(call, "it took too long")
+            outcome = yield from _settle_doubt(call, tries, "it took too long")
             if outcome is not None:
                 return _outcome(call, outcome)
             error: Exception = late
@@ -377,7 +377,7 @@ def _record_value(call: Call, value: Any, *, by: str) -> Effects:
     return call.results.build(plain)
 
 
-def _settle_doubt(call: Call, why: str) -> Generator[Effect, Any, Outcome | None]:
+def _settle_doubt(call: Call, tries: _Tries, why: str) -> Generator[Effect, Any, Outcome | None]:
     """Settles an intent without an outcome: the declared policy decides, never chance.
 
     Returns:
@@ -387,8 +387,11 @@ def _settle_doubt(call: Call, why: str) -> Generator[Effect, Any, Outcome | None
         return None
     if call.policy == "probe":
         assert call.probe is not None
+        looks = Attempt(call, tries.number, tries.saved, probes=True)
         try:
-            found = yield Invoke(call.probe, call.args, call.kwargs, "step", call.key)
+            found = yield Invoke(
+                call.probe, call.args, call.kwargs, "step", call.key, attempt=looks
+            )
         except CancelledInside as cancelled:
             return (yield from _tool_cancelled(call, cancelled))
         except (Carried, PerdureError) as raised:
