@@ -12,6 +12,7 @@ from perdure.core.arguments.checks import count, flag
 from perdure.core.arguments.checks import function as callable_
 from perdure.core.arguments.checks import seconds as duration
 from perdure.core.arguments.names import check_name, check_words
+from perdure.core.schema.digest_keys import DigestKey, DigestKeys, digest_keys
 from perdure.core.schema.schema import Schema
 from perdure.engine.control.deletions import deleting, wait_for_each
 from perdure.engine.control.naming_all import CheckpointedAll, checkpoint_all
@@ -57,6 +58,7 @@ def open(
     create: bool = True,
     lease_ttl: timedelta = LEASE_TTL,
     checkpoints: CheckpointPolicy | None = None,
+    digest_key: DigestKey | None = None,
 ) -> Store:
     """Opens a store, making it if it is not there.
 
@@ -72,15 +74,18 @@ def open(
             known to be dead at once, whatever this is.
         checkpoints: which commits of runs that execute here are named as checkpoints by themselves;
             default: none.
+        digest_key: the key under which arguments that `record_args=` leaves out of the log are told
+            apart, of 16 bytes or more; or several, the newest first. Kept outside of the store, it
+            keeps who has that from trying values. Default: ``PERDURE_DIGEST_KEY``; else none.
 
     Raises:
         NotFound: it is not there and `create` is False.
         NotAStore, UnsupportedFormat, Corrupt, StoreUnavailable: it cannot be used as it is.
         TypeError, ValueError: an argument is invalid; nothing was opened.
     """
-    lease_ttl = check_settings(snapshots, checkpoints, lease_ttl)
+    lease_ttl, keys = check_settings(snapshots, checkpoints, lease_ttl), digest_keys(digest_key)
     backend = locate(url, durability=durability, create=flag(create, "create="))
-    return Store(backend, snapshots, lease_ttl, checkpoints)
+    return Store(backend, snapshots, lease_ttl, checkpoints, keys)
 
 
 class Store:
@@ -93,9 +98,11 @@ class Store:
         snapshots: SnapshotPolicy | None = None,
         lease_ttl: timedelta = LEASE_TTL,
         checkpoints: CheckpointPolicy | None = None,
+        keys: DigestKeys | None = None,
     ) -> None:
         self._context = Context(backend, Committer(backend), snapshots or SnapshotPolicy())
         self._context.checkpoints = checkpoints
+        self._context.digest_keys = digest_keys(None) if keys is None else keys
         self._lease_ttl = lease_ttl
         self._runners: dict[None, Runner] = {}
 

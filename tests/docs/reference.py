@@ -555,6 +555,7 @@ def index_text() -> str:
         lines.append(f"| `{name}` | `{plain(node.value)}`{words} |".replace(" | ", " \\| "))
         lines[-1] = re.sub(r"^\| (`\w+`) \\\| ", r"| \1 | ", lines[-1])
     lines.append("| `Seconds` | `float \\| timedelta` |")
+    lines.append("| `DigestKey` | `str \\| bytes \\| Sequence[str \\| bytes]` |")
     return "\n".join(lines) + "\n"
 
 

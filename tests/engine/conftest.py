@@ -36,6 +36,7 @@ ON_POSTGRES = {
     "test_named_beside",
     "test_delivered_moves",
     "test_routes",
+    "test_left_out",
 }
 """Modules that run on PostgreSQL each time; PERDURE_POSTGRES=1 runs all there."""
 

@@ -20,6 +20,7 @@ from perdure.aio.agent import AsyncAgent
 from perdure.aio.loops import Home
 from perdure.aio.runs import AsyncOptions, AsyncRunHandle
 from perdure.core.arguments.not_entered import ToEnter
+from perdure.core.schema.digest_keys import DigestKey
 from perdure.core.schema.schema import Schema
 from perdure.engine.control.deletions import WHY, is_over
 from perdure.engine.control.naming_all import CheckpointedAll
@@ -50,6 +51,7 @@ def open_async(
     create: bool = True,
     lease_ttl: timedelta = LEASE_TTL,
     checkpoints: CheckpointPolicy | None = None,
+    digest_key: DigestKey | None = None,
 ) -> Opening:
     """Opens a store like `perdure.open`, for coroutines: ``async with
     perdure.open_async("agents.db") as store:``, or ``store = await
@@ -66,6 +68,7 @@ def open_async(
             create=create,
             lease_ttl=lease_ttl,
             checkpoints=checkpoints,
+            digest_key=digest_key,
         )
     )
 

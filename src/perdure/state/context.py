@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 from perdure.core.format.rows import check_message
+from perdure.core.schema.digest_keys import NO_KEYS, DigestKeys
 from perdure.errors import Conflict, NotFound, StoreUnavailable
 from perdure.model import Lease, Message
 from perdure.state.checkpoint_policy import CheckpointPolicy
@@ -41,6 +42,7 @@ class Context:
         self.committer = committer
         self.snapshots = snapshots
         self.checkpoints: CheckpointPolicy | None = None
+        self.digest_keys: DigestKeys = NO_KEYS
         self._closed = False
         self.begin_anew()
         process_id.renew_in_children(self)

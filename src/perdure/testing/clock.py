@@ -11,6 +11,7 @@ from perdure.aio.store import Opening
 from perdure.core.arguments.checks import count, flag, seconds
 from perdure.core.arguments.exact_types import is_a, moment
 from perdure.core.arguments.names import shown
+from perdure.core.schema.digest_keys import DigestKey, DigestKeys, digest_keys
 from perdure.engine.dispatch.heartbeat import LEASE_TTL
 from perdure.engine.dispatch.open_settings import check_settings
 from perdure.model import MICROS_MAX, Durability, from_micros, to_micros
@@ -105,6 +106,7 @@ class Clock:
         durability: Durability = "os",
         snapshots: SnapshotPolicy | None = None,
         lease_ttl: timedelta = LEASE_TTL,
+        digest_key: DigestKey | None = None,
     ) -> Store:
         """Opens a store like `perdure.open`, with this clock; without an fsync, because a test's
         machine does not lose power.
@@ -113,7 +115,7 @@ class Clock:
         """
         check_settings(snapshots, None, lease_ttl)
         backend = locate(url, durability=durability, clock=self)
-        return self.store_on(backend, snapshots, lease_ttl)
+        return self.store_on(backend, snapshots, lease_ttl, digest_keys(digest_key))
 
     def open_async(self, url: str | os.PathLike[str], **more: Any) -> Opening:
         """Opens a store like `perdure.open_async`, with this clock; `more` as for `open`."""
@@ -124,9 +126,10 @@ class Clock:
         backend: Backend,
         snapshots: SnapshotPolicy | None = None,
         lease_ttl: timedelta = LEASE_TTL,
+        keys: DigestKeys | None = None,
     ) -> Store:
         """Returns a store on a backend that uses this clock."""
-        store = Store(backend, snapshots, check_settings(snapshots, None, lease_ttl))
+        store = Store(backend, snapshots, check_settings(snapshots, None, lease_ttl), None, keys)
         store.runner.wakeups.in_place_s = 0.0  # or a short sleep would wait for a clock that stands
         self._stores.add(store)
         return store

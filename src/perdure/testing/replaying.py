@@ -146,7 +146,8 @@ def _source(
     source: str | os.PathLike[str] | Store, run: str | None, function: Callable[..., Any] | None
 ) -> Iterator[Store]:
     """Gives a store in memory, with the run's log."""
-    copy = Store(MemoryBackend(), SnapshotPolicy())
+    keys = source._context.digest_keys if isinstance(source, Store) else None
+    copy = Store(MemoryBackend(), SnapshotPolicy(), keys=keys)
     try:
         if isinstance(source, Store):
             info = _choose(source, function, run)

@@ -13,6 +13,7 @@ from perdure.core.values.plain_values import Plain
 from perdure.engine.execution.current_run import Inside, current
 from perdure.engine.execution.driven_run import DrivenRun
 from perdure.engine.journal.call import Call, is_settled_as
+from perdure.engine.journal.call_identity import differing
 from perdure.engine.journal.effects import Arrive, Arrived
 from perdure.engine.journal.entry import Entry
 from perdure.engine.journal.journal import OthersFirstError
@@ -79,13 +80,13 @@ class RunPosition(DrivenRun[T]):
             return None
         with self._lock, self.stopping:
             name = scope.named(effect.name)
-            entry = self.journal.find(name, effect.args)
+            entry = self.journal.find(name, effect.args, effect.form)
             if patient:
                 self._let_others(entry, effect, scope)
             if entry is None:
                 self.journal.check_new(name, scope.path, effect.kind)
                 return None
-            self.journal.check_call(entry, effect.kind, effect.args, effect.preview, effect.before)
+            self.journal.check_call(entry, effect.kind, effect.args, effect.preview, effect.form)
             self._take(entry)
             return entry
 
@@ -140,7 +141,8 @@ class RunPosition(DrivenRun[T]):
 
     def _let_others(self, entry: Entry | None, effect: Arrive, scope: Scope) -> None:
         if entry is not None:
-            other = entry.call.args != dict(effect.args)
+            args = entry.call.args
+            other = args != effect.args and bool(differing(args, effect.args, effect.form))
         else:
             other = self.journal.left.first_in(scope.path) is not None
         if other:
@@ -177,8 +179,8 @@ class RunPosition(DrivenRun[T]):
         if self.before is None or not effect.outside:
             return Arrived(place, None, key)
         name = named[len(scope.path) :]
-        with self.asking, self._lock:
-            made = self.before.made(name, scope.path, effect.args, entry)
+        with self.asking, self._lock, self.stopping:
+            made = self.before.made(name, scope.path, effect.args, entry, effect.form)
         return Arrived(place, None, key, made, self.before.effects)
 
     def new_place(self, name: str, scope: Scope) -> str:

@@ -33,6 +33,7 @@ from perdure.engine.journal.call_identity import (
     is_shared,
     note_home,
 )
+from perdure.engine.journal.left_out import LeftOut, check_record_args, words_for
 from perdure.engine.journal.retries import NO_LIMITS, Limits, Retry
 from perdure.engine.journal.values import (
     Binding,
@@ -70,6 +71,7 @@ class RecordedFunction:
         identity: Callable[..., Any] | None = None,
         point: bool | str = False,
         transaction: Callable[[], Any] | None = None,
+        record_args: bool | Callable[..., Any] = True,
     ) -> None:
         check_function(function, f"what is recorded as a {kind}")
         refuse_generator(function)
@@ -93,6 +95,7 @@ class RecordedFunction:
         if identity is not None:
             check_function(identity, "identity=")
         self._identity = identity
+        self._shows = check_record_args(record_args, function)
         told = kind == "step" or identity is not None
         self._captured = {} if told else captured_by(function)
         self._defaults = {} if told else defaults_of(function)
@@ -120,6 +123,10 @@ class RecordedFunction:
                 told = digests(arguments, unknown)
             else:
                 told = declared(self._identity(*args, **kwargs), unknown)
+            left_out, keys = None, execution.context.digest_keys
+            if self._shows is not True:
+                left_out = LeftOut(words_for(self._shows, arguments, args, kwargs), told)
+                told = keys.seal(told, keys.newest)
             if unknown:
                 unsaid = Unsaid(self.name, self.kind, told, unknown, execution.met)
                 if not is_known(told.get(SELF, "-")):
@@ -153,6 +160,8 @@ class RecordedFunction:
                 captured,
                 home.module if home is not None else "",
                 self._point,
+                keys,
+                left_out,
             )
         except PerdureError:
             raise
@@ -291,6 +300,7 @@ def step(
     total_timeout: Seconds | None = None,
     heartbeat_timeout: Seconds | None = None,
     identity: Callable[..., Any] | None = None,
+    record_args: bool | Callable[..., Any] = True,
 ) -> Callable[[Callable[P, R]], Callable[P, R]]: ...
 def step(
     function: Any = None,
@@ -303,6 +313,7 @@ def step(
     total_timeout: Seconds | None = None,
     heartbeat_timeout: Seconds | None = None,
     identity: Callable[..., Any] | None = None,
+    record_args: bool | Callable[..., Any] = True,
 ) -> Any:
     """A function without outside effects: inside a run its result is recorded, and not computed
     again when the run resumes. After a crash in the middle it is simply called again.
@@ -318,6 +329,10 @@ def step(
         heartbeat_timeout: how long it may go without `perdure.heartbeat()`.
         identity: what tells one call from another, as a function of the same arguments; default:
             the arguments themselves, with the object whose method it is.
+        record_args: False keeps the arguments out of the log: people see ``…``, and calls are told
+            apart by digests made with the store's `digest_key`. A function of the same arguments
+            returns what people may see of them: a dict by names, or any other value. Results and
+            exceptions of the function are recorded as ever.
 
     Raises (when called):
         TimedOut: it took too long, and is not tried again.
@@ -326,7 +341,9 @@ def step(
     limits = Limits.of(retry, timeout, total_timeout, heartbeat_timeout)
 
     def decorate(target: Any) -> Any:
-        recorded = RecordedFunction("step", target, name, returns, limits, identity=identity)
+        recorded = RecordedFunction(
+            "step", target, name, returns, limits, identity=identity, record_args=record_args
+        )
         recorded.settle_bound(named=name is not None)
         return recorded.decorate()
 
@@ -349,6 +366,7 @@ def tool(
     identity: Callable[..., Any] | None = None,
     checkpoint: bool | str = False,
     transaction: Callable[[], Any] | None = None,
+    record_args: bool | Callable[..., Any] = True,
 ) -> Callable[[Callable[P, R]], Callable[P, R]]: ...
 def tool(
     function: Any = None,
@@ -365,6 +383,7 @@ def tool(
     identity: Callable[..., Any] | None = None,
     checkpoint: bool | str = False,
     transaction: Callable[[], Any] | None = None,
+    record_args: bool | Callable[..., Any] = True,
 ) -> Any:
     """Makes a function with outside effects a tool: its intent is durable before it is called, its
     outcome before its caller sees it. After a crash in between, `on_crash` decides, never chance:
@@ -378,9 +397,9 @@ def tool(
     Exactly once needs the receiver's help: pass `idempotency_key()` on, or have a probe.
 
     Args:
-        name, returns, retry, timeout, total_timeout, heartbeat_timeout, identity: as for `step`.
-            Each attempt has an intent of its own, and all have the same idempotency key. One that
-            took too long is in doubt: `on_crash` decides.
+        name, returns, retry, timeout, total_timeout, heartbeat_timeout, identity, record_args: as
+            for `step`. Each attempt has an intent of its own, and all have the same idempotency
+            key. One that took too long is in doubt: `on_crash` decides.
         checkpoint: True names the state before each call as a checkpoint, ``before refund``, and
             ``before refund#2`` the next time; a text is another name. It costs no further commit.
         transaction: opens a `Transaction` of another system, such as `sql_transaction`: the body
@@ -403,7 +422,17 @@ def tool(
 
     def decorate(target: Any) -> Any:
         recorded = RecordedFunction(
-            "tool", target, name, returns, limits, on_crash, probe, identity, point, transaction
+            "tool",
+            target,
+            name,
+            returns,
+            limits,
+            on_crash,
+            probe,
+            identity,
+            point,
+            transaction,
+            record_args,
         )
         recorded.settle_bound(named=name is not None)
         return recorded.decorate()

@@ -8,8 +8,10 @@ from typing import Any, Literal, TypeVar
 from msgspec import Struct
 
 from perdure.core.format.records import Outcome, Placed
+from perdure.core.schema.digest_keys import NO_KEYS, DigestKeys
 from perdure.engine.journal.call_identity import Captured, Unsaid
 from perdure.engine.journal.entry import Entry
+from perdure.engine.journal.left_out import LeftOut
 from perdure.engine.journal.previews import preview
 from perdure.engine.journal.retries import NO_LIMITS, Limits
 from perdure.engine.journal.values import Results
@@ -48,6 +50,9 @@ class Call(Struct):
     """The module of its function."""
     point: str = ""
     """The name for the state before it as a checkpoint; empty: none."""
+    keys: DigestKeys = NO_KEYS
+    left_out: LeftOut | None = None
+    """Its arguments as the log has them, where the author leaves some out."""
 
     @property
     def target(self) -> str:
@@ -55,14 +60,20 @@ class Call(Struct):
 
     def preview(self) -> str:
         """Returns its arguments as a person reads them."""
-        return preview(self.arguments)
+        return preview(self.arguments) if self.left_out is None else self.left_out.shown
+
+    def as_recorded(self, recorded: Mapping[str, str]) -> Mapping[str, str]:
+        """Returns the digests of its arguments in the form of recorded ones: `record_args=` may be
+        new, or gone, and so may the store's key."""
+        plain = self.digests if self.left_out is None else self.left_out.digests
+        return self.keys.as_recorded(plain, recorded)
 
     def outcome(self, **more: Any) -> Outcome:
         """Returns an outcome of a tool call; its intent has the call's description."""
         return Outcome(t="outcome", run=self.run, place=self.place, **more)
 
     def step(self, **more: Any) -> Outcome:
-        args, said = self.digests, preview(self.arguments)
+        args, said = self.digests, self.preview()
         return Outcome(t="step", run=self.run, place=self.place, args=args, preview=said, **more)
 
     def first(self, shape: type[R], **more: Any) -> R:
@@ -71,7 +82,7 @@ class Call(Struct):
             run=self.run,
             place=self.place,
             args=self.digests,
-            preview=preview(self.arguments),
+            preview=self.preview(),
             **more,
         )
 

@@ -55,6 +55,13 @@ QUESTION = "(question)"
 SCHEMA = "(schema)"
 """The name for the words of a question, or for its declared key, and for the type of its answer."""
 
+KEYED = "key "
+"""Begins what stands for a question that has a declared key."""
+
+Form = Callable[[Mapping[str, str]], Mapping[str, str]]
+"""Makes the digests of a call in the form of recorded ones, which may be an older one: before its
+question had a key, or its arguments were left out."""
+
 FORM = 2
 """Of the digests: what the record says with which a run, or a turn, begins."""
 
@@ -398,15 +405,15 @@ def _same(before: Sequence[Callable[[], Any]], now: Sequence[Any]) -> bool:
 def differing(
     recorded: Mapping[str, str],
     now: Mapping[str, str],
-    before: Callable[[], Mapping[str, str]] | None = None,
+    form: Form | None = None,
 ) -> list[str]:
     """Returns the arguments in which a recorded call differs from the one that is made now.
 
     Args:
-        before: returns other digests of the call that may have been recorded as well.
+        form: makes those of the call in the form of the recorded ones.
     """
     names = [name for name in {**recorded, **now} if recorded.get(name) != now.get(name)]
-    if not names or before is None:
+    if not names or form is None:
         return names
-    then = before()
+    then = form(recorded)
     return [name for name in names if recorded.get(name) != then.get(name)]

@@ -14,6 +14,7 @@ from msgspec import Struct, field
 from perdure.core.format.records import Outcome, Placed, WaitBegan, WaitBranch
 from perdure.core.values.plain_values import Plain
 from perdure.engine.journal.call import Call
+from perdure.engine.journal.call_identity import Form
 from perdure.engine.journal.entry import Entry
 from perdure.engine.journal.left_history import Made
 from perdure.engine.journal.retries import NO_LIMITS, Limits
@@ -37,8 +38,8 @@ class Arrive(Struct, frozen=True):
     outside: bool = False
     """True if it has an effect outside of the run, which must not be repeated without a
     decision."""
-    before: Callable[[], Mapping[str, str]] | None = None
-    """Makes other digests of its arguments that may be recorded as well."""
+    form: Form | None = None
+    """Makes the digests of its arguments in the form in which those of a call are recorded."""
 
 
 class Arrived(Struct, frozen=True):

@@ -23,7 +23,7 @@ from perdure.core.format.records import (
     WaitEnded,
 )
 from perdure.core.values.plain_values import Plain
-from perdure.engine.journal.call_identity import QUESTION, SCHEMA, differing
+from perdure.engine.journal.call_identity import QUESTION, SCHEMA, Form, differing
 from perdure.engine.journal.entry import TIMER, UNBOUND, UNORDERED, Entry
 from perdure.engine.journal.failures import words
 from perdure.engine.journal.lacking_resources import lacking, lacks
@@ -264,16 +264,21 @@ class Journal(Struct):
 
     # -- what the function comes to ----------------------------------------------------------
 
-    def find(self, name: str, args: Mapping[str, str] | None = None) -> Entry | None:
+    def find(
+        self, name: str, args: Mapping[str, str] | None = None, form: Form | None = None
+    ) -> Entry | None:
         """The entry that a call of this name belongs to: the first that was not come to with the
         same arguments, else the first. Calls that run side by side may come in another order.
 
         Args:
             name: with its scope, without the occurrence.
+            form: makes the arguments' digests in the form of recorded ones.
         """
         first = first_left(self._by_name.get(name))
         if first is None or args is None or first.call.args == args:
             return first
+        if form is not None:
+            args = form(first.call.args)
         same = first_left(self._with_args().get((name, frozenset(args.items()))))
         return same if same is not None else first
 
@@ -381,7 +386,7 @@ class Journal(Struct):
         kind: str,
         args: Mapping[str, str],
         preview: Callable[[], str],
-        before: Callable[[], Mapping[str, str]] | None = None,
+        form: Form | None = None,
     ) -> None:
         """The call at a place must be the one that was recorded there.
 
@@ -395,7 +400,7 @@ class Journal(Struct):
             )
         if recorded == args:
             return
-        names = differing(recorded, args, before)  # a question may have been given its key since
+        names = differing(recorded, args, form)  # a question may have been given its key since
         if QUESTION in names or SCHEMA in names:
             raise NeedsAttention(
                 f"{visible(entry.place)} asks something else now: recorded "

@@ -8,7 +8,7 @@ reaches the same call again, in that turn or in a later one, a person decides wh
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from typing import Literal
+from typing import Any, Literal
 
 from msgspec import Struct, field
 from msgspec.structs import replace
@@ -23,8 +23,10 @@ from perdure.core.format.records import (
     WaitBranch,
     WaitEnded,
 )
+from perdure.core.schema.digest_keys import form_of
 from perdure.core.schema.value_digest import is_known
 from perdure.core.values.plain_values import Plain, same
+from perdure.engine.journal.call_identity import Form
 from perdure.engine.journal.earlier_turns import left_of, outcome_at
 from perdure.engine.journal.entry import Entry
 from perdure.engine.journal.journal import Journal
@@ -123,9 +125,13 @@ class Before:
         settled = _on_the_path(journal)
         instead = {one.instead for one in calls.values() if one.stands}
         self._left: dict[tuple[str, frozenset[tuple[str, str]]], list[Made]] = {}
+        self._forms: dict[str, dict[Any, Mapping[str, str]]] = {}
+        """By the calls' names: arguments in each form in which some are recorded."""
         for one in calls.values():
             if one.stands and one.key not in settled and one.key not in instead:
                 self._left.setdefault(_same(one.name, one.args), []).append(one)
+                forms = self._forms.setdefault(one.name, {})
+                forms.setdefault(form_of(one.args), one.args)
 
     def as_taken(self, branch: WaitBranch, value: Plain) -> Plain:
         """Returns the value that a wait got; if it is the end of a run that was taken before, with
@@ -137,7 +143,12 @@ class Before:
         return taken.value if taken is not None and _has_all_of(taken.value, value) else value
 
     def made(
-        self, name: str, scope: str, args: Mapping[str, str], entry: Entry | None
+        self,
+        name: str,
+        scope: str,
+        args: Mapping[str, str],
+        entry: Entry | None,
+        form: Form | None = None,
     ) -> Made | None:
         """Returns the earlier call of this name and these arguments, made in this task or else in
         another: a call on a thread now may have been made without one before.
@@ -145,21 +156,35 @@ class Before:
         Args:
             entry: the entry of a call that was under way where the history was left, or decided on
                 there.
+            form: makes the arguments' digests in the form of recorded ones.
         """
         if entry is not None and entry.asked and not entry.call.made:
             return self._unknown(name, scope, args)
         if entry is not None:
             found = self._calls.get(entry.call.made if entry.asked else str(entry.call.key or ""))
-            return self._read(found) if found is not None and found.stands else None
-        same = self._left.get(_same(name, args))
+            return self._read(found, args, form) if found is not None and found.stands else None
+        same = self._left.get(_same(name, args)) or self._in_form(name, form)
         if not same:
             return self._unknown(name, scope, args) if self._unread else None
         found = next((one for one in same if one.scope == scope), same[0])
         same.remove(found)
-        return self._read(found)
+        return self._read(found, args, form)
 
-    def _read(self, made: Made) -> Made:
+    def _in_form(self, name: str, form: Form | None) -> list[Made] | None:
+        """Returns the calls of this name whose arguments are the same, and recorded in another
+        form."""
+        if form is None:
+            return None
+        for recorded in self._forms.get(name, {}).values():
+            same = self._left.get(_same(name, form(recorded)))
+            if same:
+                return same
+        return None
+
+    def _read(self, made: Made, args: Mapping[str, str], form: Form | None) -> Made:
         """Reads the outcome of a call of an earlier turn. If that is gone, nobody knows it."""
+        if form is not None and dict(form(made.args)) == dict(made.args):
+            made.args = args
         if made.outcome is None and made.outcome_at and self.effects == "reuse":
             made.outcome = outcome_at(self._reader, made.outcome_at, made.place)
         return made

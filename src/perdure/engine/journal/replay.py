@@ -95,7 +95,8 @@ def _invoke(call: Call, inside: Literal["step", "tool"], tries: _Tries) -> Effec
 def arrival(call: Call) -> Arrive:
     """Returns the effect that the function has reached a call."""
     outside = call.kind == "tool"
-    return Arrive(call.name, call.kind, call.digests, call.preview, outside, outside)
+    form, digests = call.as_recorded, call.digests
+    return Arrive(call.name, call.kind, digests, call.preview, outside, outside, form)
 
 
 def from_there(call: Call, arrived: Arrived) -> Effects:

@@ -23,7 +23,7 @@ from perdure.core.schema.value_digest import shorten
 from perdure.core.types.nodes import isolate
 from perdure.core.values.plain_values import Plain
 from perdure.engine.journal.answer_schema import answer_schema, json_schema
-from perdure.engine.journal.call_identity import QUESTION, SCHEMA
+from perdure.engine.journal.call_identity import KEYED, QUESTION, SCHEMA
 from perdure.engine.journal.effects import (
     Arrive,
     Await,
@@ -177,9 +177,7 @@ class Wait:
     def effects(self) -> Effects:
         """Yields the effects of a wait, from the function's arrival to its result; returns a
         `Selected`."""
-        arrived = yield Arrive(
-            self._name, "wait", self._args(), self._preview, before=self._args_without_key
-        )
+        arrived = yield Arrive(self._name, "wait", self._args(), self._preview, form=self._args_as)
         entry = arrived.entry
         if entry is not None and entry.outcome is not None:
             label, value = entry.outcome.label, entry.outcome.value
@@ -228,8 +226,13 @@ class Wait:
         for spec in self._specs.values():
             if isinstance(spec, Ask) and spec.key is not None:
                 args = {name: one for name, one in args.items() if name != SCHEMA}
-                args[QUESTION] = f"key {shorten(spec.key)}"
+                args[QUESTION] = f"{KEYED}{shorten(spec.key)}"
         return args
+
+    def _args_as(self, recorded: Mapping[str, str]) -> dict[str, str]:
+        """The same, in the form in which those of a wait are recorded."""
+        keyed = recorded.get(QUESTION, "").startswith(KEYED)
+        return self._args() if keyed else self._args_without_key()
 
     def _args_without_key(self) -> dict[str, str]:
         """The same, as it was recorded before the question was given a key."""
