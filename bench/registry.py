@@ -24,6 +24,7 @@ MODULES = (
     "growth",
     "scale",
     "engine",
+    "resources",
     "side_by_side",
     "langgraph",
     "langgraph_threads",

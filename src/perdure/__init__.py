@@ -47,13 +47,16 @@ if TYPE_CHECKING:
         fencing_token,
         heartbeat,
         idempotency_key,
+        lifespan,
         save_progress,
         save_progress_async,
         saved_progress,
     )
+    from perdure.engine.execution.openings import Ticket
     from perdure.engine.functions.agent_decorator import agent
     from perdure.engine.functions.async_run import AsyncRun
     from perdure.engine.functions.decorators import step, tool, unrecorded
+    from perdure.engine.functions.resources import resource
     from perdure.engine.functions.run import Run
     from perdure.engine.functions.sql_transactions import sql_transaction
     from perdure.engine.functions.transactions import transaction
@@ -105,6 +108,7 @@ __all__ = [
     "SnapshotPolicy",
     "Store",
     "StoreUnavailable",
+    "Ticket",
     "TimedOut",
     "Timer",
     "UnknownZone",
@@ -117,10 +121,12 @@ __all__ = [
     "idempotency_key",
     "increment",
     "invariant",
+    "lifespan",
     "move",
     "open",
     "open_async",
     "repair",
+    "resource",
     "save_progress",
     "save_progress_async",
     "saved_progress",
@@ -143,11 +149,13 @@ _NAMES = LazyNames(
         "perdure.engine.functions.decorators": "step tool unrecorded",
         "perdure.engine.control.run_handle": "RunHandle",
         "perdure.engine.execution.inside_calls": (
-            "fencing_token heartbeat idempotency_key save_progress save_progress_async "
+            "fencing_token heartbeat idempotency_key lifespan save_progress save_progress_async "
             "saved_progress"
         ),
         "perdure.engine.journal.replay": "NOT_DONE",
         "perdure.engine.journal.retries": "Retry",
+        "perdure.engine.execution.openings": "Ticket",
+        "perdure.engine.functions.resources": "resource",
         "perdure.engine.functions.run": "Run",
         "perdure.engine.functions.sql_transactions": "sql_transaction",
         "perdure.engine.functions.transactions": "transaction",

@@ -42,6 +42,7 @@ if TYPE_CHECKING:
         Pending,
     )
     from perdure.engine.functions.children import Child
+    from perdure.engine.functions.resources import AsyncResource, Resource, ResourceDecorator
     from perdure.engine.functions.run import ChildStarter, RunEdit, RunThreads
     from perdure.engine.functions.sql_transactions import SqlTransaction
     from perdure.engine.functions.transactions import Transaction
@@ -75,6 +76,7 @@ __all__ = [
     "AsyncChildStarter",
     "AsyncEdit",
     "AsyncOptions",
+    "AsyncResource",
     "AsyncRunEdit",
     "Branch",
     "BranchMove",
@@ -105,6 +107,8 @@ __all__ = [
     "Plain",
     "Purged",
     "Question",
+    "Resource",
+    "ResourceDecorator",
     "RunEdit",
     "RunInfo",
     "RunReport",
@@ -143,6 +147,7 @@ _NAMES = LazyNames(
         "perdure.engine.dispatch.worker_events": "WorkerEvent",
         "perdure.engine.functions.async_run": "AsyncChild AsyncChildStarter AsyncRunEdit Pending",
         "perdure.engine.functions.children": "Child",
+        "perdure.engine.functions.resources": "AsyncResource Resource ResourceDecorator",
         "perdure.engine.functions.run": "ChildStarter RunEdit RunThreads",
         "perdure.engine.functions.sql_transactions": "SqlTransaction",
         "perdure.engine.functions.transactions": "Transaction",

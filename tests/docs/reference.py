@@ -35,7 +35,7 @@ INTERNAL = {
     *("Child.waiting", "Clock.advance_to", "Clock.store_on", "Commit.typed", "Follower.catch_up"),
     *("Follower.check_complete", "Follower.complete", "Options.order"),
     *("Options.runner", "Pending.close", "Pending.send", "Pending.throw", "Question.key"),
-    *("Run.executor._scope", "RunHandle.typed", "Store.runner"),
+    *("Run.executor._scope", "RunHandle.typed", "Store.runner", "Ticket.settle"),
     *(f"RunSession.{name}" for name in ("add_items", "clear_session", "get_items", "pop_item")),
 }
 """What is public for other rooms of the library, or for a framework that calls it by itself."""
@@ -87,6 +87,7 @@ PAGES = (
         (
             *("step", "tool", "agent", "Run", "Signal", "Timer", "Ask", "RunHandle"),
             *("Worker", "Retry", "NOT_DONE", "idempotency_key", "fencing_token", "heartbeat"),
+            *("lifespan", "resource", "Ticket"),
             *("save_progress", "save_progress_async", "saved_progress", "sql_transaction"),
             *("transaction", "unrecorded"),
         ),

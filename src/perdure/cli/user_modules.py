@@ -52,6 +52,20 @@ def agent_functions(words: str) -> list[Callable[..., Any]]:
     return found
 
 
+def user_function(words: str, option: str) -> Callable[..., Any]:
+    """Returns the function that an option names, ``module:name``.
+
+    Raises:
+        UsageError: it names none.
+    """
+    name, _, wanted = words.partition(":")
+    found = vars(user_module(name)).get(wanted)
+    if not callable(found):
+        said = visible(words)
+        raise UsageError(f"{option} {said}: there is no such function; write module:name")
+    return found  # type: ignore[no-any-return]
+
+
 def user_module(name: str) -> ModuleType:
     """Imports a module; the current directory is searched, too.
 

@@ -17,7 +17,7 @@ from perdure.cli.command_options import Settings
 from perdure.cli.failures import UsageError
 from perdure.cli.session import Session
 from perdure.cli.terminal import elsewhere, flush, outliving_readers, stdout_console, text
-from perdure.cli.user_modules import agent_functions
+from perdure.cli.user_modules import agent_functions, user_function
 from perdure.cli.words import STATUS_STYLES
 from perdure.types import WorkerEvent
 
@@ -59,6 +59,15 @@ def worker(
     limit: Annotated[
         int, typer.Option("--limit", "-l", min=1, help="Number of runs to execute at a time.")
     ] = 8,
+    lifespan: Annotated[
+        str | None,
+        typer.Option(
+            "--lifespan",
+            metavar="MODULE:NAME",
+            help="A function that makes a context manager: entered before the first run, left "
+            "after the last. perdure.lifespan() is its value.",
+        ),
+    ] = None,
     create: Annotated[
         bool,
         typer.Option(
@@ -82,6 +91,7 @@ def worker(
         raise UsageError("--queue is empty: is a variable unset?")
     with outliving_readers():  # before modules are loaded: their log handlers may keep stderr
         found = [function for words in functions for function in agent_functions(words)]
+        life = None if lifespan is None else user_function(lifespan, "--lifespan")
         with (
             _events(ctx) as say,
             heeding() as stop,
@@ -90,7 +100,7 @@ def worker(
             if session is None:
                 say(WorkerEvent("stopped"))
             else:
-                _serve(session, found, queues, limit, say, stop)
+                _serve(session, found, queues, limit, life, say, stop)
 
 
 def _serve(
@@ -98,6 +108,7 @@ def _serve(
     functions: Sequence[Callable[..., Any]],
     queues: Sequence[str],
     limit: int,
+    lifespan: Callable[[], Any] | None,
     say: Callable[[WorkerEvent], None],
     stop: Stop,
 ) -> None:
@@ -110,7 +121,7 @@ def _serve(
         say(event)
 
     try:
-        made = Worker(session.store, functions, queues, limit, on_event=on_event)
+        made = Worker(session.store, functions, queues, limit, on_event=on_event, lifespan=lifespan)
     except ValueError as error:
         raise UsageError(str(error)) from error
     stop.told = made.stop

@@ -2,6 +2,7 @@
 
 import sqlite3
 import threading
+from collections.abc import Iterator
 from concurrent.futures import Future
 from datetime import timedelta
 
@@ -356,6 +357,34 @@ def move(run: perdure.Run[dict]) -> bool:
 
 
 assert store.run(move, "mover") is False  # each call has a key of its own
+
+
+# %% resource Run.resource Ticket Ticket.value Ticket.keep lifespan
+@perdure.resource(check=lambda session: session.startswith("session"))
+def bank_session(ticket: perdure.Ticket) -> Iterator[str]:
+    if ticket.value is None:  # the first time in this run
+        ticket.keep(perdure.lifespan("the bank"))  # stored: what it takes to open it again
+    yield f"session at {ticket.value}"
+    # closed: the run waits, has ended, or is left
+
+
+@perdure.step
+def ask_bank() -> str:
+    return bank_session.get()
+
+
+@perdure.step
+def read(page: perdure.types.Resource[str]) -> str:
+    return page.get()
+
+
+@perdure.agent(dict)
+def look_at_bank(run: perdure.Run[dict], user: str) -> list[str]:
+    page = run.resource(lambda: f"page of {user}", name="page")  # opened where `read` uses it
+    return [ask_bank(), read(page)]
+
+
+assert store.run(look_at_bank, "looking", "ada") == ["session at the bank", "page of ada"]
 
 
 # %% save_progress

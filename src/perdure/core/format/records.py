@@ -11,39 +11,19 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from operator import attrgetter
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import NODEFAULT, UNSET, Meta, Struct, UnsetType, convert, field
 from msgspec.structs import asdict, force_setattr
 
 from perdure.core.format.left_behind import Digests, LeftBehind, LeftCall, LeftEnd, Number, WentBack
+from perdure.core.format.record_parts import Error, ErrorMap, StartedChild
 from perdure.core.values.plain_values import Plain
 from perdure.model import MICROS_MAX
 
 Moment = Annotated[int, Meta(ge=0, le=MICROS_MAX)]
 NOTHING: Mapping[str, Any] = MappingProxyType({})
-
-
-class Error(Struct, frozen=True, kw_only=True):
-    """The checked fields of an error. The records hold the whole map, from which it is rebuilt."""
-
-    type: str
-    text: str
-    args: list[Any] = []
-
-
-if TYPE_CHECKING:
-    ErrorMap = Mapping[str, Any]
-else:
-    ErrorMap = Error
-"""An error in a record: checked as one, and kept as the map that it is."""
-
-
-class StartedChild(Struct, frozen=True, kw_only=True, gc=False):
-    run: str
-    agent: str = ""
-    let_live: Any = False
 
 
 class WaitBranch(Struct, frozen=True, gc=False):
@@ -281,6 +261,14 @@ class Completed(Placed, frozen=True, kw_only=True):
     input: tuple[list[Any], dict[str, Any]] | None = None
 
 
+class Kept(Record, frozen=True, kw_only=True):
+    """A word that the opener of a run's resource kept, for opening it again."""
+
+    t: str = "ticket"
+    name: str
+    value: Any
+
+
 class Deleted(Record, frozen=True, kw_only=True):
     """The end of an agent.
 
@@ -384,6 +372,7 @@ _kind("wait-began", WaitBegan, "place branches* words! args preview! question sc
 _kind("wait-ended", WaitEnded, "place label key! who! at! value")
 _kind("message-refused", WaitEnded, "place label kind key! who! at! value problem!")
 _kind("value-completed", Completed, "place seq value input*")
+_kind("ticket", Kept, "name! value!")
 _kind("timers", Fired, "after fired clock")
 _kind("agent-deleted", Deleted, "purge began")
 _kind("checkpoint", CheckpointRecord, "name state! config! dependencies! run! position!")

@@ -23,6 +23,7 @@ from msgspec import Struct, field
 
 from perdure.core.values import zones
 from perdure.core.values.base_values import StandIn
+from perdure.core.values.held_values import hint_of
 from perdure.delta import Path as Path
 from perdure.delta import Plain as Plain
 from perdure.errors import SharedValue, Unstorable
@@ -146,7 +147,8 @@ class CopyWalk(Struct):
         raise Unstorable(
             f"a {type(value).__module__}.{type(value).__qualname__} cannot be stored",
             target=format_path(at, self.root),
-            hint="store plain data (str, int, float, bool, None, bytes, list, dict, tuple, set, "
+            hint=hint_of(value)
+            or "store plain data (str, int, float, bool, None, bytes, list, dict, tuple, set, "
             "datetime, Decimal, UUID), declare a schema with a type for it, "
             "or mark the field perdure.Ephemeral",
         )

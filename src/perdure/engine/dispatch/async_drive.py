@@ -218,6 +218,7 @@ class AsyncDrive(Drive):
     async def _end_tasks(self, execution: Execution[Any], tasks: RunTasks) -> None:
         await tasks.cancel()
         await execution.async_performer.close()
+        await execution.close_resources_in_loop()
 
     def _leave_if_asked(
         self,

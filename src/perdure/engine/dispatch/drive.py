@@ -25,11 +25,12 @@ from perdure.engine.dispatch.drive_end import (
     Unloaded,
     branch_taken,
     cancelled_end,
+    one_before,
 )
 from perdure.engine.dispatch.heartbeat import Heartbeat
 from perdure.engine.execution import inside_calls as inside_calls  # loaded before it is asked for
-from perdure.engine.execution.current_run import RunFrame, counted, current, enter, inside
-from perdure.engine.execution.execution import Execution
+from perdure.engine.execution.current_run import RunFrame, current, enter, inside
+from perdure.engine.execution.execution import Execution, executing
 from perdure.engine.execution.run_inbox import RunInbox
 from perdure.engine.execution.wakeups import Wakeups
 from perdure.engine.functions import orders
@@ -131,14 +132,8 @@ class Drive:
         Raises:
             BranchTaken: naming that run, and the way out.
         """
-        reader = self.working.reader_if_created()
-        if reader is None:
-            return
-        for run in self.look.unfinished():
-            if run.id == self.id or run.branch != self.working.branch or run.agent_no != reader.no:
-                continue
-            if info is None or info.started > run.started:
-                raise branch_taken(run, self.working.name)
+        if (run := one_before(info, self.id, self.working, self.look)) is not None:
+            raise branch_taken(run, self.working.name)
 
     def recorded(self, info: RunInfo) -> Any:
         """The result of a run that is finished.
@@ -174,7 +169,11 @@ class Drive:
                 self.going(execution)
                 outcome, error = None, None
                 news = execution.wakeups.watch(execution.id, execution.news)
-                with news, counted(), inside(RunFrame(execution, "function", execution.root)):
+                with (
+                    news,
+                    executing(execution),
+                    inside(RunFrame(execution, "function", execution.root)),
+                ):
                     run: Run[Any] = Run(execution)
                     try:
                         outcome = self._function(run, *self._args, **self._kwargs)
@@ -288,7 +287,7 @@ class Drive:
         # The world has not seen calls that are made again: their keys come from the commit that set
         # the run back, no longer from the one that began the turn.
         origin = (back := origins.back or began).seq, back.id
-        journal = Journal.read(self.id, reversed(commits), origin, origins.runs, began.at_micros)
+        journal = Journal.read(self.id, reversed(commits), origin, origins.runs, began)
         before = made_before(working.reader, info, began, origins, journal)
         given = self._read_turn(began, origins) or self._order.input
         self._given, filled_in = orders.completing(self._function, self.id, journal, given)
@@ -390,6 +389,7 @@ class Drive:
 
     def _turn(self, execution: Execution[Any], record: records.Turn) -> None:
         row = replace(self._row, turn=self._row.turn + 1, turn_at=HERE)
+        execution.carry_tickets()
         if execution.before is not None:
             record = execution.before.carried_on(record, self._row)
         self._commit(execution, "run-turn", record, row, last=False)

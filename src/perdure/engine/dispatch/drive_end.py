@@ -11,7 +11,9 @@ from perdure.core.format.records import Record, RunCancelled
 from perdure.errors import Conflict
 from perdure.model import RunInfo
 from perdure.state.runs.run_rows import row_text
+from perdure.state.working_copy import WorkingCopy
 from perdure.storage.log.proposals import HERE
+from perdure.storage.looks import Look
 from perdure.visible import visible
 
 
@@ -54,6 +56,22 @@ def branch_taken(run: RunInfo, agent: str) -> BranchTaken:
         hint=run.problem or "run it again to finish it, or cancel it",
         run=run,
     )
+
+
+def one_before(
+    info: RunInfo | None, run: str, working: WorkingCopy[Any], look: Look
+) -> RunInfo | None:
+    """Returns the unfinished run that has the branch before this one, by its row; None if none
+    has."""
+    reader = working.reader_if_created()
+    if reader is None:
+        return None
+    for one in look.unfinished():
+        if one.id == run or one.branch != working.branch or one.agent_no != reader.no:
+            continue
+        if info is None or info.started > one.started:
+            return one
+    return None
 
 
 def cancelled_end(row: RunInfo, why: str) -> tuple[str, Record, RunInfo]:

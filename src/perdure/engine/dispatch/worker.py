@@ -5,12 +5,10 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import os
 import queue
-import signal
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from perdure.core.arguments.checks import count, flag, function, iterable
@@ -19,11 +17,13 @@ from perdure.core.arguments.names import check_name, shown, words_of
 from perdure.engine.dispatch.backoff import AGAIN_MAX_S, UNAVAILABLE_MAX_S, Troubles
 from perdure.engine.dispatch.drive import Drive
 from perdure.engine.dispatch.drive_end import BranchTaken, FinishedMeanwhileError, RunResult
+from perdure.engine.dispatch.lifespans import Lifespan, Lifetime
 from perdure.engine.dispatch.pending_orders import LOOKING_MAX
 from perdure.engine.dispatch.picking import NeedsCallerError, Pick, Picker
 from perdure.engine.dispatch.runner import Runner
 from perdure.engine.dispatch.worker_events import WorkerEvent
 from perdure.engine.dispatch.worker_jobs import WorkerJob, ask_to_leave, give_way
+from perdure.engine.dispatch.worker_signals import heeding
 from perdure.engine.execution.wakeups import POLL_S
 from perdure.engine.functions.agent_functions import AgentFunctions, AgentSpec, spec_of
 from perdure.engine.functions.decorators import MARK
@@ -78,6 +78,8 @@ class Worker:
         limit: the number of runs that it executes at a time. Each run of a plain function has a
             thread; those of ``async def`` functions share one event loop, on one thread.
         on_event: called with each event, on the thread of `run`.
+        lifespan: makes a context manager, asynchronous or not, that is entered as `run` begins, and
+            left once it has drained; `perdure.lifespan` is its value in the runs.
 
     Raises:
         TypeError: one is not an agent function.
@@ -93,6 +95,7 @@ class Worker:
         limit: int = 8,
         *,
         on_event: Callable[[WorkerEvent], None] | None = None,
+        lifespan: Callable[[], Lifetime] | None = None,
     ) -> None:
         runner = getattr(store, "runner", None)
         if not is_a(runner, Runner):
@@ -106,6 +109,8 @@ class Worker:
         limit = count(limit, "limit=", least=1)
         if on_event is not None:
             function(on_event, "on_event=")
+        if lifespan is not None:
+            function(lifespan, "lifespan=, what makes a context manager,")
         self._runner = store.runner
         self._context = store.runner.context
         self._functions, self._queues = known, queues
@@ -119,6 +124,7 @@ class Worker:
         self._news: queue.SimpleQueue[tuple[_News, WorkerJob] | None] = queue.SimpleQueue()
         self._stopping = False
         self._loop: OwnLoop | None = None
+        self._lifespan = Lifespan(lifespan)
         self._others: list[str] = []
         self._take_up_at = self._give_way_at = 0.0
         self._end_serving: Callable[[], None] = lambda: None
@@ -150,11 +156,16 @@ class Worker:
 
         Raises:
             Corrupt: the store cannot be read. While it is merely unavailable, this keeps trying.
+            Exception: that of its lifespan.
         """
         flag(signals, "signals=")
-        with self._heeding_signals(signals), self._runner.wakeups.watch(None, self._ring):
+        with (
+            heeding(self.stop, lambda: self._stopping, wanted=signals),
+            self._runner.wakeups.watch(None, self._ring),
+        ):
             back_s, served = 0.0, False
             try:
+                self._lifespan.begin(self._own_loop)
                 while not self._stopping and not self._context.closed:
                     try:
                         if not served:
@@ -192,6 +203,12 @@ class Worker:
         while self._jobs:
             ask_to_leave(self._jobs)
             self._wait(DEATH_S)
+        try:
+            self._lifespan.end()
+        finally:
+            self._end()
+
+    def _end(self) -> None:
         if self._loop is not None:
             self._loop.stop()
             self._loop = None
@@ -204,25 +221,6 @@ class Worker:
             _log.warning("flushing the store: %s", error)
         self._stopping = False
         self._say(WorkerEvent("stopped"))
-
-    @contextlib.contextmanager
-    def _heeding_signals(self, wanted: bool) -> Iterator[None]:
-        if not wanted or threading.current_thread() is not threading.main_thread():
-            yield
-            return
-
-        def heed(number: int, _: Any) -> None:
-            if self._stopping:
-                os._exit(128 + number)
-            self.stop()
-
-        numbers = (signal.SIGTERM, signal.SIGINT)
-        before = [signal.signal(number, heed) for number in numbers]
-        try:
-            yield
-        finally:
-            for number, handler in zip(numbers, before, strict=True):
-                signal.signal(number, signal.SIG_DFL if handler is None else handler)
 
     # -- waiting for something to do -------------------------------------------------------------
 
@@ -313,11 +311,7 @@ class Worker:
         job = self._jobs[pick.run] = WorkerJob(pick, time.monotonic())
         try:
             if spec_of(pick.function).is_async:
-                if self._loop is None:
-                    with loading:  # asyncio: for who needs it
-                        from perdure.engine.dispatch.loop_thread import OwnLoop
-                    self._loop = OwnLoop("perdure-worker-loop")
-                self._loop.start(self._execute_async(job))
+                self._own_loop().start(self._execute_async(job))
             else:  # a daemon: one in the middle of a long step must not hold up the second signal
                 name = f"perdure-run {pick.run}"
                 begin(threading.Thread(target=self._execute, args=(job,), name=name, daemon=True))
@@ -325,9 +319,17 @@ class Worker:
             job.error = error
             self._news.put(("over", job))
 
+    def _own_loop(self) -> OwnLoop:
+        if self._loop is None:
+            with loading:  # asyncio: for who needs it
+                from perdure.engine.dispatch.loop_thread import OwnLoop
+            self._loop = OwnLoop("perdure-worker-loop")
+        return self._loop
+
     def _execute(self, job: WorkerJob) -> None:
         if not job.take():
             return
+        self._lifespan.enter()
         try:
             drive = self._prepare(job)
             job.end = self._runner.execute(drive) if drive is not None else "gone"
@@ -338,6 +340,7 @@ class Worker:
     async def _execute_async(self, job: WorkerJob) -> None:
         if not job.take():
             return
+        self._lifespan.enter()
         try:
             drive: Any = await self._context.in_thread(self._prepare, job)
             job.end = await self._runner.execute_async(drive) if drive is not None else "gone"

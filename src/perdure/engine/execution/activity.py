@@ -69,6 +69,8 @@ class Going:
         self._left: Suspended | None = None
         self._told = 0
         """The number of the last message of which all waits were told that it was read."""
+        self.waits = 0
+        """The number of waits that any of it began here."""
         self.has_waited = False
         """True if any of it ever waited here for a message, or for a time."""
         self.gives_way = False
@@ -106,6 +108,7 @@ class Going:
     def _begin(self, wait: Waiting) -> None:
         with self._lock:
             self._waits[wait] = None
+            self.waits += 1
             self.has_waited = True
 
     def goes_on(self, wait: Waiting) -> Suspended | None:

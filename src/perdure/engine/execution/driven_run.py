@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from msgspec.structs import replace
 
-from perdure.core.format.records import Placed, WaitBegan
+from perdure.core.format.records import Kept, Placed, WaitBegan
 from perdure.engine.execution.activity import Going
 from perdure.engine.execution.commit_items import Item
 from perdure.engine.execution.interrupts import Asking, Stopping
@@ -93,6 +93,9 @@ class DrivenRun(Generic[T]):
     tasks: TasksOfRun | None
     """Of the event loop that it runs in, if it does."""
 
+    resources_closed = False
+    """True once its function has ended: nothing more is opened for it."""
+
     _warned: frozenset[str] = frozenset()
     """The functions of which it was said that they block its loop."""
 
@@ -157,6 +160,12 @@ class DrivenRun(Generic[T]):
     def async_performer(self) -> PerformsInLoop:
         """Performs its effects in the event loop that is running."""
         raise NotImplementedError
+
+    def carry_tickets(self) -> None:
+        """Records what openers kept once more, in the commit that begins the next turn: earlier
+        turns are not read again."""
+        for name, value in self.journal.tickets.items():
+            self.writer.later(Riders((Kept(run=self.id, name=name, value=value),)))
 
     def warn_if_blocking(self, name: str) -> None:
         """Makes a plain call of a synchronous function in asynchronous code; it blocks the loop."""

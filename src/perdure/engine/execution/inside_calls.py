@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
+from contextvars import ContextVar
 from typing import Any
 
 from perdure.core.format.records import Placed
@@ -157,3 +159,30 @@ def saved_progress(default: Any = None) -> Any:
     frame = current()
     attempt = frame.attempt if frame is not None else None
     return default if attempt is None or attempt.saved is MISSING else isolate(attempt.saved)
+
+
+_lifespan: ContextVar[Any] = ContextVar("perdure_lifespan", default=MISSING)
+set_lifespan: Callable[[Any], object] = _lifespan.set
+"""Sets the value of a worker's lifespan, for the code that is called from here on."""
+
+
+def lifespan(default: Any = MISSING) -> Any:
+    """Returns the value of ``lifespan=`` of the worker that executes this code's run: in agent
+    functions, steps, tools, and openers of resources.
+
+    Args:
+        default: returned where there is none.
+
+    Raises:
+        OutsideRun: there is none, and no `default`.
+    """
+    value = _lifespan.get()
+    if value is not MISSING:
+        return value
+    if default is not MISSING:
+        return default
+    raise OutsideRun(
+        "no worker with a lifespan executes this code",
+        hint="perdure.Worker(…, lifespan=…) makes one; lifespan(None) returns None where there is "
+        "none",
+    )

@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import random
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import AbstractContextManager
 from datetime import datetime
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 from uuid import UUID, uuid4
 
 from perdure.core.arguments.names import check_name
 from perdure.engine.execution.execution import Execution
 from perdure.engine.functions.turn_end import Again, note
 from perdure.model import from_micros
+from perdure.system.late_imports import loading
+
+if TYPE_CHECKING:
+    from perdure.engine.functions.resources import AsyncResource, Resource
 
 T = TypeVar("T")
+R = TypeVar("R")
 
 
 class AnyRun(Generic[T]):
@@ -63,6 +70,76 @@ class AnyRun(Generic[T]):
         call it again. Raise this before you ask the model on.
         """
         return self._execution.leaving.doubt
+
+    # -- resources ---------------------------------------------------------------------------
+
+    @overload
+    def resource(self, opener: Resource[R], /) -> Resource[R]: ...
+    @overload
+    def resource(self, opener: AsyncResource[R], /) -> AsyncResource[R]: ...
+    @overload
+    def resource(  # type: ignore[overload-overlap]
+        self,
+        opener: Callable[..., AsyncIterator[R]],
+        /,
+        *,
+        check: Callable[[Any], Any] | None = None,
+        name: str | None = None,
+    ) -> AsyncResource[R]: ...
+    @overload
+    def resource(  # type: ignore[overload-overlap]
+        self,
+        opener: Callable[..., Awaitable[R]],
+        /,
+        *,
+        check: Callable[[Any], Any] | None = None,
+        name: str | None = None,
+    ) -> AsyncResource[R]: ...
+    @overload
+    def resource(
+        self,
+        opener: Callable[..., Iterator[R]],
+        /,
+        *,
+        check: Callable[[Any], Any] | None = None,
+        name: str | None = None,
+    ) -> Resource[R]: ...
+    @overload
+    def resource(
+        self,
+        opener: Callable[..., AbstractContextManager[R]],
+        /,
+        *,
+        check: Callable[[Any], Any] | None = None,
+        name: str | None = None,
+    ) -> Resource[R]: ...
+    @overload
+    def resource(
+        self,
+        opener: Callable[..., R],
+        /,
+        *,
+        check: Callable[[Any], Any] | None = None,
+        name: str | None = None,
+    ) -> Resource[R]: ...
+    def resource(
+        self,
+        opener: Any,
+        /,
+        *,
+        check: Callable[[Any], Any] | None = None,
+        name: str | None = None,
+    ) -> Any:
+        """Returns a resource of this run, which is not opened yet: for openers that need the
+        function's arguments, and to be passed to steps and tools. They get it by its ``get()``.
+
+        Args:
+            opener, check, name: as for `perdure.resource`; or a resource.
+        """
+        with self._execution.asking, loading:
+            from perdure.engine.functions.resources import of_run  # for few
+
+        return of_run(self._execution, opener, check, name)
 
     # -- varying values ------------------------------------------------------------------------
 

@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from perdure.core.arguments.checks import Seconds, flag
 from perdure.core.arguments.names import check_name
 from perdure.core.format import records
+from perdure.core.format.record_parts import StartedChild
 from perdure.engine.execution.execution import Execution
 from perdure.engine.functions.agent_functions import spec_of
 from perdure.engine.functions.orders import Order
@@ -221,7 +222,7 @@ def _start(
         except PerdureError as error:  # on replay the agent may be there
             yield RecordEffect(Riders((replace(record, error=error_record(error)),)))
             raise
-    started = records.StartedChild(run=child, agent=agent, let_live=options.let_live)
+    started = StartedChild(run=child, agent=agent, let_live=options.let_live)
     record = replace(record, value=child, child=started)
     message = Message(child, agent, "start", function, "", order.to_plain())
     yield RecordEffect(Riders((record,), sync=True, sends=(message,)))
@@ -269,7 +270,7 @@ def _decide_again(
 def _take_over(record: records.Outcome, child: str) -> Generator[Effect, Any, str]:
     """A run that was started already, instead of another. It stays with the one that started it:
     that this run is cancelled does not end it."""
-    taken = records.StartedChild(run=child, agent=agent_of(child), let_live=True)
+    taken = StartedChild(run=child, agent=agent_of(child), let_live=True)
     record = replace(record, value=child, made=child, child=taken)
     yield RecordEffect(Riders((record,), sync=True))
     return child

@@ -15,6 +15,7 @@ from perdure.core.format.records import (
     Completed,
     Fired,
     Intent,
+    Kept,
     Outcome,
     Placed,
     Record,
@@ -53,6 +54,7 @@ class Journal(Struct):
         left: the entries that the function has not come to.
         unpatched: names of patches that the run does not have: it was past one when it was asked.
         aliases: ids of the runs that it was forked from.
+        tickets: what the openers of its resources kept last, by the names of these.
         input: the completed arguments of the turn, and the seq of the commit that has them; None:
             they lacked nothing when it began.
     """
@@ -68,6 +70,7 @@ class Journal(Struct):
     left: Leftover = field(default_factory=Leftover)
     unpatched: set[str] = field(default_factory=set)
     aliases: Collection[str] = ()
+    tickets: dict[str, Plain] = field(default_factory=dict)
     input: tuple[int, tuple[list[Plain], dict[str, Plain]]] | None = None
     _by_name: defaultdict[str, list[Entry]] = field(default_factory=lambda: defaultdict(list))
     _by_args: dict[tuple[str, frozenset[tuple[str, str]]], list[Entry]] = field(
@@ -86,15 +89,20 @@ class Journal(Struct):
         commits: Iterable[Commit],
         origin: tuple[int, bytes] = (0, b""),
         aliases: Collection[str] = (),
-        began_at: int = 0,
+        began: Commit | None = None,
     ) -> Journal:
         """Reads the journal from the branch's commits since the run, or its turn, began, oldest
         first.
 
         Args:
             aliases: ids of runs whose records there are this one's, too: it was forked from them.
+            began: the commit that began the run, or its turn, if times count.
         """
-        journal = cls(run, origin, commits=list(commits), began_at=began_at, aliases=aliases)
+        journal = cls(run, origin, commits=list(commits), aliases=aliases)
+        if began is not None:
+            journal.began_at = began.at_micros
+            for record in began.typed:
+                journal._note_ticket(record)
         for commit in journal.commits:
             for record in commit.typed:
                 whose = record.run
@@ -126,6 +134,8 @@ class Journal(Struct):
             entry = self._add(record, seq)
         elif isinstance(record, Fired):
             self._note_fired(record, seq)
+        else:
+            self._note_ticket(record)
         if record.again is not None:
             self._cut()
         if entry is None:
@@ -136,6 +146,10 @@ class Journal(Struct):
         elif self._unsure:
             self._unsure.pop(entry.place, None)
         return entry
+
+    def _note_ticket(self, record: Record) -> None:
+        if isinstance(record, Kept) and record.run == self.run:  # not of the run it was forked from
+            self.tickets[record.name] = record.value
 
     def complete(self, record: Completed, seq: int) -> Entry | None:
         """Adds what a type filled in, also in a history that the run left: the value is the same
