@@ -55,11 +55,12 @@ if TYPE_CHECKING:
     from perdure.engine.execution.openings import Ticket
     from perdure.engine.functions.agent_decorator import agent
     from perdure.engine.functions.async_run import AsyncRun
-    from perdure.engine.functions.decorators import step, tool, unrecorded
+    from perdure.engine.functions.decorators import step, tool
     from perdure.engine.functions.resources import resource
     from perdure.engine.functions.run import Run
     from perdure.engine.functions.sql_transactions import sql_transaction
     from perdure.engine.functions.transactions import transaction
+    from perdure.engine.functions.unrecorded import unrecorded
     from perdure.engine.journal.replay import NOT_DONE
     from perdure.engine.journal.retries import Retry
     from perdure.engine.journal.waits import Ask, Signal, Timer
@@ -68,6 +69,7 @@ if TYPE_CHECKING:
     from perdure.repairing import repair
     from perdure.state.checkpoint_policy import CheckpointPolicy
     from perdure.state.snapshot_policy import SnapshotPolicy
+    from perdure.storage.group_policy import GroupPolicy
     from perdure.store import Store, open
 
 __version__ = "0.1.0"
@@ -89,6 +91,7 @@ __all__ = [
     "Drifted",
     "Ephemeral",
     "Fenced",
+    "GroupPolicy",
     "GuardMismatch",
     "InDoubt",
     "NeedsAttention",
@@ -146,7 +149,8 @@ _NAMES = LazyNames(
         "perdure.core.schema.schema": "Ephemeral Schema invariant transitions",
         "perdure.engine.functions.async_run": "AsyncRun",
         "perdure.engine.functions.agent_decorator": "agent",
-        "perdure.engine.functions.decorators": "step tool unrecorded",
+        "perdure.engine.functions.decorators": "step tool",
+        "perdure.engine.functions.unrecorded": "unrecorded",
         "perdure.engine.control.run_handle": "RunHandle",
         "perdure.engine.execution.inside_calls": (
             "fencing_token heartbeat idempotency_key lifespan save_progress save_progress_async "
@@ -165,6 +169,7 @@ _NAMES = LazyNames(
         "perdure.model": "Cause",
         "perdure.state.checkpoint_policy": "CheckpointPolicy",
         "perdure.state.snapshot_policy": "SnapshotPolicy",
+        "perdure.storage.group_policy": "GroupPolicy",
         "perdure.store": "Store open",
         "perdure.repairing": "repair",
     }

@@ -16,8 +16,8 @@ from perdure.public_data import id_text as id_text
 from perdure.public_data import to_micros as to_micros
 
 Durability = Literal["sync", "group", "os"]
-"""When a commit is acknowledged: after its fsync; at one fsync per N commits or T milliseconds;
-or with no fsync (survives the process, not the machine)."""
+"""When a commit is acknowledged: after its fsync; at one fsync per N commits or T milliseconds (see
+`GroupPolicy`); or with no fsync (survives the process, not the machine)."""
 
 RunStatus = Literal[
     "pending", "running", "waiting", "needs_attention", "done", "failed", "cancelled"

@@ -36,6 +36,7 @@ from perdure.state.snapshot_policy import SnapshotPolicy
 from perdure.state.working_copy import WorkingCopy
 from perdure.storage.answers import Sizes
 from perdure.storage.capabilities import Backend
+from perdure.storage.group_policy import GROUPED, GroupPolicy
 from perdure.storage.locate import is_store_file as is_store_file
 from perdure.storage.locate import locate
 from perdure.storage.log.committer import Committer
@@ -59,14 +60,15 @@ def open(
     lease_ttl: timedelta = LEASE_TTL,
     checkpoints: CheckpointPolicy | None = None,
     digest_key: DigestKey | None = None,
+    group: GroupPolicy | None = None,
 ) -> Store:
     """Opens a store, making it if it is not there.
 
     Args:
         url: a path, ``sqlite:///path``, ``postgresql://…`` (docs/postgres.md), or ``memory://``.
         durability: when a commit is acknowledged: ``"sync"`` after its fsync; ``"group"`` at one
-            fsync per 64 commits or 20 ms; ``"os"`` without (survives the process, not the machine).
-            Outcomes of tools are always recorded at ``"sync"``.
+            fsync per 64 commits or 20 ms, or as `group` says; ``"os"`` without (survives the
+            process, not the machine). Outcomes of tools are always recorded at ``"sync"``.
         snapshots: when whole states are stored; the default weighs deltas.
         create: False refuses a store that is not there, e.g. for tools that only look.
         lease_ttl: the time for which this process counts as alive after its last heartbeat (it
@@ -77,14 +79,17 @@ def open(
         digest_key: the key under which arguments that `record_args=` leaves out of the log are told
             apart, of 16 bytes or more; or several, the newest first. Kept outside of the store, it
             keeps who has that from trying values. Default: ``PERDURE_DIGEST_KEY``; else none.
+        group: when commits at ``"group"`` reach the disk: all but tools' where that is the
+            store's durability, and those of steps that say so.
 
     Raises:
         NotFound: it is not there and `create` is False.
         NotAStore, UnsupportedFormat, Corrupt, StoreUnavailable: it cannot be used as it is.
         TypeError, ValueError: an argument is invalid; nothing was opened.
     """
-    lease_ttl, keys = check_settings(snapshots, checkpoints, lease_ttl), digest_keys(digest_key)
-    backend = locate(url, durability=durability, create=flag(create, "create="))
+    lease_ttl = check_settings(snapshots, checkpoints, lease_ttl, group)
+    keys, create, group = digest_keys(digest_key), flag(create, "create="), group or GROUPED
+    backend = locate(url, durability=durability, create=create, group=group)
     return Store(backend, snapshots, lease_ttl, checkpoints, keys)
 
 

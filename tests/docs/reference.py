@@ -74,8 +74,8 @@ PAGES = (
         "perdure",
         (
             *("open", "Store", "Agent", "increment", "move", "Schema", "invariant"),
-            *("transitions", "Ephemeral", "SnapshotPolicy", "CheckpointPolicy", "Cause"),
-            *("MISSING", "repair"),
+            *("transitions", "Ephemeral", "SnapshotPolicy", "CheckpointPolicy", "GroupPolicy"),
+            *("Cause", "MISSING", "repair"),
         ),
     ),
     Page(
@@ -299,6 +299,7 @@ WHOLE = {
     "Schema",
     "SnapshotPolicy",
     "CheckpointPolicy",
+    "GroupPolicy",
 }
 """Classes that users make, or derive from, and of which they call nothing."""
 

@@ -25,7 +25,7 @@ from perdure.storage.sqlite.connection import checksum_vfs
 from perdure.store import Store
 from perdure.testing.pen import Pen
 from perdure.verification.verify import verify_log
-from tests.powerloss import support
+from tests.powerloss import lazy_steps, support
 from tests.powerloss.images import Disk, Image
 from tests.powerloss.workloads import ACKNOWLEDGED, EFFECT, NAME, Recording
 
@@ -34,6 +34,7 @@ Verdict = Literal["whole", "lost", "corrupt"]
 cannot be opened, fails a check, or shows what it never was."""
 
 HOUR_US = 3600 * 1_000_000
+FINISHES = {"runs": support.finish, "steps": lazy_steps.finish}
 AFTERWARDS = "after the power loss"
 
 
@@ -177,8 +178,8 @@ class Checker:
                 _locks_of_the_dead(backend)  # … provably free
             if deep:
                 _verify(backend)
-                if self._workload == "runs":
-                    support.finish(store, history.effects)
+                if finish := FINISHES.get(self._workload):
+                    finish(store, history.effects)
             _goes_on(backend)
             store.close()
         finally:

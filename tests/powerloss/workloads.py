@@ -20,12 +20,13 @@ from perdure.errors import StoreUnavailable
 from perdure.model import Lease, Message
 from perdure.retention import trimming as retention
 from perdure.storage.appending import Appended
+from perdure.storage.group_policy import GROUPED
 from perdure.storage.sqlite import housekeeper, writer
 from perdure.storage.sqlite.backend import SqliteBackend
 from perdure.storage.sqlite.connection import connect
 from perdure.store import Store
 from perdure.testing.pen import Pen
-from tests.powerloss import support
+from tests.powerloss import lazy_steps, support
 from tests.powerloss.recording import Operation, Tape
 
 NAME = "store.db"
@@ -55,8 +56,8 @@ class Desk:
         return SqliteBackend(self.path, vfs=self.tape.name, **more)
 
     @contextmanager
-    def store(self, **policy: Any) -> Iterator[Store]:
-        store = Store(self.backend(), perdure.SnapshotPolicy(**policy))
+    def store(self, group: perdure.GroupPolicy = GROUPED, **policy: Any) -> Iterator[Store]:
+        store = Store(self.backend(group=group), perdure.SnapshotPolicy(**policy))
         self.acknowledged()
         try:
             yield store
@@ -209,6 +210,12 @@ def runs(desk: Desk) -> None:
         support.perform(store, desk.acknowledged, lambda did: desk.tape.mark(EFFECT + did))
 
 
+def steps(desk: Desk) -> None:
+    """A run of steps that do not wait for the disk, and of tools that do."""
+    with desk.store(perdure.GroupPolicy(5, 3600), every_commits=4) as store:
+        lazy_steps.perform(store, desk.acknowledged, lambda did: desk.tape.mark(EFFECT + did))
+
+
 def migration(desk: Desk) -> None:
     """A store of the first format is brought up to date, and used."""
     with desk.store() as store:
@@ -329,6 +336,7 @@ WORKLOADS: dict[str, Callable[[Desk], None]] = {
     "housekeeping": housekeeping,
     "writers": writers,
     "runs": runs,
+    "steps": steps,
     "inbox": inbox,
     "purging": purging,
     "trimming": trimming,

@@ -35,6 +35,7 @@ from perdure.state.checkpoint_policy import CheckpointPolicy
 from perdure.state.event_loop.loop_waits import in_own_thread
 from perdure.state.snapshot_policy import SnapshotPolicy
 from perdure.storage.answers import Sizes
+from perdure.storage.group_policy import GroupPolicy
 from perdure.store import Store, open
 from perdure.transfer.whole_log import LogEntry, Progress
 
@@ -52,6 +53,7 @@ def open_async(
     lease_ttl: timedelta = LEASE_TTL,
     checkpoints: CheckpointPolicy | None = None,
     digest_key: DigestKey | None = None,
+    group: GroupPolicy | None = None,
 ) -> Opening:
     """Opens a store like `perdure.open`, for coroutines: ``async with
     perdure.open_async("agents.db") as store:``, or ``store = await
@@ -69,6 +71,7 @@ def open_async(
             lease_ttl=lease_ttl,
             checkpoints=checkpoints,
             digest_key=digest_key,
+            group=group,
         )
     )
 

@@ -69,6 +69,8 @@ class Riders(Struct, frozen=True):
             then on, under a number of its own, and one of them that waits in it is taken out.
         release: releases the branch's lease.
         sync: durable before it is answered, whatever the store's durability is.
+        lazy: it need not be durable before it is answered, also where the store's durability is
+            ``sync``: what is lost with it is simply done again.
         purge: with `delete_agent`: from then on `to_purge` lists it.
         read_to: by run that it ends: the number of the last signal or answer to it that was read
             before, or 0. The commit is refused as ``unread`` if there is a later one, or a "start"
@@ -94,6 +96,7 @@ class Riders(Struct, frozen=True):
     known: Sequence[Message] = ()
     release: bool = False
     sync: bool = False
+    lazy: bool = False
     purge: bool = False
     read_to: Mapping[str, int] = {}
     drop_head: int | None = None
@@ -105,7 +108,9 @@ class Riders(Struct, frozen=True):
 NOTHING = Riders()
 _CONDITIONS = {"read_to", "drop_head", "starts_read", "log_end", "trims"}
 
-beside = attrgetter(*({*Riders.__struct_fields__} - {"records", "sync", "purge"} - _CONDITIONS))
+beside = attrgetter(
+    *({*Riders.__struct_fields__} - {"records", "sync", "lazy", "purge"} - _CONDITIONS)
+)
 """Of riders, all that is to be done beside writing the commit itself."""
 
 
@@ -120,6 +125,7 @@ def together(parts: Sequence[Riders]) -> Riders:
         sends=[message for part in parts for message in part.sends],
         release=any(part.release for part in parts),
         sync=any(part.sync for part in parts),
+        lazy=all(part.lazy for part in parts),
     )
 
 

@@ -13,6 +13,7 @@ from perdure.errors import NotAStore, NotFound
 from perdure.model import Durability, Rebuilt
 from perdure.storage.capabilities import Backend
 from perdure.storage.clocks import Clock, wall_clock
+from perdure.storage.group_policy import GROUPED, GroupPolicy
 from perdure.system.late_imports import loading
 from perdure.system.locks import Lock
 
@@ -39,6 +40,7 @@ def locate(
     url: str | os.PathLike[str],
     *,
     durability: Durability = "sync",
+    group: GroupPolicy = GROUPED,
     create: bool = True,
     clock: Clock = wall_clock,
 ) -> Backend:
@@ -49,6 +51,7 @@ def locate(
             in docs/postgres.md), or ``memory://``. A named memory, ``memory://name``, is the same
             one for everyone who opens it in this process.
         create: True makes a store that is not there yet.
+        group: when commits that need not wait for the disk reach it.
         clock: the store's clock; for tests. A named memory keeps the one that it was made with.
 
     Raises:
@@ -62,13 +65,13 @@ def locate(
     durability = one_of(durability, "durability ", get_args(Durability))
     scheme, rest = _split(text)
     if scheme is None:
-        return _sqlite(text, durability, clock, create=create)
+        return _sqlite(text, durability, clock, create=create, group=group)
     if scheme == "sqlite":
-        return _sqlite(_path_of(text), durability, clock, create=create)
+        return _sqlite(_path_of(text), durability, clock, create=create, group=group)
     if scheme == "memory":
         return _memory(rest, clock, create=create)
     if scheme in ("postgresql", "postgres"):
-        return _postgres(text, durability, clock, create=create)
+        return _postgres(text, durability, clock, create=create, group=group)
     raise ValueError(
         f"no backend for {scheme}://; use a path, sqlite:///path, postgresql://host/database or "
         "memory://"
@@ -135,7 +138,9 @@ def _path_of(url: str) -> str:
     return path
 
 
-def _sqlite(path: str, durability: Durability, clock: Clock, *, create: bool) -> Backend:
+def _sqlite(
+    path: str, durability: Durability, clock: Clock, *, create: bool, group: GroupPolicy
+) -> Backend:
     with loading:
         from perdure.storage.sqlite.backend import SqliteBackend  # apsw costs 20 ms to import
 
@@ -145,10 +150,12 @@ def _sqlite(path: str, durability: Durability, clock: Clock, *, create: bool) ->
         raise NotAStore(
             "is a folder", target=f"store {path}", hint="name a file in it, such as agents.db"
         )
-    return SqliteBackend(path, durability=durability, create=create, clock=clock)
+    return SqliteBackend(path, durability=durability, group=group, create=create, clock=clock)
 
 
-def _postgres(url: str, durability: Durability, clock: Clock, *, create: bool) -> Backend:
+def _postgres(
+    url: str, durability: Durability, clock: Clock, *, create: bool, group: GroupPolicy
+) -> Backend:
     try:
         with loading:
             from perdure.storage.postgres.backend import PostgresBackend
@@ -158,7 +165,7 @@ def _postgres(url: str, durability: Durability, clock: Clock, *, create: bool) -
         raise ImportError(
             "a store in PostgreSQL needs psycopg: pip install 'perdure[postgres]'"
         ) from error
-    return PostgresBackend(url, durability=durability, create=create, clock=clock)
+    return PostgresBackend(url, durability=durability, group=group, create=create, clock=clock)
 
 
 def _memory(name: str, clock: Clock, *, create: bool) -> Backend:

@@ -17,6 +17,7 @@ from perdure.engine.dispatch.open_settings import check_settings
 from perdure.model import MICROS_MAX, Durability, from_micros, to_micros
 from perdure.state.snapshot_policy import SnapshotPolicy
 from perdure.storage.capabilities import Backend
+from perdure.storage.group_policy import GROUPED, GroupPolicy
 from perdure.storage.locate import locate
 from perdure.store import Store
 
@@ -107,14 +108,15 @@ class Clock:
         snapshots: SnapshotPolicy | None = None,
         lease_ttl: timedelta = LEASE_TTL,
         digest_key: DigestKey | None = None,
+        group: GroupPolicy | None = None,
     ) -> Store:
         """Opens a store like `perdure.open`, with this clock; without an fsync, because a test's
         machine does not lose power.
 
         A named memory (``memory://name``) keeps the clock that it was first opened with.
         """
-        check_settings(snapshots, None, lease_ttl)
-        backend = locate(url, durability=durability, clock=self)
+        check_settings(snapshots, None, lease_ttl, group)
+        backend = locate(url, durability=durability, clock=self, group=group or GROUPED)
         return self.store_on(backend, snapshots, lease_ttl, digest_keys(digest_key))
 
     def open_async(self, url: str | os.PathLike[str], **more: Any) -> Opening:

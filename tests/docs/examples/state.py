@@ -292,6 +292,11 @@ named_often = perdure.CheckpointPolicy(every_commits=100, every_seconds=600, at_
 with perdure.open("memory://", checkpoints=named_often) as watched:
     assert watched.agents() == []
 
+# %% GroupPolicy
+twice_a_second = perdure.GroupPolicy(every_commits=1000, every_seconds=0.5)
+with perdure.open("memory://", durability="group", group=twice_a_second) as grouped:
+    grouped.agent("ticket-1").save({"status": "open"}, "opened")
+
 # %% Cause
 cause = agent.commit(agent.seq).cause
 assert (cause.kind, cause.what) == ("edit", "the answer first")

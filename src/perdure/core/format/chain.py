@@ -332,6 +332,15 @@ def parents_of(header: bytes, target: str) -> tuple[int, ...]:
     return _typed_header(header, target).parents
 
 
+def kind_of(header: bytes, target: str) -> str:
+    """Returns the kind of a stored header's cause.
+
+    Raises:
+        Corrupt, UnsupportedFormat: the header is damaged, or of a newer version.
+    """
+    return _typed_header(header, target).cause[0]
+
+
 def _typed_header(header: bytes, target: str) -> _Header:
     try:
         return _decode_header(header)

@@ -10,15 +10,20 @@ from perdure.core.arguments.exact_types import is_a
 from perdure.core.arguments.names import shown
 from perdure.state.checkpoint_policy import CheckpointPolicy
 from perdure.state.snapshot_policy import SnapshotPolicy
+from perdure.storage.group_policy import GroupPolicy
 
 
-def check_settings(snapshots: object, checkpoints: object, lease_ttl: object) -> timedelta:
-    """Refuses settings that would only fail later, at some commit. Returns the last."""
+def check_settings(
+    snapshots: object, checkpoints: object, lease_ttl: object, group: object = None
+) -> timedelta:
+    """Refuses settings that would only fail later, at some commit. Returns `lease_ttl`."""
     if snapshots is not None and not is_a(snapshots, SnapshotPolicy):
         raise TypeError(f"snapshots= must be a perdure.SnapshotPolicy, not {shown(snapshots)}")
     if checkpoints is not None and not is_a(checkpoints, CheckpointPolicy):
         named = shown(checkpoints)
         raise TypeError(f"checkpoints= must be a perdure.CheckpointPolicy, not {named}")
+    if group is not None and not is_a(group, GroupPolicy):
+        raise TypeError(f"group= must be a perdure.GroupPolicy, not {shown(group)}")
     if not is_a(lease_ttl, timedelta):
         raise TypeError(f"lease_ttl= must be a timedelta, not {shown(lease_ttl)}")
     if seconds(lease_ttl, "lease_ttl=") <= 0:

@@ -138,7 +138,8 @@ def _saving(run: DrivenRun[Any], attempt: Attempt, progress: Any, *, sync: bool)
         )
     attempt.saved = take(progress, root="progress")
     record = attempt.call.first(Placed, t="progress", value=attempt.saved)
-    return Item(Cause("progress", run=run.id, step=record.place), Riders((record,), sync=sync))
+    riders = Riders((record,), sync=True) if sync else attempt.call.riders(record)
+    return Item(Cause("progress", run=run.id, step=record.place), riders)
 
 
 def _check_attempt(run: DrivenRun[Any], kind: str) -> None:

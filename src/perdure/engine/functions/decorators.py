@@ -17,9 +17,9 @@ from perdure.core.arguments.checks import Seconds, one_of
 from perdure.core.arguments.checks import function as check_function
 from perdure.core.arguments.names import check_name, check_point, point_before, shown
 from perdure.core.schema.value_digest import class_label, digest, is_known
-from perdure.engine.execution.current_run import RunFrame, current, driving, enter, inside
+from perdure.engine.execution.current_run import current, driving
 from perdure.engine.execution.driven_run import DrivenRun
-from perdure.engine.journal.call import Call, CrashPolicy
+from perdure.engine.journal.call import Call, CrashPolicy, StepDurability
 from perdure.engine.journal.call_identity import (
     SELF,
     Captured,
@@ -53,6 +53,7 @@ T = TypeVar("T")
 MARK = "__perdure__"
 """The attribute by which a function is known for what it was made."""
 
+WAITS: tuple[StepDurability, ...] = ("sync", "group")
 POLICIES: tuple[CrashPolicy, ...] = ("retry", "probe", "ask", "fail")
 
 
@@ -79,6 +80,7 @@ class RecordedFunction:
         self.function = function
         self.name = label(function) if name is None else check_name(name, f"a {kind}")
         self.decorated: Any = function
+        self.durability: StepDurability | None = None
         self._point = point if type(point) is str else point_before(self.name) if point else ""
         self._returns = returns
         self._limits = limits
@@ -161,6 +163,7 @@ class RecordedFunction:
                 home.module if home is not None else "",
                 self._point,
                 keys,
+                self.durability,
                 left_out,
             )
         except PerdureError:
@@ -301,6 +304,7 @@ def step(
     heartbeat_timeout: Seconds | None = None,
     identity: Callable[..., Any] | None = None,
     record_args: bool | Callable[..., Any] = True,
+    durability: StepDurability | None = None,
 ) -> Callable[[Callable[P, R]], Callable[P, R]]: ...
 def step(
     function: Any = None,
@@ -314,6 +318,7 @@ def step(
     heartbeat_timeout: Seconds | None = None,
     identity: Callable[..., Any] | None = None,
     record_args: bool | Callable[..., Any] = True,
+    durability: StepDurability | None = None,
 ) -> Any:
     """A function without outside effects: inside a run its result is recorded, and not computed
     again when the run resumes. After a crash in the middle it is simply called again.
@@ -333,17 +338,21 @@ def step(
             apart by digests made with the store's `digest_key`. A function of the same arguments
             returns what people may see of them: a dict by names, or any other value. Results and
             exceptions of the function are recorded as ever.
+        durability: ``"group"``: its result need not be on disk before the function goes on; what a
+            power loss takes is computed again. ``"sync"``: it must be. Default: as the store.
 
     Raises (when called):
         TimedOut: it took too long, and is not tried again.
     """
     name = None if name is None else check_name(name, "a step")
+    waits = None if durability is None else one_of(durability, "durability=", WAITS)
     limits = Limits.of(retry, timeout, total_timeout, heartbeat_timeout)
 
     def decorate(target: Any) -> Any:
         recorded = RecordedFunction(
             "step", target, name, returns, limits, identity=identity, record_args=record_args
         )
+        recorded.durability = waits
         recorded.settle_bound(named=name is not None)
         return recorded.decorate()
 
@@ -456,34 +465,6 @@ def _policy(on_crash: CrashPolicy, probe: Any, transaction: Any) -> CrashPolicy:
     if probe is not None and not callable(probe):
         raise TypeError(f"probe= is a function, not {shown(probe)}")
     return on_crash
-
-
-def unrecorded(function: Callable[P, R]) -> Callable[P, R]:
-    """The function, called without recording steps and tools inside it: one means it."""
-    check_function(function, "what is called unrecorded")
-    if is_async(function):
-
-        @functools.wraps(function)
-        async def call_async(*args: P.args, **kwargs: P.kwargs) -> Any:
-            outer = current()
-            try:
-                with inside(RunFrame(None, "function")):
-                    return await function(*args, **kwargs)  # type: ignore[misc]
-            finally:
-                enter(outer)
-
-        return call_async  # type: ignore[return-value]
-
-    @functools.wraps(function)
-    def call(*args: P.args, **kwargs: P.kwargs) -> R:
-        outer = current()
-        try:
-            with inside(RunFrame(None, "function")):
-                return function(*args, **kwargs)
-        finally:
-            enter(outer)
-
-    return call
 
 
 def _refuse_unrecorded(title: str) -> None:

@@ -15,12 +15,16 @@ from perdure.engine.journal.left_out import LeftOut
 from perdure.engine.journal.previews import preview
 from perdure.engine.journal.retries import NO_LIMITS, Limits
 from perdure.engine.journal.values import Results
+from perdure.storage.appending import Riders
 
 R = TypeVar("R", bound=Placed)
 
 CrashPolicy = Literal["retry", "probe", "ask", "fail"]
 """The treatment of a tool call in doubt: call again with the same key; ask the outside world; ask a
 person; raise InDoubt in the function."""
+
+
+StepDurability = Literal["sync", "group"]
 
 
 class Call(Struct):
@@ -51,6 +55,8 @@ class Call(Struct):
     point: str = ""
     """The name for the state before it as a checkpoint; empty: none."""
     keys: DigestKeys = NO_KEYS
+    durability: StepDurability | None = None
+    """Of a step: whether its records wait for the disk; None: as the store's do."""
     left_out: LeftOut | None = None
     """Its arguments as the log has them, where the author leaves some out."""
 
@@ -67,6 +73,10 @@ class Call(Struct):
         new, or gone, and so may the store's key."""
         plain = self.digests if self.left_out is None else self.left_out.digests
         return self.keys.as_recorded(plain, recorded)
+
+    def riders(self, record: Placed) -> Riders:
+        """Returns what is committed with a record of a step."""
+        return Riders((record,), sync=self.durability == "sync", lazy=self.durability == "group")
 
     def outcome(self, **more: Any) -> Outcome:
         """Returns an outcome of a tool call; its intent has the call's description."""

@@ -27,7 +27,7 @@ class PutOff(Struct):
 
     @property
     def riders(self) -> Riders:
-        return Riders(self.records, consumed=self.consumed, runs=self.rows)
+        return Riders(self.records, consumed=self.consumed, runs=self.rows, lazy=True)
 
     def take(self) -> PutOff:
         """Takes all of them, for the caller to commit."""

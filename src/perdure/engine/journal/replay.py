@@ -171,22 +171,22 @@ def _step(call: Call, arrived: Arrived) -> Effects:
             if between is not None:
                 raise between
         except CancelledInside as cancelled:
-            yield RecordEffect(Riders((_cancelled(call.step(), cancelled),)))
+            yield RecordEffect(call.riders(_cancelled(call.step(), cancelled)))
             raise cancelled.original from None
         except (Carried, PerdureError) as raised:  # a result that cannot be stored, too
             error = _error_of(call, raised)
             failure = error_record(error)
             again_at = yield from tries.again_at(error)
             if again_at is not None:
-                yield RecordEffect(Riders((tries.failed(failure, again_at),)))
+                yield RecordEffect(call.riders(tries.failed(failure, again_at)))
                 continue
-            yield RecordEffect(Riders((call.step(error=failure),)))
+            yield RecordEffect(call.riders(call.step(error=failure)))
             raise _handed(call, error, failure) from None
         try:
-            yield RecordEffect(Riders((call.step(value=plain),)))
+            yield RecordEffect(call.riders(call.step(value=plain)))
         except Unstorable as too_big:
             named = Unstorable(too_big.problem, target=f"{call.name}()", hint=too_big.hint)
-            yield RecordEffect(Riders((call.step(error=error_record(named)),)))
+            yield RecordEffect(call.riders(call.step(error=error_record(named))))
             raise named from None
         # I5: the caller gets the stored value, the same the first time as on replay.
         return call.results.build(plain)

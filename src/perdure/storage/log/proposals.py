@@ -134,8 +134,9 @@ class Proposal(Struct, eq=False):
         if self.then is not None:
             follower = self.then.link(place, now)
             linked.then = (follower,)
-            if follower.riders.sync and not riders.sync:
-                linked.riders = replace(riders, sync=True)
+            both = riders.sync or follower.riders.sync, riders.lazy and follower.riders.lazy
+            if both != (riders.sync, riders.lazy):
+                linked.riders = replace(riders, sync=both[0], lazy=both[1])
             end = self.then.end
         self.linked = None  # an exception in between leaves none that is out of step
         self.tail, self.end = place, end

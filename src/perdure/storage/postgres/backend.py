@@ -22,6 +22,8 @@ from perdure.storage.answers import ExecutorRow, Mail, Serves, Sizes, Standing, 
 from perdure.storage.appending import Append, Outcome, Ref, Refused, StoredSnapshot
 from perdure.storage.capabilities import EVERY_RUN, WHOLE, RunQuery, Sent, Shipment
 from perdure.storage.clocks import Clock, wall_clock
+from perdure.storage.disk_waits import DiskWaits
+from perdure.storage.group_policy import GROUPED, GroupPolicy
 from perdure.storage.port import Feed, StoredCommit
 from perdure.storage.postgres import housekeeping, inbox, purging, schema
 from perdure.storage.postgres.address import parse
@@ -81,6 +83,7 @@ class PostgresBackend:
         url: str,
         *,
         durability: Durability = "sync",
+        group: GroupPolicy = GROUPED,
         create: bool = True,
         clock: Clock = wall_clock,
     ) -> None:
@@ -100,7 +103,8 @@ class PostgresBackend:
         self._line = PermanentConnection(self._address, self._connect)
         self._notifier = Notifier(self._pool, self._address.schema, self._line.channel)
         self._witness = Witness(self._address)
-        self._writer = Writer(self._address, self._pool, durability, self.now, self._witness)
+        waits = DiskWaits(durability, group)
+        self._writer = Writer(self._address, self._pool, waits, self.now, self._witness)
         self._all_durable = durability == "sync"
         self._ended: set[str] = set()
         process_id.renew_in_children(self)
@@ -178,7 +182,7 @@ class PostgresBackend:
         found = [StoredCommit(*row) for row in self._rows(name, (no, *between, limit), no)]
         if found and self._all_durable:
             newest = found[0 if newest_first else -1]
-            self._witness.saw(no, newest.seq, newest.header)
+            self._witness.read(no, newest.seq, newest.header)
         return found
 
     def feed(self, cursor: str = "", *, limit: int = 1000, to_the_end: bool = False) -> Feed:
@@ -342,7 +346,7 @@ class PostgresBackend:
             self._witness.check_agent(found.agent)
             if found.commits and self._all_durable:
                 newest = found.commits[0]
-                self._witness.saw(found.agent.no, newest.seq, newest.header)
+                self._witness.read(found.agent.no, newest.seq, newest.header)
         return found
 
     def _leased(self, row: Any, no: int, branch: str, executor: str | None) -> Lease | Ref:
@@ -459,13 +463,14 @@ class PostgresBackend:
             case "shrink":
                 self._reading(lambda db: housekeeping.shrink(db, self._address.schema, self.url))
             case "flush":
-                self._writer.settled(lambda db: db.execute(self._sql["flush"]))
+                self._writer.flush()
         return Sizes()
 
     def now(self) -> int:
         return self._own_clock() if self._own_clock else self._clock.now()
 
     def close(self) -> None:
+        self._writer.close()
         self._notifier.close()
         self._line.close()
         self._pool.close()
@@ -477,6 +482,7 @@ class PostgresBackend:
         self._witness.renew()
         self._line.renew()
         self._notifier.renew()
+        self._writer.renew()
 
 
 def _info(row: Any) -> AgentInfo:

@@ -32,11 +32,23 @@ from perdure.system.locks import Lock
 KEPT = 20_000
 """Of how many agents, those seen last, the last commit is known."""
 
+LAZY = frozenset({"step", "attempt-failed", "progress"})
+"""The kinds of commits that may have been answered before they were durable, whatever the store's
+durability is."""
+
 HINT = (
     "an asynchronous standby was promoted without it, or an old primary came back: stop all "
     "writers, and compare the servers' logs (`perdure log`) and what the tools did; restart "
     "this program to go on with the log as it is here"
 )
+
+
+def may_be_lazy(header: bytes) -> bool:
+    """Returns True if a commit may have nothing but steps, which need not wait for the disk."""
+    try:
+        return chain.kind_of(header, "a commit") in LAZY
+    except (Corrupt, UnsupportedFormat):
+        return True
 
 
 class _Lost(Struct, frozen=True):
@@ -78,6 +90,11 @@ class Witness:
             self._commits[no] = known if known and known[0] > seq else (seq, header)
             if len(self._commits) > KEPT:
                 del self._commits[next(iter(self._commits))]
+
+    def read(self, no: int, seq: int, header: bytes) -> None:
+        """Notes a commit that was read, unless it may not be durable yet: a step's need not be."""
+        if not may_be_lazy(header):
+            self.saw(no, seq, header)
 
     def took(self, no: int, branch: str, epoch: int) -> None:
         """Notes a lease."""

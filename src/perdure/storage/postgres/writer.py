@@ -18,8 +18,9 @@ import psycopg
 from msgspec.structs import replace
 
 from perdure.errors import PerdureError, StoreUnavailable
-from perdure.model import Durability
 from perdure.storage.appending import Append, Appended, Outcome, Refused
+from perdure.storage.disk_waits import DiskWaits
+from perdure.storage.late_flush import LateFlush
 from perdure.storage.lost_commits import LostCommitsError
 from perdure.storage.postgres import plain_commit
 from perdure.storage.postgres.address import Address
@@ -59,13 +60,14 @@ class Writer:
         self,
         address: Address,
         pool: ConnectionPool,
-        durability: Durability,
+        waits: DiskWaits,
         now: Callable[[], int],
         witness: Witness,
     ) -> None:
         self._address = address
         self._pool = pool
-        self._sync = durability == "sync"
+        self._waits = waits
+        self._late = LateFlush(waits.flush_after_s, self.flush)
         self._now = now
         self._witness = witness
         self._sql = statements(address.schema)
@@ -122,17 +124,22 @@ class Writer:
         return outcomes
 
     def _transact(self, items: Sequence[Append]) -> list[Outcome]:
+        durable = self._waits.due(items)
         for tried in range(1, AGAIN_MAX + 1):
             try:
                 place, connection = self._pool.take(_getframe())
                 try:
                     connection.forget_doubt()
-                    outcomes = self._write(connection, items)
+                    outcomes = self._write(connection, items, durable)
                     # For refused commits replication does not matter.
                     if connection.doubt is not None and any(map(_is_in, outcomes)):
                         connection.check_doubt()
-                    if self._sync or any(item.riders.sync for item in items):
+                    if durable:
+                        self._waits.synced()
+                        self._late.done()
                         self._keep_in_mind(items, outcomes)
+                    else:
+                        self._late.due()
                 except BaseException as error:
                     self._pool.give_back(place, _getframe(), error)
                     raise
@@ -144,10 +151,11 @@ class Writer:
                 time.sleep(random.uniform(0, BACKOFF_S))
         raise AssertionError("the last try returns or raises")
 
-    def _write(self, connection: Connection, items: Sequence[Append]) -> list[Outcome]:
+    def _write(
+        self, connection: Connection, items: Sequence[Append], durable: bool
+    ) -> list[Outcome]:
         if self._witness.lost:
             self._witness.check(connection, [item.no for item in items])
-        durable = self._sync or any(item.riders.sync for item in items)
         if len(items[0].then) > FOLLOWERS_MAX:
             return [self._write_whole(connection, items[0], self._now())]
         if len(items) == 1 and plain_commit.is_plain(items[0]):
@@ -235,7 +243,7 @@ class Writer:
             if not isinstance(outcome, Refused) or (no := self._landed(item)) is None:
                 return outcome
         landed = Appended(no)
-        if self._sync or item.riders.sync:
+        if self._waits.needed([item]):
             self._keep_in_mind([item], [landed])
         return landed
 
@@ -243,7 +251,7 @@ class Writer:
         with self._pool.connection() as connection:
             self._witness.check(connection, [item.no])
             connection.forget_doubt()
-            durable = self._sync or item.riders.sync
+            durable = self._waits.needed([item])
             values = (durable, text(item.agent), item.no, item.incarnation, item.seq, item.header)
             connection.execute("BEGIN ISOLATION LEVEL READ COMMITTED")
             connection.execute(self._sql["wait_for_branch"], (item.no, text(item.branch)))
@@ -256,6 +264,18 @@ class Writer:
         return unknown(translate(error, self._address), f"store {self._address.shown}")
 
     # -- everything else -------------------------------------------------------------------
+
+    def flush(self) -> None:
+        """Makes everything acknowledged durable."""
+        self.settled(lambda db: db.execute(self._sql["flush"]))
+
+    def close(self) -> None:
+        """Flushes what still waits for that."""
+        self._late.close()
+
+    def renew(self) -> None:
+        """Resets itself in a forked child."""
+        self._late.renew()
 
     def settled(self, work: Callable[[Connection], T], *, repeat: bool = True) -> T:
         """Runs a transaction outside the log. If its answer was lost, it is done again: `work`

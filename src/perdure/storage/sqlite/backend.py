@@ -19,6 +19,8 @@ from perdure.storage.answers import ExecutorRow, Mail, Serves, Sizes, Standing, 
 from perdure.storage.appending import Append, Outcome, Ref, Refused, StoredSnapshot
 from perdure.storage.capabilities import EVERY_RUN, WHOLE, RunQuery, Sent, Shipment
 from perdure.storage.clocks import Clock, wall_clock
+from perdure.storage.disk_waits import DiskWaits
+from perdure.storage.group_policy import GROUPED, GroupPolicy
 from perdure.storage.port import Feed, StoredCommit
 from perdure.storage.shortcuts import HEADS_AT_HAND, LOOKS, MANY_KEYS, SNAPSHOT_PARTS, AgentAndRun
 from perdure.storage.sqlite import closing, inbox, purging, shipping
@@ -80,6 +82,7 @@ class SqliteBackend:
         path: str,
         *,
         durability: Durability = "sync",
+        group: GroupPolicy = GROUPED,
         create: bool = True,
         vfs: str | None = None,
         checked: bool = True,
@@ -107,9 +110,8 @@ class SqliteBackend:
         self._locks = ExecutorLocks(self.path)
         self._sockets = Sockets(self.path, self._locks.dead)
         self.now = clock
-        self._writer = Writer(
-            self.path, durability, vfs, create=create, checked=checked, clock=clock
-        )
+        waits = DiskWaits(durability, group)
+        self._writer = Writer(self.path, waits, vfs, create=create, checked=checked, clock=clock)
         self._readers = Readers(self._writer.connect)
         self._writer.lend(self._readers)
         self._feeder = Feeder(self.url)

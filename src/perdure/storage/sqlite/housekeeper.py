@@ -120,15 +120,23 @@ class Housekeeper:
     def _work(self) -> None:
         while not self._closing:
             self._wake.get()
+            self._hold_off()
             while not self._wake.empty():
                 self._wake.get()
-            if self.flush_due and self._flush_every_s is not None:
-                time.sleep(self._flush_every_s)
             with self._at_work:
                 self._do_what_is_due()
         self._wake.put(None)  # for another one, where there is
         with self._at_work:
             self._let_go()
+
+    def _hold_off(self) -> None:
+        """Waits until a sync is due, which takes along all commits up to then; or another task."""
+        at_s = time.monotonic() + (self._flush_every_s or 0.0)
+        while self.flush_due and not (self._closing or self._checkpoint_due):
+            try:
+                self._wake.get(timeout=max(at_s - time.monotonic(), 0.0))
+            except queue.Empty:
+                return
 
     def _do_what_is_due(self) -> None:
         try:

@@ -9,16 +9,15 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
-from operator import attrgetter
 from sys import _getframe
 from typing import TypeVar, TypeVarTuple
 
 import apsw
 
 from perdure.errors import Corrupt, PerdureError, StoreUnavailable
-from perdure.model import Durability
 from perdure.storage.appending import Append, Appended, Outcome
 from perdure.storage.clocks import Clock, wall_clock
+from perdure.storage.disk_waits import DiskWaits
 from perdure.storage.sqlite.absent import Find, is_refused_room, judged
 from perdure.storage.sqlite.alone import keep_copy, without_wal, write_anew
 from perdure.storage.sqlite.append import append, landed
@@ -40,10 +39,6 @@ from perdure.system.locks import Lock, WithinItselfError, first_frame
 T = TypeVar("T")
 Asked = TypeVarTuple("Asked")
 
-GROUP_COMMITS, GROUP_MS = 64, 20
-
-_is_sync = attrgetter("riders.sync")
-
 HEADS_KEPT = 4096
 """Agents whose last commit is kept in memory, so that the next one need not read it."""
 
@@ -58,7 +53,7 @@ class Writer:
     def __init__(
         self,
         path: str,
-        durability: Durability,
+        waits: DiskWaits,
         vfs: str | None,
         *,
         create: bool,
@@ -67,18 +62,17 @@ class Writer:
     ) -> None:
         self._path = path
         self._clock = clock
-        self._durability = durability
+        self._waits = waits
         self._vfs, self._checked = vfs, checked
         self._trees = Trees(path)
-        self._unsynced, self._marked = 0, durability == "sync"
+        self._marked = False
         self._suspect, self._lacked_room = is_in_doubt(path), False
         self._final: PerdureError | None = None
         self._only_looks: bool | None = None
         self._lent: tuple[apsw.Connection, Readers] | None = None
         self.lock = Lock()
-        every_s = GROUP_MS / 1000 if durability == "group" else None
         self._housekeeper = Housekeeper(
-            path, self._connect_again, every_s, self.sync_failed, lambda: self.lock
+            path, self._connect_again, waits.flush_after_s, self.sync_failed, lambda: self.lock
         )
         self._base = WalBase()
         has_wal = may_have_wal(path)
@@ -96,7 +90,7 @@ class Writer:
 
     def connect(self, *, create: bool = False, has_wal: bool = False) -> apsw.Connection:
         """Returns another connection to the same file."""
-        synchronous = "FULL" if self._durability == "sync" else "NORMAL"
+        synchronous = "FULL" if self._waits.durability == "sync" else "NORMAL"
         connection = connect(
             self._path,
             synchronous=synchronous,
@@ -144,7 +138,7 @@ class Writer:
             raise
         self._cursor = connection.cursor()
         self._heads: dict[int, tuple[int, bytes]] = {}
-        self._full: bool | None = self._durability == "sync"
+        self._full: bool | None = self._waits.durability == "sync"
         self._files = files
         self._housekeeper.wal_pages = 0
         self._base.forget()
@@ -211,10 +205,7 @@ class Writer:
 
     def _transact(self, batch: Sequence[Append]) -> list[Outcome]:
         connection, housekeeper, files = self.ready(), self._housekeeper, self._files
-        self._unsynced += len(batch)
-        durable = self._durability == "sync" or any(map(_is_sync, batch))
-        if self._durability == "group" and self._unsynced >= GROUP_COMMITS:
-            durable = True
+        durable = self._waits.due(batch)
         if durable != self._full:
             self._sync_each(connection, durable)
         if not durable and not self._marked:
@@ -241,8 +232,9 @@ class Writer:
                 last = item.then[-1] if item.then else item
                 self._heads[outcome.no] = (last.seq, last.header)
         if durable:
-            self._unsynced, housekeeper.flush_due = 0, False
-        elif self._durability == "group":
+            self._waits.synced()
+            housekeeper.flush_due = False
+        elif self._waits.flush_after_s is not None:
             housekeeper.flush_later()
         return outcomes
 
@@ -477,7 +469,7 @@ class Writer:
     def _let_go(self, connection: apsw.Connection) -> None:
         with suppress(ReplacedError, OSError, apsw.ConnectionClosedError):  # closed before
             self._files.check()
-            if self._durability == "group" and self._unsynced:
+            if self._waits.flush_after_s is not None and self._waits.unsynced:
                 sync_wal(self._path)
             try:
                 if self._files.wal_size and not self._suspect:
