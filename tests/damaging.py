@@ -197,3 +197,29 @@ def _break_in_memory(backend: Any, table: str) -> None:
     for agent in backend._agents:
         for seq, found in agent.snapshots.items():
             agent.snapshots[seq] = msgspec.structs.replace(found, manifest=found.manifest[:-1])
+
+
+def flip(store: Store, agent: str, seq: int, column: str, bit: int) -> None:
+    """Flips one bit in the header or payload of a commit; what its file's checksums see stays
+    right."""
+    backend: Any = store._context.backend
+    info = backend.agent(agent)
+    (row,) = backend.read(info.no, seq, seq)
+    data = bytearray(getattr(row, column))
+    bit %= 8 * len(data)
+    data[bit // 8] ^= 1 << (bit % 8)
+    if isinstance(backend, MemoryBackend):
+        log = next(one for one in backend._agents if one.no == info.no)
+        header, payload = log.commits[seq - 1] or (b"", b"")
+        log.commits[seq - 1] = (
+            (bytes(data), payload) if column == "header" else (header, bytes(data))
+        )
+    elif backend.url.startswith("postgresql:"):
+        table = f'"{backend._address.schema}".commits'
+        where = f"(agent_no, seq) = ({info.no}, {seq})"
+        sql = f"UPDATE {table} SET {column} = '\\x{data.hex()}' WHERE {where}"
+        backend._writer.settled(lambda db: db.execute(sql))
+    else:
+        with backend._transaction() as db:
+            sql = f"UPDATE commits SET {column} = ? WHERE id = ?"
+            db.execute(sql, (bytes(data), place(info.no, seq)))

@@ -275,15 +275,15 @@ class Store:
         return WorkingCopy(self._context, info.name, schema, branch, incarnation=info.incarnation)
 
     def export_log(self, info: AgentInfo, *, until: int | None = None) -> Iterator[LogEntry]:
-        """Yields the whole log of one incarnation of an agent as exact bytes, oldest first; later
-        commits are not in it.
+        """Yields the present log of one incarnation of an agent as exact bytes, oldest first.
 
         Args:
-            until: the last commit to yield, of any branch: e.g. the one before a commit that cannot
-                be read.
+            until: the last commit to yield, e.g. the one before a damaged one. One more says what
+                retention has since removed up to there.
 
         Raises:
-            Corrupt: a commit cannot be read; see the hint. NotFound: there is no commit `until`.
+            Corrupt: a commit cannot be read; see the hint.
+            NotFound: there is no commit `until`, or retention removed `main`'s state there.
         """
         reader = LogReader(self._context.backend, self._ours(info))
         return export_log(self._context.backend, reader, until)

@@ -23,11 +23,11 @@ from zoneinfo import ZoneInfo
 
 import perdure
 from perdure.core.values.plain_values import Plain
+from perdure.core.values.state_hash import state_hash
 from perdure.engine.dispatch.command import Command
 from perdure.engine.dispatch.drive import Drive
 from perdure.engine.functions import run as engine_run
 from perdure.model import id_text
-from perdure.state.checkpoints import state_hash
 from perdure.storage.log.reader import LogReader
 
 FIXTURES = Path(__file__).resolve().parent / "fixtures"

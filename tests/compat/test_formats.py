@@ -15,8 +15,8 @@ import pytest
 import perdure
 from perdure.core.values import codec
 from perdure.core.values.plain_values import same
+from perdure.core.values.state_hash import state_hash
 from perdure.model import id_text
-from perdure.state import checkpoints
 from perdure.storage.capabilities import Backend
 from perdure.storage.log.reader import LogReader
 from tests.compat import stranger
@@ -75,7 +75,7 @@ def test_we_read_every_commit_and_state(path: Path, expected: Any) -> None:
                 assert (commit.cause.kind, commit.branch) == (entry["kind"], entry["branch"])
                 for snapshots_too in (True, False):
                     state = reader.fold(commit.seq, snapshots_too=snapshots_too).state
-                    assert checkpoints.state_hash(state) == entry["state"]
+                    assert state_hash(state) == entry["state"]
             assert reader.snapshot_seqs() == log["snapshots"]
             refs = backend_of(store).refs(reader.no)
             assert {r.name: [r.kind, r.seq, r.deleted] for r in refs} == log["refs"]

@@ -23,6 +23,7 @@ ON_POSTGRES = {
     "test_concurrent",
     "test_trimming",
     "test_trimming_damaged",
+    "test_retention_and_damage",
     "test_damaged",
     "test_damaged_snapshots",
     "test_across_damage",

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 
 from perdure.core.format import chain
+from perdure.core.values.state_hash import state_hash
 from perdure.errors import Corrupt, NotFound
-from perdure.state.checkpoints import state_hash
 from perdure.state.fold_order import Stop, stops
 from perdure.storage.log.reader import Folded, LogReader
 from perdure.storage.log.way_back import with_way_back

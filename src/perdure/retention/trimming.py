@@ -36,12 +36,12 @@ from perdure.core.format.records import (
     Turn,
     is_ours,
 )
+from perdure.core.values.state_hash import state_hash
 from perdure.errors import Conflict, Corrupt, NotFound
 from perdure.model import Cause, Commit
 from perdure.public_data import PublicData
 from perdure.retention.kept_states import NeededStates, fold_each
 from perdure.retention.purging import COPIED, needed_by
-from perdure.state.checkpoints import state_hash
 from perdure.state.context import Context
 from perdure.state.runs.run_reading import RecordedCalls
 from perdure.state.stateless_commits import without_delta
@@ -138,7 +138,8 @@ def trim(
         size = _size(context.backend, reader)
         removed = carry_out(context.backend, reader)
         said = reader.trim()
-        if removed is not None and said is not None and said.at > word.seen:
+        stands = said is not None and not said.found and said.at > word.seen
+        if removed is not None and said is not None and stands:
             freed = max(0, size - _size(context.backend, reader))
             return Trimmed(reader.name, said.before, removed, len(said.bases), freed, said.at)
     raise Conflict(
@@ -180,8 +181,8 @@ class _Scan:
 
     Attributes:
         horizon: at least the part that is already removed.
-        unsaid: True if something is gone that the log does not say, as in a store restored to a
-            moment before it was said.
+        unsaid: True if something is gone that the log does not say: the word that did cannot be
+            read, or stayed behind when this was copied.
         end: seq of the last commit that was there.
     """
 
@@ -214,8 +215,14 @@ class _Scan:
                 )
             self._check(commit)
             self._note(commit)
-        said = self._said = self._reader.trim()
-        self.unsaid = not all(said is not None and said.has_removed(seq) for seq in self._gone)
+        said = self._reader.trim()
+        known = said is not None and not said.found
+        self.unsaid = not all(known and said and said.has_removed(seq) for seq in self._gone)
+        if self.unsaid:
+            # What is gone is not evidence of anything, and what stays with a state needs a word
+            # that keeps it: also before damage.
+            said = self._reader.gone(self.end, said).word(0, self.end, self._last_word)
+        self._said = said
         self.horizon = min(max(horizon, said.before if said is not None else 1), self.end)
 
     @property
@@ -333,7 +340,7 @@ def carry_out(backend: Backend, reader: LogReader) -> int | None:
     """
     word = reader.last_word()
     said = reader.trim()
-    if said is None:
+    if said is None or said.found:  # no writer says that it removes anything
         return 0
     try:
         if not _keep_bases(backend, reader, said, word):

@@ -12,6 +12,7 @@ from perdure.core.arguments.names import check_label, check_name
 from perdure.core.format import records
 from perdure.core.values.diff import diff
 from perdure.core.values.ops import Op
+from perdure.core.values.state_hash import state_hash
 from perdure.errors import Conflict
 from perdure.model import Cause, Checkpoint, Commit, RunInfo
 from perdure.state import checkpoints
@@ -37,7 +38,7 @@ def saving(working: WorkingCopy[T], state: T, cause: Cause) -> Flow[Commit | Non
         working.load()
         new = working.schema.take(state, (), aliases_refused=True)
         working.schema.build(new)
-        declared = (checkpoints.state_hash(new),)
+        declared = (state_hash(new),)
         if (used := used_key(working, cause, declared)) is not None:
             return used, [], Riders()
         working.normalise()

@@ -15,6 +15,7 @@ from perdure.core.arguments.names import words_of
 from perdure.core.format import records
 from perdure.core.values import codec
 from perdure.core.values.plain_values import Plain, take
+from perdure.core.values.state_hash import state_hash
 from perdure.errors import Corrupt, NotFound
 from perdure.model import Checkpoint, Commit
 from perdure.public_data import PublicData
@@ -32,12 +33,6 @@ class Mismatch(PublicData, Struct, frozen=True):
 
     def __str__(self) -> str:
         return f"{self.what}: recorded {self.recorded}, found {self.found}"
-
-
-def state_hash(state: Plain) -> str:
-    """Returns the hash of a state's canonical bytes: equal states have equal hashes, whatever the
-    order of their keys."""
-    return "sha256:" + sha256(b"perdure.state.v1\0" + codec.canonical(state)).hexdigest()
 
 
 def config_hash(config: Mapping[str, Any] | None) -> str | None:

@@ -11,6 +11,7 @@ from collections.abc import Iterable
 
 from msgspec.structs import replace
 
+from perdure.core.values.state_hash import state_hash
 from perdure.errors import Conflict
 from perdure.model import Cause, Checkpoint, Commit, RunInfo
 from perdure.state import checkpoints
@@ -51,7 +52,7 @@ def name_commit(
     point = Checkpoint(
         name,
         HERE,
-        checkpoints.state_hash(folded.state),
+        state_hash(folded.state),
         folded.schema_id,
         folded.schema_version,
         config,

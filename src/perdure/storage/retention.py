@@ -60,6 +60,7 @@ class Trim(Struct, frozen=True):
         before: everything removed was before this seq.
         removed: first and last of each stretch of commits whose payloads are removed, ascending.
         bases: by seq, the hashes of the states that stayed.
+        found: True if the word itself cannot be read: this is what the log lacks.
     """
 
     at: int
@@ -68,6 +69,7 @@ class Trim(Struct, frozen=True):
     before: int
     removed: tuple[tuple[int, int], ...]
     bases: Mapping[int, str]
+    found: bool = False
 
     def has_removed(self, seq: int) -> bool:
         """True if a commit's payload is removed, or is about to be."""

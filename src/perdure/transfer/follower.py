@@ -8,7 +8,7 @@ anywhere.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import suppress
 from typing import Any
 
@@ -19,7 +19,7 @@ from perdure.errors import Conflict, Corrupt, NotFound, UnsupportedFormat
 from perdure.missing import MISSING
 from perdure.model import AgentInfo, Message
 from perdure.storage.answers import Standing
-from perdure.storage.capabilities import Backend, Sent
+from perdure.storage.capabilities import Backend, Sent, Shipment
 from perdure.storage.log.chunk_size import ChunkSize
 from perdure.storage.port import Fed
 from perdure.storage.standing import Aside, ClosedError, Kind, OvertakenError, Why, read_why
@@ -37,6 +37,7 @@ from perdure.transfer.divergence import (
 from perdure.transfer.follower_reports import Lag, Step
 from perdure.transfer.incomplete import incomplete
 from perdure.transfer.living_agents import PAGE, living
+from perdure.transfer.own_words import own_words
 from perdure.transfer.preconditions import check_able, misfits
 from perdure.transfer.shipping import FEED, Shipper
 from perdure.transfer.standing_words import standing_words, way_to_finish
@@ -380,9 +381,15 @@ class Follower:
             hint="it was opened, or made to follow another one, meanwhile",
         )
 
-    def _set_standing(self, standing: Standing | None, no: int = 0) -> None:
+    def _set_standing(
+        self, standing: Standing | None, no: int = 0, *, incomplete: Collection[str] = ()
+    ) -> None:
         """Sets the standing of the target, or of an agent there, if it still follows the source;
         whoever ships into it as well may have come further meanwhile.
+
+        Args:
+            incomplete: names of agents whose logs say from the same transaction on what retention
+                had removed of them.
 
         Raises:
             Conflict: it does not: another process was through first, or decided otherwise.
@@ -393,6 +400,8 @@ class Follower:
             if why is None or not self._goes_on(why):
                 raise self._ended()
             try:
+                if words := own_words(self.target, incomplete):
+                    return self.target.ship(Shipment(words, standing=standing, after=now))
                 return self.target.stand(standing, no, after=now)
             except OvertakenError:
                 if not left:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 from msgspec import Struct
@@ -19,6 +20,7 @@ from perdure.public_data import PublicData
 from perdure.storage.answers import Standing
 from perdure.storage.capabilities import Backend, Shipment
 from perdure.storage.standing import OvertakenError, Why, read_why
+from perdure.system.backoff import chances
 from perdure.system.urls import same_store
 from perdure.transfer.arriving_messages import forget_untaken, mail_from
 from perdure.transfer.follower import PART, Follower, forward
@@ -30,6 +32,7 @@ from perdure.transfer.given_tokens import (
 )
 from perdure.transfer.incomplete import DoneBeforeError, unfit
 from perdure.transfer.living_agents import living
+from perdure.transfer.own_words import own_words
 from perdure.transfer.preconditions import check_able, misfits, refuse_moving
 
 
@@ -84,7 +87,7 @@ class Migration(Follower):
         self.target.ship(Shipment(number_min=last_number(self.source) + NUMBERS_APART))
         for info in living(self.target):
             if self.target.standing(info.no) is not None:
-                self._arrived.add(info.name)
+                self._note_arrived(info.name)
 
     def _begin_moving(self, standing: Standing | None, there: Why | None) -> None:
         """Says in both stores that the agents move from one to the other, so that nobody else moves
@@ -134,8 +137,13 @@ class Migration(Follower):
             there = self.target.agent(agent)
             if there is None or self.target.standing(there.no) is None:
                 return False
-            self._arrived.add(agent)
+            self._note_arrived(agent)
         return True
+
+    def _note_arrived(self, agent: str) -> None:
+        self._arrived.add(agent)
+        if agent in self.shipper.aside:  # it takes commits of its own: no rest fits behind them
+            self.shipper.settled.add(agent)
 
     def move(self, info: AgentInfo) -> Moved | None:
         """Moves one agent: a pause of a few transactions, whatever its size, once `step` has
@@ -159,9 +167,20 @@ class Migration(Follower):
             return None
         if there is None or there.deleted:  # of an incomplete one
             return None
-        self._set_standing(Why("here", self.source.url).standing(), there.no)
-        self._arrived.add(info.name)
+        self._open(there)
         return Moved(info.name, info.incarnation, time.monotonic() - began)
+
+    def _open(self, there: AgentInfo) -> None:
+        """Opens an agent at the target. Of an incomplete one retention may have removed something
+        that its log does not say: it is said anew."""
+        if not self._has_arrived(there.name):
+            self._set_standing(Why("here", self.source.url).standing(), there.no)
+            self._note_arrived(there.name)
+        for _ in chances() if there.name in self.shipper.settled else ():
+            if not (words := own_words(self.target, [there.name])):
+                break
+            with suppress(Conflict):  # somebody commits to it already
+                self.target.ship(Shipment(words))
 
     def run(
         self,
@@ -253,5 +272,8 @@ class Migration(Follower):
             self.check_complete("the source is closed, and the target does not open yet")
         if self.aside:
             forget_untaken(self.target, {one.agent for one in self.aside})
+        for there in [self.target.agent(one.agent) for one in self.aside if one.agent]:
+            if there is not None and not there.deleted:
+                self._open(there)
         raise_tokens(self.target, self.source)
         self._set_standing(None)

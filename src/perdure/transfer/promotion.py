@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import datetime
 
 from msgspec import Struct
@@ -9,7 +10,7 @@ from msgspec.structs import replace
 
 from perdure.errors import Conflict
 from perdure.public_data import PublicData, from_micros
-from perdure.storage.capabilities import Backend
+from perdure.storage.capabilities import Backend, Shipment
 from perdure.storage.standing import Aside, OvertakenError, Why, read_why
 from perdure.system import shell
 from perdure.system.urls import same_store
@@ -21,6 +22,7 @@ from perdure.transfer.follower import (
 )
 from perdure.transfer.given_tokens import raise_tokens
 from perdure.transfer.incomplete import DoneBeforeError, incomplete
+from perdure.transfer.own_words import own_words
 from perdure.transfer.preconditions import refuse_moving
 from perdure.transfer.removal_at_copy import RemovalAtCopy
 from perdure.transfer.standing_words import standing_words
@@ -101,13 +103,14 @@ def promote(target: Backend, source: Backend | None, *, take_incomplete: bool = 
         removal.purge()
         removal.trim(why.untidy)
     raise_tokens(target, source)
-    why = _open(target, why)
+    why = _open(target, why, aside)
     return Promoted(why.url, source is not None, commits, messages, why.at, aside)
 
 
-def _open(target: Backend, before: Why) -> Why:
+def _open(target: Backend, before: Why, aside: Iterable[Aside]) -> Why:
     """Opens the follower; returns how it stood. Somebody may still have shipped into it, but nobody
-    else may have decided what becomes of it.
+    else may have decided what becomes of it. In the same transaction the logs of incomplete agents
+    say what retention had removed: until then they are beginnings of the source's.
 
     Raises:
         Conflict: somebody has.
@@ -125,7 +128,8 @@ def _open(target: Backend, before: Why) -> Why:
         own = replace(why, kind="promoted", feed="", mail="", aside=(), untidy=())
         try:
             stand_with_the_store(target, now)
-            target.stand(own.standing(), after=now)
+            said = own_words(target, (one.agent for one in aside))
+            target.ship(Shipment(said, standing=own.standing(), after=now))
             return why
         except OvertakenError:
             if not left:

@@ -17,10 +17,9 @@ from perdure.errors import Conflict, Corrupt, NotFound, PerdureError
 from perdure.missing import MISSING
 from perdure.model import UNFINISHED, AgentInfo, from_micros
 from perdure.retention.purging import deletes
-from perdure.retention.trimming import carry_out, draft_of
+from perdure.retention.trimming import carry_out
 from perdure.state.runs.run_reading import RecordedCalls
 from perdure.state.runs.run_rows import RebuiltRows
-from perdure.storage.appending import Append
 from perdure.storage.capabilities import Backend, Shipment
 from perdure.storage.log.reader import LogReader
 from perdure.storage.retention import RETENTION, Trim, stretches
@@ -31,11 +30,9 @@ from perdure.transfer.follower import Follower
 from perdure.transfer.given_tokens import raise_tokens
 from perdure.transfer.incomplete import DoneBeforeError, unfit
 from perdure.transfer.living_agents import living
+from perdure.transfer.own_words import saying
 from perdure.transfer.preconditions import check_able, misfits
 from perdure.transfer.retold_messages import retell
-
-WHO = "restore"
-"""Stands in the place of an executor in the words of retention that restored logs get."""
 
 
 def restore(
@@ -71,6 +68,8 @@ def restore(
             if info.purged:
                 _refuse_purged(source, info, until, later)
             _trimmed_since(source, info, until)
+        except Corrupt:
+            continue  # how far such an agent comes, the follower finds out
         except Conflict as error:
             if not take_incomplete:
                 raise
@@ -89,7 +88,8 @@ def restore(
             raise _overtaken(refusal, target)
         if info.name not in {one.agent for one in left_out}:
             left_out.append(Aside(info.name, info.incarnation, 1, refusal.problem, source.now()))
-    for info in living(target):
+    aside = {one.agent for one in follower.aside}  # their logs say so as they open
+    for info in (one for one in living(target) if one.name not in aside):
         try:
             _say_what_is_gone(source, target, info, until)
         except Conflict as error:  # it was there before, or nothing would have been written
@@ -102,7 +102,7 @@ def restore(
     came = (target.agent(info.name, info.incarnation) for info in logs)
     commits = sum(info.seq for info in came if info is not None and not info.purged)
     unread = sum(message.value is not MISSING for message in all_mail(target))
-    follower._set_standing(done.standing())
+    follower._set_standing(done.standing(), incomplete=aside)
     return commits, unread, (*left_out, *follower.aside)
 
 
@@ -172,34 +172,16 @@ def _say_what_is_gone(source: Backend, target: Backend, info: AgentInfo, until: 
     (row,) = target.read(info.no, info.seq, info.seq)
     tail = chain.tail_of(row.header, reader.target(info.seq))
     if tail.at <= until:  # else it was said before this was ended, and began again
-        target.ship(Shipment([_word(target, reader, said, tail)]))
+        word = Trim(
+            0,
+            tail.seq,
+            reader.last_word(),
+            said.before,
+            stretches(seq for seq in said.seqs() if seq <= tail.seq),
+            {seq: digest for seq, digest in said.bases.items() if seq <= tail.seq},
+        )
+        target.ship(Shipment([saying(target, reader, word, tail)]))
     carry_out(target, reader)
-
-
-def _word(target: Backend, reader: LogReader, said: Trim, tail: chain.LogTail) -> Append:
-    """Returns the commit that tells a restored log what its source's log says is removed."""
-    first, previous = reader.commit(1), reader.last_word()
-    word = Trim(
-        0,
-        tail.seq,
-        previous,
-        said.before,
-        stretches(seq for seq in said.seqs() if seq <= tail.seq),
-        {seq: digest for seq, digest in said.bases.items() if seq <= tail.seq},
-    )
-    draft = draft_of(word, reader, first, WHO)
-    header, end = chain.link(draft, tail, target.now())
-    return Append(
-        reader.name,
-        None,
-        reader.incarnation,
-        end.seq,
-        header,
-        draft.payload.data,
-        RETENTION,
-        previous or None,
-        behind=tail,
-    )
 
 
 def _trimmed_since(source: Backend, info: AgentInfo, until: int) -> Trim | None:
@@ -223,21 +205,19 @@ def _trimmed_since(source: Backend, info: AgentInfo, until: int) -> Trim | None:
 
 def _read_trimmed_since(source: Backend, info: AgentInfo, until: int) -> Trim | None:
     reader = LogReader(source, info)
-    said = reader.trim()
-    if said is None or reader.commit(said.at).at_micros <= until:
+    said, last = reader.trim(), reader.last_at(from_micros(until))
+    if said is None or said.at <= last or not last:
         return None
-    if reader.commit(1).at_micros > until:
-        return None
-    first = reader.commit(said.before)
-    if first.at_micros > until:
-        raise _removed(source, info, until, f"what was before {first.at.isoformat()}")
-    for seq, what in _needed(reader, reader.last_at(from_micros(until))):
+    if said.before > last:
+        horizon = reader.peek(min(said.before, reader.last_seq()))
+        raise _removed(source, info, until, f"what was before {horizon.at.isoformat()}")
+    for seq, what in _needed(reader, last):
         if not said.keeps_state(seq):
             raise _removed(source, info, until, f"the state of commit {seq}, {what} then")
-    for seq, run in _turns(reader, reader.last_at(from_micros(until))):
+    for seq, run in _turns(reader, last):
         if seq < said.before:
             raise _removed(source, info, until, f"a part of what run {run} had done by then")
-    for place, run in _in_doubt(reader, reader.last_at(from_micros(until))):
+    for place, run in _in_doubt(reader, last):
         raise _removed(source, info, until, f"call {place} of run {run}, which was in doubt then")
     return said
 

@@ -13,9 +13,9 @@ from msgspec.structs import replace
 
 from perdure.core.format import chain
 from perdure.errors import Corrupt, StoreUnavailable
-from perdure.model import FINISHED, AgentInfo, Message, RunInfo
+from perdure.model import AgentInfo, Message, RunInfo
 from perdure.storage.answers import Standing
-from perdure.storage.appending import Append, StoredSnapshot
+from perdure.storage.appending import Append
 from perdure.storage.capabilities import Backend, RunQuery, Shipment
 from perdure.storage.keys import find_key
 from perdure.storage.log.chunk_size import CHUNK_FIRST, ChunkSize
@@ -26,9 +26,10 @@ from perdure.system import logs
 from perdure.transfer.arriving_messages import Arriving, all_mail
 from perdure.transfer.divergence import DivergedError, Divergence, diverged, first_difference
 from perdure.transfer.incoming_log import LogEnd
+from perdure.transfer.own_words import NO_STATE, stateless
 from perdure.transfer.preconditions import lost_end
 from perdure.transfer.removal_at_copy import RemovalAtCopy
-from perdure.transfer.shipping_order import Load
+from perdure.transfer.shipping_order import Load, refuted_from, snapshot_of
 
 _log = logs.logger("perdure.replication")
 
@@ -57,6 +58,7 @@ class Shipper:
         isolating: True takes a refused shipment apart, to find the agent that is the cause.
             Otherwise the error is raised: often a fresh read succeeds.
         left_out: names of agents that are not shipped.
+        settled: names of agents that are set aside for good: they go on without the rest.
     """
 
     def __init__(self, source: Backend, target: Backend, until: int = 0) -> None:
@@ -72,6 +74,7 @@ class Shipper:
         self._removal = RemovalAtCopy(source, target, restores=bool(until))
         self.isolating = False
         self.left_out: set[str] = set()
+        self.settled: set[str] = set()
 
     def go_on_from(self, standing: Standing | None, why: Why | None) -> None:
         """Sets the standing of the target, which must be unchanged at the next shipment."""
@@ -111,11 +114,13 @@ class Shipper:
                 except (StoreUnavailable, DivergedError, MemoryError):
                     raise
                 except Exception as error:
+                    load.drop(fed.agent, fed.incarnation, refuted_from(self.source, fed, load))
                     loaded = [one.seq for one in load.appends if one.agent == fed.agent]
                     self._set_aside(fed.agent, error, have=max(loaded, default=0))
                 if load.size >= SHIPMENT_BYTES:
                     shipped += self._send(load, messages)
                     load, messages = Load(), ()
+            self._drop_stateless(load)
             if load.agents() or messages or epochs or why is not None:
                 shipped += self._send(load, messages, why, epochs)
             return shipped
@@ -151,6 +156,17 @@ class Shipper:
         self.aside[agent] = Aside(agent, incarnation, (have or seq) + 1, problem, since, mail)
         _log.warning("agent %r is set aside in %s: %s", agent, self.target.url, problem)
 
+    def _drop_stateless(self, load: Load) -> None:
+        """Leaves out what would be agents without a state: of those that were just set aside, where
+        retention removed what was before."""
+        for agent, incarnation in stateless(self.source, load, self.aside):
+            load.drop(agent, incarnation)
+            aside, there = self.aside[agent], self.target.agent(agent)
+            problem = f"{NO_STATE}: {aside.problem}"[:PROBLEM_MAX]
+            seq = (there.seq if there is not None else 0) + 1
+            self.aside[agent] = replace(aside, seq=seq, problem=problem)
+            _log.warning("agent %r: %s", agent, NO_STATE)
+
     def set_feed_aside(self, error: Exception) -> None:
         """Notes that the source's feed cannot be read: its agents' logs are read one by one."""
         self._set_aside(FEED, error)
@@ -167,7 +183,7 @@ class Shipper:
             self.tidy()
         shipped = 0
         for name, before in sorted(self.aside.items()):
-            if name == FEED:
+            if name == FEED or name in self.settled:
                 continue
             self._retried = {name: self.aside.pop(name)}
             try:
@@ -270,13 +286,8 @@ class Shipper:
         commit = chain.read_commit(fed.agent, row.seq, row.header, row.payload)
         if commit.cause.kind != "delete":
             return  # its last one comes in a moment
-        gone = fed.agent, fed.incarnation
-        self._lines.pop(gone, None)
-        load.appends = [one for one in load.appends if (one.agent, one.incarnation) != gone]
-        load.commits = [
-            (one, item) for one, item in load.commits if (one.agent, one.incarnation) != gone
-        ]
-        load.snapshots.pop(gone, None)
+        self._lines.pop((fed.agent, fed.incarnation), None)
+        load.drop(fed.agent, fed.incarnation)
         load.deleted.append(fed.agent)
         place = commit.agent, None, commit.incarnation, commit.seq
         behind = chain.LogTail(commit.seq - 1, commit.prev, 0)
@@ -309,13 +320,9 @@ class Shipper:
         item = line.append(commit, row.header, row.payload, digest)
         if row.snapshotted:
             load.snapshots[fed.agent, fed.incarnation] = (fed.no, item)
-        load.ended += [(item.agent, run.id) for run in item.riders.runs if run.status in FINISHED]
-        if item.riders.delete_agent:
-            load.deleted.append(fed.agent)
-            if self._is_purged(fed):  # by its name: the deletion does not say so
-                item.riders = replace(item.riders, purge=True)
-        load.appends.append(item)
-        load.commits.append((commit, item))
+        if item.riders.delete_agent and self._is_purged(fed):  # by its name: it does not say so
+            item.riders = replace(item.riders, purge=True)
+        load.add(commit, item)
         load.size += commit.size
 
     def _check_same(self, fed: Fed, load: Load) -> None:
@@ -437,7 +444,7 @@ class Shipper:
         epochs: Sequence[tuple[str, int, str, int]] = (),
     ) -> int:
         for no, item in load.snapshots.values():
-            item.snapshot = self._snapshot(no, item)
+            item.snapshot = snapshot_of(self.source, no, item)
         ended = [run for _, run in load.ended]
         commits = [commit for commit, _ in load.commits]
         mail = Arriving(
@@ -487,13 +494,3 @@ class Shipper:
         """Removes what an interrupted follower left to be removed."""
         self._removal.purge()
         self._removal.trim(set(self._removal.untidy))
-
-    def _snapshot(self, no: int, item: Append) -> StoredSnapshot | None:
-        """Returns a snapshot; None if it is not complete: it is only a cache."""
-        try:
-            found = self.source.snapshot(no, item.seq)
-        except Corrupt as error:
-            _log.warning("a snapshot of agent %r stays behind: %s", item.agent, error)
-            return None
-        whole = found is not None and set(found.leaf_ids) <= found.leaves.keys()
-        return found if whole else None

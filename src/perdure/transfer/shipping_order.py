@@ -3,11 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 
 from msgspec import Struct, field
 
+from perdure.core.format import chain
+from perdure.errors import Corrupt, UnsupportedFormat
 from perdure.model import FINISHED, Commit
-from perdure.storage.appending import Append
+from perdure.storage.appending import Append, StoredSnapshot
+from perdure.storage.capabilities import Backend
+from perdure.storage.port import Fed
+from perdure.system import logs
+
+_log = logs.logger("perdure.replication")
+
+
+def _ended_by(item: Append) -> list[tuple[str, str]]:
+    return [(item.agent, run.id) for run in item.riders.runs if run.status in FINISHED]
 
 
 class Load(Struct):
@@ -26,6 +38,27 @@ class Load(Struct):
         """Returns the agents whose commits are in it."""
         items = {item.agent for item in [*self.appends, *self.graves]}
         return items | {agent for agent, _ in self.to_purge}
+
+    def add(self, commit: Commit, item: Append) -> None:
+        """Adds the next commit of an agent."""
+        self.appends.append(item)
+        self.commits.append((commit, item))
+        self.ended += _ended_by(item)
+        if item.riders.delete_agent:
+            self.deleted.append(item.agent)
+
+    def drop(self, agent: str, incarnation: int, first: int = 1) -> None:
+        """Leaves out the commits of one incarnation of an agent, from a seq on."""
+
+        def goes(item: Append) -> bool:
+            return (item.agent, item.incarnation, item.seq >= first) == (agent, incarnation, True)
+
+        self.commits = [(one, item) for one, item in self.commits if not goes(item)]
+        self.appends = [item for _, item in self.commits]
+        self.ended = [one for item in self.appends for one in _ended_by(item)]
+        self.snapshots = {
+            key: (no, one) for key, (no, one) in self.snapshots.items() if not goes(one)
+        }
 
     def in_order(self) -> list[Load]:
         """Returns its parts, each for a transaction. An incarnation is taken only after the one
@@ -66,10 +99,30 @@ class Load(Struct):
     def _move(self, commit: Commit, item: Append, part: Load) -> None:
         """Moves one commit into a part of this."""
         key = item.agent, item.incarnation
-        part.appends.append(item)
-        part.commits.append((commit, item))
-        part.ended += [(item.agent, run.id) for run in item.riders.runs if run.status in FINISHED]
-        if item.riders.delete_agent:
-            part.deleted.append(item.agent)
+        part.add(commit, item)
         if key in self.snapshots and self.snapshots[key][1] is item:
             part.snapshots[key] = self.snapshots[key]
+
+
+def refuted_from(source: Backend, fed: Fed, load: Load) -> int:
+    """Returns the seq from which on the loaded commits of a log are damaged, where the next one
+    cannot be taken: that of the last, if the next one follows another header; else a seq that none
+    has."""
+    log = fed.agent, fed.incarnation
+    last = max((one.seq for one in load.appends if (one.agent, one.incarnation) == log), default=0)
+    with suppress(Corrupt, UnsupportedFormat):
+        rows = source.read(fed.no, last, last + 1) if last else []
+        if len(rows) == 2 and not chain.follows(rows[1].header, rows[0].header):
+            return last
+    return last + 1
+
+
+def snapshot_of(source: Backend, no: int, item: Append) -> StoredSnapshot | None:
+    """Returns a snapshot; None if it is not complete: it is only a cache."""
+    try:
+        found = source.snapshot(no, item.seq)
+    except Corrupt as error:
+        _log.warning("a snapshot of agent %r stays behind: %s", item.agent, error)
+        return None
+    whole = found is not None and set(found.leaf_ids) <= found.leaves.keys()
+    return found if whole else None

@@ -20,7 +20,7 @@ from perdure.core.format.records import Record
 from perdure.core.format.rows import order_of
 from perdure.core.values import codec
 from perdure.core.values.plain_values import Plain, same
-from perdure.errors import Conflict, Corrupt, NotFound
+from perdure.errors import Conflict, Corrupt
 from perdure.missing import MISSING
 from perdure.model import MAIN, Cause, Commit, RunInfo, Verified, id_text
 from perdure.public_data import PublicData
@@ -33,6 +33,7 @@ from perdure.storage.capabilities import Backend, RunQuery, Shipment
 from perdure.storage.keys import find_key
 from perdure.storage.log import snapshots
 from perdure.storage.log.chunk_size import ChunkSize
+from perdure.storage.log.gone import Gone
 from perdure.storage.log.proposals import Proposal
 from perdure.storage.log.reader import LogReader
 from perdure.storage.log.snapshots import Leaves
@@ -41,6 +42,7 @@ from perdure.system import shell
 from perdure.system.done_already import DoneAlready
 from perdure.transfer import incoming_states
 from perdure.transfer.incoming_log import LogEnd
+from perdure.transfer.own_words import has_no_state, is_said, linked
 from perdure.transfer.retold_messages import Ties, begun_by, untold_by
 from perdure.transfer.unrelated_runs import refuse_strangers
 
@@ -84,16 +86,20 @@ def export_log(backend: Backend, reader: LogReader, until: int | None = None) ->
     but for the word of a retention that comes meanwhile: without it the log would look damaged.
 
     Args:
-        until: the last commit to yield; None: all.
+        until: the last commit to yield; None: all. If retention has since removed something up to
+            there, one more commit says so.
 
     Raises:
-        NotFound: retention has removed a part of it since.
+        NotFound: retention removed the state that `main` had at `until`.
+        Corrupt: a commit cannot be read; or something is gone that no word of retention says.
     """
     last = reader.last_seq()
     reader.absent(last + 1)  # that no branch speaks of one behind it
     if until is not None:
         last = resolve(reader, MAIN, until)
-        _refuse_trimmed_since(reader, last)
+        if reader.last_word():
+            _refuse_stateless(reader, reader.gone(last), last)
+    gone = Gone(reader.name)
     if last and not backend.read(reader.no, 1, 1):
         reader.refuse_purged(1)
     before: Commit | None = None
@@ -101,22 +107,44 @@ def export_log(backend: Backend, reader: LogReader, until: int | None = None) ->
     while first <= last:
         rows = backend.read(reader.no, first, last, limit=chunk.now)
         chunk.read(rows)
-        gone = False
+        gone.note(rows)
         for row in rows:
             if row.seq != (before.seq + 1 if before is not None else 1):
                 reader.refuse_purged(row.seq - 1)
             commit = reader.check(row, before)
-            gone = gone or commit.trimmed
             key = commit.cause.key
             found = find_key(backend, reader.no, key) if key is not None else None
             held = found[1] if found is not None and found[0] == row.seq else None
             yield LogEntry(row.header, row.payload, held, _orders_of(backend, commit))
             before = commit
-        if gone and until is None:
+        if gone.payloads and until is None:
             last = max(last, reader.last_word())
-        elif gone:
-            _refuse_trimmed_since(reader, last)
         first = rows[-1].seq + 1 if rows else last + 1
+    if not is_said(reader, gone, last):
+        yield _word_of(backend, reader, gone, last)
+
+
+def _refuse_stateless(reader: LogReader, gone: Gone, last: int) -> None:
+    if has_no_state(reader, gone, last):
+        raise reader.trimmed(last)
+
+
+def _word_of(backend: Backend, reader: LogReader, gone: Gone, last: int) -> LogEntry:
+    """Returns the commit that says behind the last one what was removed up to there: the log's own
+    word is further behind."""
+    _refuse_stateless(reader, gone, last)
+    if not gone.is_said(reader.trim()):
+        raise Corrupt(
+            "its payload is gone, but the log does not say that it was removed",
+            target=reader.target(gone.payloads[0]),
+            hint=f"`{shell.perdure('trim', reader.name, before=1)}` says it, if that is as it "
+            "should be; then export again",
+        )
+    (row,) = backend.read(reader.no, last, last)
+    tail = chain.tail_of(row.header, reader.target(last))
+    previous = reader.word_before(last + 1)
+    word = gone.word(0, last, previous)
+    return LogEntry(*linked(reader, word, tail, backend.now()))
 
 
 def _orders_of(backend: Backend, commit: Commit) -> bytes | None:
@@ -158,23 +186,6 @@ def _fits(value: Any, record: Record) -> bool:
         return False
     form = type(order.digests) in (int, type(None))
     return form and order.parent == record.run and order.args == args_of_start(record)
-
-
-def _refuse_trimmed_since(reader: LogReader, last: int) -> None:
-    """Refuses an export whose log lacks the word of retention for what is missing: it would look
-    damaged."""
-    said = reader.trim()
-    if said is None or said.at <= last:
-        return
-    word = reader.trim(last)
-    gone = (seq for seq in said.seqs() if seq <= last)
-    unsaid = not all(word is not None and word.has_removed(seq) for seq in gone)
-    if unsaid or (word is not None and not all(map(said.keeps_state, word.bases))):
-        raise NotFound(
-            f"retention has since removed what was before commit {said.before}",
-            target=reader.target(last),
-            hint=f"commit {said.at} says so: export up to there, or everything",
-        )
 
 
 def import_log(

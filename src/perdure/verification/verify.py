@@ -14,12 +14,12 @@ from perdure.core.arguments.names import shown
 from perdure.core.format import chain
 from perdure.core.format.records import Named
 from perdure.core.values.plain_values import Plain, copy, same
+from perdure.core.values.state_hash import state_hash
 from perdure.errors import Corrupt, NotFound, PerdureError
 from perdure.missing import MISSING
 from perdure.model import AgentInfo, Commit, RunInfo, Verified, id_text
 from perdure.retention.purging import verify_grave
 from perdure.state.agent_names import Names
-from perdure.state.checkpoints import state_hash
 from perdure.state.runs.run_rows import RebuiltRows
 from perdure.storage.appending import Ref
 from perdure.storage.capabilities import Backend, RunQuery
@@ -42,6 +42,8 @@ AHEAD_BYTES_MAX = 4 << 20
 
 KEPT_MAX = 64
 """States held at once for such commits; what is more is folded anew."""
+
+HALF_GONE = "parts of its state are gone, but the log says that it was kept"
 
 Progress = Callable[[int, int], None]
 """Called with commits done and commits in all."""
@@ -314,7 +316,7 @@ class _StateWalk:
             except NotFound:  # retention went on since this look began
                 trim = self._reader.trim()
                 if trim == self._trim:
-                    raise
+                    raise _wrong(self._reader, HALF_GONE, commit.seq) from None
                 self._trim = trim
         return MISSING
 

@@ -21,11 +21,12 @@ from perdure.storage.appending import Ref
 from perdure.storage.log import snapshots
 from perdure.storage.log.chunk_size import ChunkSize
 from perdure.storage.log.commits import SEQ_END as SEQ_END
-from perdure.storage.log.commits import UNREADABLE, CommitReader
+from perdure.storage.log.commits import UNREADABLE
+from perdure.storage.log.retention_reader import RetentionReader
 from perdure.storage.log.snapshots import Leaves
 from perdure.storage.log.way_back import with_way_back
 from perdure.storage.port import StoredCommit
-from perdure.storage.retention import RETENTION, Trim, last_standing
+from perdure.storage.retention import Trim
 from perdure.system import logs
 
 _log = logs.logger("perdure.log")
@@ -66,44 +67,10 @@ class Folded(Struct):
     snapshot_size: int
 
 
-class LogReader(CommitReader):
+class LogReader(RetentionReader):
     """Reads the log of one incarnation of one agent."""
 
     # -- what is gone ----------------------------------------------------------------------
-
-    def trim(self, until: int | None = None) -> Trim | None:
-        """Returns the last standing word on what retention has removed of the log, or is about to;
-        None if there is none.
-
-        Args:
-            until: as of this commit.
-        """
-        word = self.last_word() if until is None else self._word_before(until + 1)
-        while word:
-            try:
-                return last_standing(word, self._word, self._between)
-            except Corrupt:
-                word = self._word_before(word)
-        return None
-
-    def _word(self, seq: int) -> Commit:
-        # What only a newer version says of retention must not be ignored.
-        return self._salvaged(self._row(seq), (Corrupt,))
-
-    def _between(self, first: int, last: int) -> Iterator[Commit]:
-        return self.commits(first, last, damaged_too=True)
-
-    def _word_before(self, seq: int) -> int:
-        """Returns the seq of the word before one that cannot be read, and so names none."""
-        for commit in self.commits(1, seq - 1, newest_first=True, damaged_too=True):
-            if commit.branch == RETENTION:
-                return commit.seq
-        return 0
-
-    def last_word(self) -> int:
-        """Returns the seq of the last word on what is gone, standing or not; 0 if there is none."""
-        ref = self._backend.ref(self.no, RETENTION)
-        return 0 if ref is None else ref.seq
 
     def kept(self, seq: int) -> int:
         """Returns `last_word`, if the state of a commit is not gone by then.
@@ -134,15 +101,6 @@ class LogReader(CommitReader):
             return self._fold(seq, True, None) is None
         except UNREADABLE:
             return False
-
-    def trimmed(self, seq: int, trim: Trim | None = None) -> NotFound:
-        """Returns the error for a commit whose state retention removed."""
-        trim = trim or self.trim()
-        hint = "a copy of the store, or an export, from before that has it"
-        if trim is not None:
-            more = ", ".join(map(str, sorted(trim.bases)[-5:]))
-            hint = f"the states from commit {trim.before} on are there, and those of {more}; {hint}"
-        return NotFound("its state was removed by retention", target=self.target(seq), hint=hint)
 
     # -- names -----------------------------------------------------------------------------
 

@@ -10,6 +10,7 @@ from typing import Protocol, TypeVar
 
 from perdure.errors import Corrupt, NotFound, PerdureError, UnsupportedFormat
 from perdure.model import MAIN, Commit
+from perdure.storage.retention import RETENTION
 from perdure.system import shell
 
 TRIED_MAX = 40
@@ -93,6 +94,9 @@ def _hint_beside(reader: Readable, branch: str, seq: int, before: int) -> str:
 def hint_for(reader: Readable, branch: str, seq: int, before: int) -> str:
     """Returns the hint for a commit that cannot be read: commands to paste."""
     agent = reader.name
+    if branch == RETENTION:
+        said = shell.perdure("trim", agent, before=1)
+        return f"no state is lost with it; with `{said}` the log says anew what retention removed"
     verify = f"`{shell.perdure('verify', agent)}` says which commits are affected"
     if not before:
         return f"no commit before it can be read: restore the agent from a copy; {verify}"
