@@ -16,8 +16,9 @@ from perdure.core.schema.digest_keys import DigestKey, DigestKeys, digest_keys
 from perdure.core.schema.schema import Schema
 from perdure.engine.control.deletions import deleting, wait_for_each
 from perdure.engine.control.naming_all import CheckpointedAll, checkpoint_all
-from perdure.engine.control.run_handle import RunHandle, wait_until
+from perdure.engine.control.run_handle import RunHandle
 from perdure.engine.control.run_listing import list_runs, wanted_runs
+from perdure.engine.control.waiting_for_runs import wait_until
 from perdure.engine.dispatch.heartbeat import LEASE_TTL
 from perdure.engine.dispatch.open_settings import check_settings
 from perdure.engine.dispatch.run_options import Options as Options

@@ -11,9 +11,10 @@ from perdure.aio.loops import Home
 from perdure.core.arguments.checks import seconds
 from perdure.core.arguments.names import check_words
 from perdure.engine.control.explanation import Explanation
-from perdure.engine.control.run_handle import RunHandle, has_result, unfinished, wait_until
+from perdure.engine.control.run_handle import RunHandle
 from perdure.engine.control.run_report import RunReport
 from perdure.engine.control.wait_circles import WaitingInPlace
+from perdure.engine.control.waiting_for_runs import has_result, unfinished, wait_until
 from perdure.engine.dispatch.command import Command
 from perdure.engine.dispatch.runner import Runner
 from perdure.engine.execution.wakeups import POLL_S
@@ -23,10 +24,12 @@ from perdure.engine.functions.run_lookup import refuse_moved
 from perdure.engine.journal.ledger import EffectInfo
 from perdure.engine.journal.left_history import Again
 from perdure.engine.journal.questions import Question
+from perdure.errors import Conflict, TimedOut
 from perdure.missing import MISSING
 from perdure.model import Commit, RunInfo, RunStatus
 from perdure.state.event_loop.loop_waits import LoopWait, bell
 from perdure.store import Options
+from perdure.system.done_already import DoneAlready
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -162,8 +165,9 @@ class AsyncRunHandle(Generic[R]):
     ) -> None:
         """See `RunHandle.cancel`."""
         why, until = check_words(why, "why="), wait_until(wait, timeout)
-        if not await self._home.call(self._handle._ask_to_end, why) and wait:
-            await self._wait_for_its_end(why, until)
+        with DoneAlready(Conflict, TimedOut) as done:
+            if not await self._home.call(self._handle._ask_to_end, why, done) and wait:
+                await self._wait_for_its_end(why, until)
 
     async def _wait_for_its_end(self, why: str, until: float | None) -> None:
         """See `RunHandle._wait_for_its_end`."""

@@ -24,7 +24,8 @@ from perdure.core.schema.digest_keys import DigestKey
 from perdure.core.schema.schema import Schema
 from perdure.engine.control.deletions import WHY, is_over
 from perdure.engine.control.naming_all import CheckpointedAll
-from perdure.engine.control.run_handle import RunHandle, wait_until
+from perdure.engine.control.run_handle import RunHandle
+from perdure.engine.control.waiting_for_runs import wait_until
 from perdure.engine.dispatch.heartbeat import LEASE_TTL
 from perdure.engine.functions.async_run import AsyncRun
 from perdure.errors import Conflict, NotFound

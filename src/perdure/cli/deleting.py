@@ -16,6 +16,7 @@ from perdure.cli.progress import bar
 from perdure.cli.session import Session, opened
 from perdure.cli.terminal import stderr_console, stdout_console, text
 from perdure.cli.words import count
+from perdure.system.done_already import DoneAlready
 
 
 def delete(
@@ -60,7 +61,7 @@ def delete(
     if timeout is not None and not cancel_runs:
         raise UsageError("--timeout is for --cancel-runs: without, this does not wait")
     longest = age("--timeout", timeout)
-    with opened(ctx) as session:
+    with DoneAlready() as done, opened(ctx) as session:
         names = _meant(session, agent, prefix)
         if names and not yes:
             _agree(session, names, purge=purge)
@@ -69,6 +70,9 @@ def delete(
             deleted = session.store.delete(
                 agent, prefix=prefix, purge=purge, cancel_runs=cancel_runs, timeout=longest
             )
+            words = deleted[0] if len(deleted) == 1 else count(len(deleted), "agent")
+            rest = session.command("purge")
+            done.is_now(f"{words} deleted", f"`{rest}` removes what is left, if that is to go")
             if purge:
                 progress.begin("removing what they left")
                 session.store.purge()
@@ -76,7 +80,6 @@ def delete(
             plain.put({"deleted": deleted, "purged": purge})
             return
         console = stdout_console()
-        words = deleted[0] if len(deleted) == 1 else count(len(deleted), "agent")
         console.print(text(("✓ ", "bold green"), (words, "bold"), " deleted"))
         if not purge:
             one = deleted[0] if len(deleted) == 1 else "AGENT"

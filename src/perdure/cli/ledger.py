@@ -32,6 +32,7 @@ from perdure.cli.words import REMOVED, cut, full, short
 from perdure.errors import Hint
 from perdure.model import UNFINISHED
 from perdure.system import shell
+from perdure.system.done_already import DoneAlready
 from perdure.types import EffectInfo, RunInfo
 
 LIMIT = 50
@@ -150,7 +151,7 @@ def settle(
     if (done is None) != not_done:
         raise UsageError("say what happened: either --done JSON, or --not-done")
     result = value_of("--done", done) if done is not None else None
-    with opened(ctx) as session:
+    with DoneAlready() as done_now, opened(ctx) as session:
         info = _run_in_doubt(session, agent, call, run)
         handle = session.store.handle(info.id)
         who = by if by is not None else login()
@@ -158,6 +159,7 @@ def settle(
             commit = at_the_head(lambda: handle.settle(call, not_done=True, by=who))
         else:
             commit = at_the_head(lambda: handle.settle(call, done=result, by=who))
+        done_now.is_now(f"call {call} of run {info.id} is settled", "do not settle it again")
         if session.json:
             plain.put({"run": info.id, "call": call, "commit": plain.commit_json(commit)})
             return

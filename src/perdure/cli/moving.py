@@ -26,6 +26,7 @@ from perdure.cli.story import Changes, cause_words
 from perdure.cli.terminal import Screen, stdout_console, text
 from perdure.cli.words import count
 from perdure.errors import Hint
+from perdure.system.done_already import DoneAlready
 from perdure.types import BranchMove
 
 
@@ -39,9 +40,13 @@ def fork(
     branch: BranchOption = "main",
 ) -> None:
     """Make a new branch at any commit. It costs one commit, and copies nothing."""
-    with opened(ctx) as session:
+    with DoneAlready() as done, opened(ctx) as session:
         handle = session.agent(agent, branch)
         at_the_head(lambda: handle.fork(name, at=None if at is None else where(handle, at)))
+        done.is_now(
+            f"branch {name} is made, and could not be read back",
+            f"do not make it again; `{session.command('state', agent, branch=name)}` reads it",
+        )
         commit = handle.commit(name)
         if session.json:
             plain.put({"branch": name, "from": commit.parent, "commit": plain.commit_json(commit)})
@@ -66,9 +71,10 @@ def checkpoint(
     branch: BranchOption = "main",
 ) -> None:
     """Name a branch's head as a recovery point, with the hash of its state."""
-    with opened(ctx) as session:
+    with DoneAlready() as done, opened(ctx) as session:
         handle = session.agent(agent, branch)
         point = at_the_head(lambda: handle.checkpoint(name, dependencies=dependency or ()))
+        done.is_now(f"checkpoint {name} is made", "do not make it again")
         if session.json:
             plain.put(plain.of(point))
             return
@@ -86,10 +92,7 @@ def undo(
 
     Refused when later commits touched the same places. What tools did stays done.
     """
-    with opened(ctx) as session:
-        handle = session.agent(agent, branch)
-        moved = _moved(session, handle, lambda: handle.undo(cancel_run=cancel_run))
-        _say(session, handle, moved)
+    _move(ctx, agent, branch, lambda handle: handle.undo(cancel_run=cancel_run))
 
 
 def redo(
@@ -99,10 +102,7 @@ def redo(
     cancel_run: CancelRunOption = False,
 ) -> None:
     """Take back the latest undo, as a new commit."""
-    with opened(ctx) as session:
-        handle = session.agent(agent, branch)
-        moved = _moved(session, handle, lambda: handle.redo(cancel_run=cancel_run))
-        _say(session, handle, moved)
+    _move(ctx, agent, branch, lambda handle: handle.redo(cancel_run=cancel_run))
 
 
 def rollback(
@@ -116,10 +116,22 @@ def rollback(
 
     What tools did stays done; those calls are listed.
     """
-    with opened(ctx) as session:
+
+    def move(handle: Agent[Any]) -> BranchMove:
+        return handle.rollback(where(handle, to), cancel_run=cancel_run)
+
+    _move(ctx, agent, branch, move)
+
+
+def _move(
+    ctx: typer.Context, agent: str, branch: str, move: Callable[[Agent[Any]], BranchMove]
+) -> None:
+    with DoneAlready() as done, opened(ctx) as session:
         handle = session.agent(agent, branch)
-        moved = _moved(
-            session, handle, lambda: handle.rollback(where(handle, to), cancel_run=cancel_run)
+        moved = _moved(session, handle, lambda: move(handle))
+        done.is_now(
+            f"commit {moved.commit.seq} did it, and what it changed could not be read",
+            f"do not repeat this; `{session.command('log', agent, branch=branch)}` shows it",
         )
         _say(session, handle, moved)
 

@@ -14,10 +14,11 @@ from perdure.cli import plain
 from perdure.cli.failures import UsageError
 from perdure.cli.naming import age, value_of
 from perdure.cli.session import opened
-from perdure.cli.steering import tell_what_is_next
+from perdure.cli.steering import tell_what_is_next, told
 from perdure.cli.terminal import stdout_console, text
 from perdure.cli.timeline import why_json
 from perdure.cli.user_modules import agent_functions
+from perdure.system.done_already import DoneAlready
 
 FIRST = "options(initial="
 """In the hint of an error about an agent's first state: what a program would give it by."""
@@ -77,13 +78,14 @@ def start(
         options["deadline"] = age("--deadline", deadline)
     if initial is not None:
         options["initial"] = value_of("--initial", initial)
-    with opened(ctx) as session:
+    with DoneAlready() as done, opened(ctx) as session:
         try:
             handle = session.store.options(**options).start(called, agent, *args, **kwargs)
         except SchemaError as error:
             raise _in_words_of_the_shell(error) from error
         except (TypeError, ValueError) as error:
             raise UsageError(f"{function}: {error}") from error
+        done.is_now(*told(handle.id, "it is requested"))
         if session.json:
             said: dict[str, Any] = {"run": handle.id, "status": handle.status}
             plain.put({**said, "why": why_json(handle.why())})

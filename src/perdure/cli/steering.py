@@ -36,6 +36,8 @@ from perdure.cli.terminal import Screen, stderr_console, stdout_console, text
 from perdure.cli.timeline import wanted, why_json
 from perdure.cli.words import full
 from perdure.model import FINISHED
+from perdure.system import shell
+from perdure.system.done_already import DoneAlready
 from perdure.types import Question, RunInfo
 
 MOVING = ("executing", "finished", "waiting")
@@ -78,7 +80,7 @@ def answer(
 ) -> None:
     """Answer a run's question, or show its questions. The answering person is recorded; the first
     answer counts."""
-    with opened(ctx) as session:
+    with DoneAlready() as done, opened(ctx) as session:
         info = find_run(session, run)
         handle = session.store.handle(info.id)
         if value is None:
@@ -89,6 +91,7 @@ def answer(
         given = answer_of(asked, value) if asked is not None else value_of("VALUE", value)
         meant = to if to is not None else asked
         handle.answer(given, to=meant, by=by if by is not None else login())
+        done.is_now(*told(handle.id, "the answer is in its inbox"))
         if session.json:
             place = asked.place if asked is not None else to
             said: dict[str, Any] = {"run": info.id, "question": place}
@@ -158,10 +161,11 @@ def signal(
     if name == "":
         raise UsageError("NAME is empty: name the signal")
     given = value_of("VALUE", value)
-    with opened(ctx) as session:
+    with DoneAlready() as done, opened(ctx) as session:
         info = find_run(session, run)
         handle = session.store.handle(info.id)
         fresh = handle.signal(name, given, key=key, by=by if by is not None else login())
+        done.is_now(*told(handle.id, "the signal is in its inbox"))
         if session.json:
             said: dict[str, Any] = {"run": info.id, "signal": name, "fresh": fresh}
             plain.put({**said, "why": why_json(handle.why())})
@@ -172,6 +176,14 @@ def signal(
             return
         console.print(text("signal ", (name, "bold"), f" is in the inbox of {info.id}"))
         tell_what_is_next(console, session, handle)
+
+
+def told(run: str, what: str) -> tuple[str, str]:
+    """Returns the words for `DoneAlready.is_now`."""
+    return (
+        f"run {run}: {what}, and what comes next could not be read",
+        f"do not repeat this; `{shell.perdure('why', run)}` says how the run is",
+    )
 
 
 def tell_what_is_next(console: Screen, session: Session, handle: RunHandle[Any]) -> None:
@@ -202,9 +214,8 @@ def cancel(
     Tool calls stay in the ledger; calls in doubt stay in doubt."""
     chosen_by = Filter.of(agent, status, function, queue, older, newer)
 
-    def end(handle: RunHandle[Any]) -> dict[str, Any]:
+    def end(handle: RunHandle[Any]) -> None:
         at_the_head(lambda: handle.cancel(words))
-        return {"status": handle.status}
 
     def tell(console: Screen, session: Session, handle: RunHandle[Any]) -> None:
         if handle.status in FINISHED:
@@ -225,7 +236,7 @@ def cancel(
 
     with opened(ctx) as session:
         meant = _meant(session, run, chosen_by, all_, yes, "cancel", unfinished=True)
-        _each(session, meant, end, tell, many=len(run or ()) != 1)
+        _each(session, meant, end, "it is asked to end", tell, many=len(run or ()) != 1)
 
 
 def resume(
@@ -243,13 +254,12 @@ def resume(
     """Let runs that need attention be tried again, once the cause is fixed."""
     chosen_by = Filter.of(agent, status, function, queue, older, newer)
 
-    def again(handle: RunHandle[Any]) -> dict[str, Any]:
+    def again(handle: RunHandle[Any]) -> None:
         at_the_head(handle.resume)
-        return {"status": handle.status}
 
     with opened(ctx) as session:
         meant = _meant(session, run, chosen_by, all_, yes, "resume", status=("needs_attention",))
-        _each(session, meant, again, _tell_pending, many=len(run or ()) != 1)
+        _each(session, meant, again, "it may go on", _tell_pending, many=len(run or ()) != 1)
 
 
 def _tell_pending(console: Screen, session: Session, handle: RunHandle[Any]) -> None:
@@ -279,13 +289,12 @@ def retry(
     _check_effects(effects)
     chosen_by = Filter.of(agent, status, function, queue, older, newer)
 
-    def back(handle: RunHandle[Any]) -> dict[str, Any]:
+    def back(handle: RunHandle[Any]) -> None:
         at_the_head(lambda: handle.retry(step, effects=effects))  # type: ignore[arg-type]
-        return {"status": handle.status}
 
     with opened(ctx) as session:
         meant = _meant(session, run, chosen_by, all_, yes, "retry", status=("failed",))
-        _each(session, meant, back, _tell_pending, many=len(run or ()) != 1)
+        _each(session, meant, back, "it is set back", _tell_pending, many=len(run or ()) != 1)
 
 
 def fork_run(
@@ -304,10 +313,11 @@ def fork_run(
     """Make another run on a new branch, which continues where a step of this one began; it shares
     the history, and copies nothing."""
     _check_effects(effects)
-    with opened(ctx) as session:
+    with DoneAlready() as done, opened(ctx) as session:
         info = find_run(session, run)
         handle = session.store.handle(info.id)
         new = at_the_head(lambda: handle.fork(step, branch=branch, effects=effects, key=key))  # type: ignore[arg-type]
+        done.is_now(*told(new.id, "it is made"))
         if session.json:
             plain.put({"run": new.id, "branch": branch, "status": new.status, "of": info.id})
             return
@@ -371,7 +381,8 @@ def _meant(
 def _each(
     session: Session,
     runs: Sequence[RunInfo],
-    do: Callable[[RunHandle[Any]], dict[str, Any]],
+    do: Callable[[RunHandle[Any]], None],
+    what: str,
     tell: Callable[[Screen, Session, RunHandle[Any]], None],
     *,
     many: bool = False,
@@ -379,6 +390,7 @@ def _each(
     """Does it to each. An error of one is reported, and the others are done all the same.
 
     Args:
+        what: says what is done then.
         many: print a list in JSON, also for one.
 
     Raises:
@@ -390,10 +402,16 @@ def _each(
     code = 0
     for run in runs:
         try:
-            handle = session.store.handle(run.id)
-            made.append({"run": run.id, **do(handle)})
-            if not session.json:
-                tell(console, session, handle)
+            with DoneAlready() as done:
+                handle = session.store.handle(run.id)
+                do(handle)
+                done.is_now(*told(run.id, what))
+                said: dict[str, Any] = {"run": run.id, "status": handle.status}
+                if not session.json:
+                    tell(console, session, handle)
+                elif not many:
+                    said["why"] = why_json(handle.why())
+                made.append(said)
         except PerdureError as error:
             if not many:
                 raise
@@ -403,7 +421,7 @@ def _each(
                 report(error, as_json=False, say=session.say)
     if session.json:
         if not many:
-            plain.put({**made[0], "why": why_json(session.store.handle(runs[0].id).why())})
+            plain.put(made[0])
         else:
             plain.put_all(made)
     elif not runs:

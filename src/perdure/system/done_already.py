@@ -10,9 +10,14 @@ from perdure.errors import PerdureError, StoreUnavailable
 
 class DoneAlready:
     """Context manager around a call of several parts: once the part that counts is done (`is_now`),
-    errors of the others say that it is, and do not ask for the same call again."""
+    errors of the others say that it is, and do not ask for the same call again.
 
-    def __init__(self) -> None:
+    Args:
+        answers: kinds of errors that are answers to what was asked for: they stay as they are.
+    """
+
+    def __init__(self, *answers: type[PerdureError]) -> None:
+        self._answers = answers
         self._done = ""
         self._hint = ""
 
@@ -36,6 +41,8 @@ class DoneAlready:
         trace: TracebackType | None,
     ) -> None:
         if not self._done or not isinstance(error, PerdureError):
+            return
+        if isinstance(error, self._answers):
             return
         error.problem = f"{self._done}: {error.problem}"
         error.hint = f"{self._hint}; {error.hint}" if error.hint else self._hint

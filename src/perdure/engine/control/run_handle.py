@@ -25,6 +25,7 @@ from perdure.engine.control.run_report import RunReport
 from perdure.engine.control.settlement import check_open, journals, left_open
 from perdure.engine.control.unbegun import end_unbegun
 from perdure.engine.control.wait_circles import WaitingInPlace
+from perdure.engine.control.waiting_for_runs import has_result, unfinished, wait_until
 from perdure.engine.execution.wakeups import POLL_S, Wakeups
 from perdure.engine.functions.run_lookup import (
     find_run,
@@ -57,34 +58,11 @@ from perdure.storage.appending import Refused
 from perdure.storage.capabilities import Sent
 from perdure.storage.log.reader import SEQ_END, LogReader
 from perdure.storage.standing import ClosedError
+from perdure.system import shell
+from perdure.system.done_already import DoneAlready
 from perdure.system.late_imports import loading
 
 R = TypeVar("R")
-
-
-def has_result(info: RunInfo) -> bool:
-    """Returns True if a run has ended, or needs a person: nobody waits for it."""
-    return info.status in FINISHED or info.status == "needs_attention"
-
-
-def wait_until(wait: bool, timeout: timedelta | float | None, name: str = "wait") -> float | None:
-    """Returns the end of a wait, as `time.monotonic` counts; None for none. `name`: of the argument
-    that says whether a call waits.
-
-    Raises:
-        ValueError: there is a timeout, and no wait. TypeError: one of them is of a wrong type.
-    """
-    waits = flag(wait, f"{name}=")
-    if timeout is None:
-        return None
-    if not waits:
-        raise ValueError(f"timeout= is for {name}=True: without, this does not wait")
-    return time.monotonic() + seconds(timeout, "timeout=")
-
-
-def unfinished(info: RunInfo) -> TimedOut:
-    """Returns the error for who has waited long enough for a run."""
-    return TimedOut(f"is {info.status} still", target=f"run {info.id}")
 
 
 class RunHandle(Generic[R]):
@@ -223,10 +201,15 @@ class RunHandle(Generic[R]):
         meant = asked.meant(to)
         plain = take_any(value, "answer")
         check_answer(meant, plain)
-        sent = self._send("answer", meant.name, meant.key, plain, by)
-        if not sent.fresh:
-            raise Conflict("was answered already", target=f"run {self._id}, {meant.place}")
-        asked.check_heard(meant, sent.message)
+        with DoneAlready(Conflict) as done:
+            sent = self._send("answer", meant.name, meant.key, plain, by)
+            if not sent.fresh:
+                raise Conflict("was answered already", target=f"run {self._id}, {meant.place}")
+            done.is_now(
+                "the answer is in its inbox, and whether it was in time could not be read",
+                f"do not answer again; `{shell.perdure('why', self._id)}` says how the run is",
+            )
+            asked.check_heard(meant, sent.message)
 
     def _send(self, kind: Any, name: str, key: str, value: Plain, by: str) -> Sent:
         agent = self._agent = self._agent or self.info.agent
@@ -358,8 +341,9 @@ class RunHandle(Generic[R]):
         """
         why = check_words(why, "why=")
         until = wait_until(wait, timeout)
-        if not self._ask_to_end(why) and wait:
-            self._wait_for_its_end(why, until)
+        with DoneAlready(Conflict, TimedOut) as done:
+            if not self._ask_to_end(why, done) and wait:
+                self._wait_for_its_end(why, until)
 
     def _wait_for_its_end(self, why: str, until: float | None) -> None:
         """Waits for the end of a run that was asked to; ends it here once no executor has it.
@@ -380,8 +364,11 @@ class RunHandle(Generic[R]):
                     raise unfinished(self.info)
                 watch.wait(POLL_S if until is None else min(until - time.monotonic(), POLL_S))
 
-    def _ask_to_end(self, why: str) -> bool:
+    def _ask_to_end(self, why: str, done: DoneAlready | None = None) -> bool:
         """Cancels the run, or asks its executor to; returns True if it has ended.
+
+        Args:
+            done: is told when it is asked.
 
         Raises:
             Conflict: it is finished.
@@ -401,6 +388,12 @@ class RunHandle(Generic[R]):
             if self.info.status != "cancelled":  # by somebody else, since it was looked at
                 raise
             return True
+        if done is not None:
+            done.is_now(
+                "it is asked to end, and more could not be done",
+                f"its executor ends it; if none does, `{shell.perdure('cancel', self._id)}` once "
+                "more ends it here",
+            )
         return bool(info.started) and self._end_if_free(why)
 
     def _end_if_free(self, why: str) -> bool:

@@ -46,9 +46,8 @@ class Remover:
             thread.check_schema(self._logs.log(info).commit(1).schema_id)
             with suppress(NotFound):  # somebody else did
                 self._store.delete(thread.name, purge=not self._keep)
-        deleted = self._logs.incarnation(thread.name, info.incarnation)
-        if not self._keep and deleted is not None:
-            self._purge(deleted.info)
+        if not self._keep:
+            self._purge(info)
             self.begins()
 
     def begins(self) -> None:
@@ -60,7 +59,12 @@ class Remover:
         """Purges what deleted threads left; or what one thread left, and those that it is a copy
         of."""
         before, self._more = self._more, True
-        try:
+        try:  # the thread is deleted, whatever comes of this
+            if of is not None:
+                now = self._logs.incarnation(of.name, of.incarnation)
+                if now is None:
+                    return
+                of = now.info
             purged = self._logs.purge(PURGE_S, of)
             self._more = purged.more or (before and of is not None)
             if purged.kept and not purged.agents and of is None:
