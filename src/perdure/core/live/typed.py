@@ -11,6 +11,7 @@ from typing import Any
 from perdure.core.live.append_plan import TypedPlan
 from perdure.core.live.ephemeral import carry_over
 from perdure.core.live.ground import Ground, put_back, replace_content
+from perdure.core.live.overruled import refuse_overruled
 from perdure.core.live.shadow import (
     DictShadow,
     ListShadow,
@@ -417,6 +418,7 @@ class Planner(Ground):
         except SchemaError as error:
             raise SchemaError(error.problem, target=error.target) from error.__cause__
         shadow.made = made if face.has_private else None
+        refuse_overruled(self, shadow, plain, final)
         shown = {
             name: item
             for name in {**node.fields, **plain, **face.extras(made)}
