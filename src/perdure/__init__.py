@@ -39,6 +39,7 @@ from perdure.system.lazy_names import LazyNames
 if TYPE_CHECKING:
     from perdure.agents import Agent
     from perdure.aio import AsyncAgent, AsyncRunHandle, AsyncStore, open_async
+    from perdure.backing_up import backup
     from perdure.core.draft.draft import increment, move
     from perdure.core.schema.schema import Ephemeral, Schema, invariant, transitions
     from perdure.engine.control.run_handle import RunHandle
@@ -119,6 +120,7 @@ __all__ = [
     "UnsupportedFormat",
     "Worker",
     "agent",
+    "backup",
     "fencing_token",
     "heartbeat",
     "idempotency_key",
@@ -172,6 +174,7 @@ _NAMES = LazyNames(
         "perdure.storage.group_policy": "GroupPolicy",
         "perdure.store": "Store open",
         "perdure.repairing": "repair",
+        "perdure.backing_up": "backup",
     }
 )
 

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from perdure.aio.agent import AsyncEdit
     from perdure.aio.runs import AsyncOptions
     from perdure.aio.store import Opening
+    from perdure.backing_up import BackedUp
     from perdure.core.live.drift import Drift
     from perdure.delta import (
         Append,
@@ -78,6 +79,7 @@ __all__ = [
     "AsyncOptions",
     "AsyncResource",
     "AsyncRunEdit",
+    "BackedUp",
     "Branch",
     "BranchMove",
     "Change",
@@ -134,6 +136,7 @@ _NAMES = LazyNames(
         "perdure.aio.agent": "AsyncEdit",
         "perdure.aio.runs": "AsyncOptions",
         "perdure.aio.store": "Opening",
+        "perdure.backing_up": "BackedUp",
         "perdure.core.live.drift": "Drift",
         "perdure.delta": (
             "Append Delete Increment Move Op Plain Set SetAdd SetRemove Splice TextSplice"

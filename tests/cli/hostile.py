@@ -92,6 +92,7 @@ def words_for(folder: Path, runs: dict[str, str]) -> Iterator[dict[str, str]]:
         "b": "2",
         "dependency": HOSTILE,
         "status": "waiting",
+        "parent": runs["ask"],
         "function": "agent" + HOSTILE,
         "queue": "queue" + HOSTILE,
         "older": "0s",

@@ -10,7 +10,7 @@ import typer
 
 from perdure.cli.app import COMMANDS, app
 
-ENDLESS = {("worker",), ("replicate", "--follow")}
+ENDLESS = {("worker",), ("replicate", "--follow"), ("runs", "--watch")}
 """Until a signal ends them: not among the lines."""
 
 GLOBAL = ("store", "as_json")

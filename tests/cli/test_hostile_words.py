@@ -194,6 +194,7 @@ def on_a_terminal(*words: str) -> str:
         [sys.executable, "-m", *words], stdin=its, stdout=its, stderr=its, env=environment, cwd=ROOT
     )
     os.close(its)
+    os.write(ours, b"n\n" * 20)  # to whichever of them asks before it removes anything
     written = bytearray()
     try:
         while data := os.read(ours, 65_536):

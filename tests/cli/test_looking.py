@@ -256,6 +256,8 @@ def test_every_command_answers_in_json(operator: Operator) -> None:
         "redo": ["ticket-42"],
         "rollback": ["ticket-42", "3"],
         "runs": [],
+        "tree": ["ticket-42"],
+        "backup": [str(operator.path.with_name("copy.db"))],
         "effects": ["ticket-43"],
         "settle": ["ticket-43", "refund#1", "--not-done"],
         "why": ["ticket-43"],
@@ -313,8 +315,8 @@ def test_a_failed_run_is_seen_and_says_why(operator: Operator) -> None:
     with perdure.open(operator.path) as store, pytest.raises(ValueError, match="no such"):
         store.run(failing, "ticket-42")
     listed = operator.see("ls").splitlines()
-    assert listed[0].rstrip().endswith("runs not done")
-    assert listed[1].rstrip().endswith("failed")
+    assert "  runs not done  " in listed[0]
+    assert "  failed  " in listed[1]
     assert operator.json("ls")[0]["failed_runs"][0]["problem"].startswith("ValueError")
     for command in (["runs"], ["show", "ticket-42"]):
         assert "ValueError: no such \\x1b[31minvoice" in operator.see(*command)

@@ -53,6 +53,7 @@ def words_for(folder: Path, theirs: Path) -> dict[str, str]:
         "status": "running",
         "of_agent": "ticket-43",
         "function": "support",
+        "parent": "ticket-43",
         "queue": "default",
         "older": "1s",
         "newer": "1d",

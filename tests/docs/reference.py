@@ -75,7 +75,7 @@ PAGES = (
         (
             *("open", "Store", "Agent", "increment", "move", "Schema", "invariant"),
             *("transitions", "Ephemeral", "SnapshotPolicy", "CheckpointPolicy", "GroupPolicy"),
-            *("Cause", "MISSING", "repair"),
+            *("Cause", "MISSING", "backup", "repair"),
         ),
     ),
     Page(

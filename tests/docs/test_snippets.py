@@ -100,12 +100,22 @@ def test_page(page: Path, tmp_path: Path, commands: Path, monkeypatch: pytest.Mo
     module = new_module(page, monkeypatch)
     for block in blocks(page):
         if block.file is not None:
-            (folder / block.file).write_text(block.body, "utf-8")
+            write_file(block, folder, monkeypatch)
         elif block.kind == "python":
             run_python(block, page, module)
         elif block.kind == "sh" and only_ours(block.body):
             run_shell(block, page, folder, commands)
     close_stores(module)
+
+
+def write_file(block: Block, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Makes a file of a page, which later blocks may import, as where Python is started there."""
+    assert block.file is not None
+    (folder / block.file).write_text(block.body, "utf-8")
+    if str(folder) not in sys.path:
+        monkeypatch.syspath_prepend(folder)
+    monkeypatch.delitem(sys.modules, block.file.removesuffix(".py"), raising=False)
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)  # the next page's may have this name
 
 
 def new_module(page: Path, monkeypatch: pytest.MonkeyPatch) -> types.ModuleType:
@@ -127,7 +137,9 @@ def test_pages_may_be_tried_in_one_folder(tmp_path: Path, monkeypatch: pytest.Mo
     for page in [PAGES[0], *PAGES]:
         module = new_module(page, monkeypatch)
         for block in blocks(page):
-            if block.kind == "python" and block.file is None:
+            if block.file is not None:
+                write_file(block, tmp_path, monkeypatch)
+            elif block.kind == "python":
                 run_python(block, page, module)
         close_stores(module)
 

@@ -24,7 +24,7 @@ LAYERS = (
     ("verification", "transfer"),
     ("engine",),
     ("agents",),  # with store.py the public sync API; the store hands out agents
-    ("store", "replication", "repairing"),
+    ("store", "replication", "repairing", "backing_up"),
     ("adapters",),  # what integrations stand on
     ("aio",),
     ("types",),

@@ -31,6 +31,7 @@ COMMANDS = (
     LazyCommand("rollback", "perdure.cli.moving:rollback", "Go back to an earlier state."),
     LazyCommand("start", "perdure.cli.starting:start", "Request a run, for a worker."),
     LazyCommand("runs", "perdure.cli.runs:runs", "Runs, and which of them need a person."),
+    LazyCommand("tree", "perdure.cli.family:tree", "Which runs started which."),
     LazyCommand(
         "worker", "perdure.cli.worker:worker", "Run what was asked for, and what others left."
     ),
@@ -47,6 +48,9 @@ COMMANDS = (
     LazyCommand("verify", "perdure.cli.checking:verify", "Prove that no byte of a log changed."),
     LazyCommand(
         "repair", "perdure.cli.checking:repair", "Rebuild page checksums, once all logs are proved."
+    ),
+    LazyCommand(
+        "backup", "perdure.cli.backing_up:backup", "Copy the store while it is in use; verified."
     ),
     LazyCommand("delete", "perdure.cli.deleting:delete", "Delete agents."),
     LazyCommand(

@@ -8,6 +8,7 @@ import typer
 
 from perdure.cli import plain
 from perdure.cli.attention import branch_json
+from perdure.cli.named_rows import NamedRows
 from perdure.cli.session import (
     WHERE_HELP,
     AgentArgument,
@@ -16,7 +17,7 @@ from perdure.cli.session import (
     where,
 )
 from perdure.cli.story import cause_words, difference
-from perdure.cli.terminal import put_document, stderr_console, stdout_console, table, text
+from perdure.cli.terminal import put_document, stderr_console, stdout_console, text
 from perdure.cli.words import count, moment
 from perdure.model import id_text
 
@@ -82,7 +83,7 @@ def diff(
             return
         console = stdout_console()
         for change in changes:
-            console.print(difference(change, whole=whole))
+            console.print(difference(change, whole=whole or not console.is_terminal))
         if not changes:
             console.print(text(("nothing differs", "dim")))
         elif len(changes) > 1:
@@ -109,21 +110,21 @@ def branches(
             )
             return
         console = stdout_console()
-        rows = table("branch", "head", "last change", "", right=("head",))
+        rows = NamedRows("branch", "head", "last change", "", right=("head",))
         for branch in found:
             last = handle.commit(branch.head, damaged_too=True)
             style = "dim strike" if branch.deleted else "green"
-            rows.add_row(
+            rows.add(
                 text((branch.name, style)),
                 str(branch.head),
                 moment(last.at),
                 cause_words(last),
             )
-        console.print(rows)
+        console.print(rows.on(console))
         if points:
             console.print()
-            rows = table("checkpoint", "commit", "made", right=("commit",))
+            rows = NamedRows("checkpoint", "commit", "made", right=("commit",))
             for point in points:
                 made = moment(handle.commit(point.seq, damaged_too=True).at)
-                rows.add_row(text((point.name, "green")), str(point.seq), made)
-            console.print(rows)
+                rows.add(text((point.name, "green")), str(point.seq), made)
+            console.print(rows.on(console))

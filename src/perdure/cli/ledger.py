@@ -50,6 +50,7 @@ def print_effects(
     if not effects:
         console.print(text(("no tool calls", "dim")))
         return
+    whole = whole or not console.is_terminal  # in a pipe nothing is cut
     rows = table("commit", "tool call", "state", "result", right=("commit",))
     lines: list[tuple[EffectInfo, Text, str]] = []
     for effect, executor in effects:
@@ -60,7 +61,7 @@ def print_effects(
         said = REMOVED if words == "removed" else words
         lines.append((effect, text((said, effect_style(words)), times), result))
     limit = None
-    if console.is_terminal and not whole:  # one line per call
+    if not whole:  # one line per call
         lines = [(effect, state, cut(result, RESULT_WIDTH)) for effect, state, result in lines]
         taken = len("commit") + max(len(state) for _, state, _ in lines)
         taken += max(len(result) for _, _, result in lines) + 4 * GAP

@@ -87,6 +87,7 @@ class Filter(Struct, frozen=True):
     older: timedelta | None = None
     newer: timedelta | None = None
     unfinished: bool = False
+    parent: str | None = None
 
     @classmethod
     def of(
@@ -134,6 +135,7 @@ class Filter(Struct, frozen=True):
             unfinished=self.unfinished,
             status=self.status or None,  # type: ignore[arg-type]
             function=self.function,
+            parent=self.parent,
             limit=limit if limit and by_store else None,
             newest_first=True,
         )

@@ -25,6 +25,7 @@ from perdure.cli.attention import (
     why,
 )
 from perdure.cli.failures import report
+from perdure.cli.named_rows import NamedRows
 from perdure.cli.progress import bar
 from perdure.cli.session import (
     AgentArgument,
@@ -42,6 +43,8 @@ LIMIT = 200
 LAST_COMMITS = 5
 Unreadable = Corrupt | UnsupportedFormat
 RUNS_SHOWN = 10
+CAUSE_MAX = 60
+"""Of a last change, on a screen."""
 
 
 def ls(
@@ -71,21 +74,25 @@ def ls(
             tell_of(session, damage)
             return
         console = stdout_console()
-        rows = table("agent", "commits", "last change", "", "runs not done", right=("commits",))
+        rows = NamedRows("agent", "commits", "changed", "runs not done", "by", right=("commits",))
         with bar() as progress:
             progress.begin("looking at agents", limit or None)
             for shown, info in enumerate(chosen, 1):
                 last = _last(session, info, damage)
-                cells: list[str | Text] = ["?", text(("damaged", "bold red"))]
+                cells: list[str | Text] = ["?", text(("damaged", "bold red")), ""]
                 if isinstance(last, Commit):
                     statuses = _statuses(session, _undone(undone, info))
-                    cells = [moment(last.at), _cut(cause_words(last)), statuses]
-                rows.add_row(text((info.name, "bold")), f"{info.seq:,}", *cells)
+                    at = ago(last.at) if console.is_terminal else moment(last.at)
+                    cause = cause_words(last)
+                    if console.is_terminal:
+                        cause.truncate(CAUSE_MAX, overflow="ellipsis")
+                    cells = [at, statuses, cause]
+                rows.add(text((info.name, "bold")), f"{info.seq:,}", *cells)
                 progress.at(shown, limit or None)
-        if rows.row_count:
-            console.print(rows)
+        if len(rows):
+            console.print(rows.on(console))
             if next(infos, None) is not None:
-                said = f"… {count(rows.row_count, 'agent')}, and there are more: -n 0 for all"
+                said = f"… {count(len(rows), 'agent')}, and there are more: -n 0 for all"
                 console.print(text((said, "dim")))
         else:
             console.print("no agents" + (f" that begin with {prefix}" if prefix else ""))
@@ -108,11 +115,6 @@ def tell_of(session: Session, damage: list[Unreadable]) -> None:
     if damage:
         flush()
         raise typer.Exit(report(damage[0], as_json=session.json, say=session.say))
-
-
-def _cut(words: Text, limit: int = 40) -> Text:
-    words.truncate(limit, overflow="ellipsis")
-    return words
 
 
 def _statuses(session: Session, runs: list[RunInfo]) -> Text:
@@ -219,7 +221,7 @@ def _print_head(
 
 def _print_names(console: Screen, session: Session, agent: Agent[Any]) -> None:
     console.print()
-    rows = table("branch", "head", "held by", right=("head",))
+    rows = NamedRows("branch", "head", "held by", right=("head",))
     for branch in agent.branches():
         if branch.deleted:
             continue
@@ -228,27 +230,27 @@ def _print_names(console: Screen, session: Session, agent: Agent[Any]) -> None:
             alive = session.store.alive(branch.holder)
             words, style = branch.holder, "cyan"
             held = text((words, style) if alive else (f"{words}, which is gone", "yellow"))
-        rows.add_row(text((branch.name, "green")), str(branch.head), held)
-    console.print(rows)
+        rows.add(text((branch.name, "green")), str(branch.head), held)
+    console.print(rows.on(console))
     points = agent.checkpoints()
     if points:
         console.print()
-        rows = table("checkpoint", "commit", "made", right=("commit",))
+        rows = NamedRows("checkpoint", "commit", "made", right=("commit",))
         for point in sorted(points, key=lambda point: point.seq):
             at = agent.commit(point.seq, damaged_too=True).at
-            rows.add_row(text((point.name, "green")), str(point.seq), moment(at))
-        console.print(rows)
+            rows.add(text((point.name, "green")), str(point.seq), moment(at))
+        console.print(rows.on(console))
 
 
 def _print_runs(console: Screen, session: Session, runs: list[RunInfo]) -> None:
     if not runs:
         return
     console.print()
-    rows = table("run", "status", "commits", "why")
+    rows = NamedRows("run", "status", "commits", "why")
     for run in runs[-RUNS_SHOWN:]:
         span = f"{run.started}–{run.ended}" if run.ended else f"{run.started}–"
-        rows.add_row(run.id, run_status(session, run), span, why(run, session))
-    console.print(rows)
+        rows.add(run.id, run_status(session, run), span, why(run, session))
+    console.print(rows.on(console))
     if len(runs) > RUNS_SHOWN:
         console.print(text((f"… and {len(runs) - RUNS_SHOWN} older ones", "dim")))
 
@@ -350,12 +352,12 @@ def _since(agent: Agent[Any], since: datetime) -> Iterator[Commit]:
 def _print_stats(rows: list[dict[str, Any]], whole: dict[str, Any] | None) -> None:
     console = stdout_console()
     numbers = ("commits", "log", "per commit", "snapshots", "last 24 h", "per day")
-    shown = table("agent", *numbers, right=numbers)
+    shown = NamedRows("agent", *numbers, right=numbers)
     for row in sorted(rows, key=lambda row: -row["log_bytes"]):
         growth: list[str | Text] = [text(("damaged", "bold red")), "?"]
         if "damaged" not in row:
             growth = ["+" + size(row["log_bytes_last_day"]), size(row["log_bytes_per_day"])]
-        shown.add_row(
+        shown.add(
             text((row["agent"], "bold")),
             f"{row['commits']:,}",
             size(row["log_bytes"]),
@@ -363,7 +365,7 @@ def _print_stats(rows: list[dict[str, Any]], whole: dict[str, Any] | None) -> No
             size(row["snapshot_bytes"]),
             *growth,
         )
-    console.print(shown)
+    console.print(shown.on(console))
     if whole is not None:
         log = whole["header_bytes"] + whole["payload_bytes"]
         snapshots = whole["snapshot_bytes"] + whole["leaf_bytes"]

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Annotated, Any
 
 import typer
+from msgspec import Struct
+from msgspec.structs import replace
+from rich.console import Group, RenderableType
 
 from perdure.cli import plain
 from perdure.cli.attention import (
@@ -18,6 +22,7 @@ from perdure.cli.attention import (
     why as one_line,
 )
 from perdure.cli.failures import UsageError
+from perdure.cli.named_rows import NamedRows
 from perdure.cli.naming import (
     AgentOption,
     Filter,
@@ -31,8 +36,9 @@ from perdure.cli.naming import (
     find_run,
 )
 from perdure.cli.session import Session, number_option, opened
-from perdure.cli.terminal import Screen, stdout_console, table, text
+from perdure.cli.terminal import Screen, stdout_console, text
 from perdure.cli.timeline import why_json
+from perdure.cli.watching import watch
 from perdure.cli.words import ago, moment
 from perdure.model import UNFINISHED
 from perdure.types import RunInfo
@@ -58,6 +64,19 @@ def runs(
     newest_first: Annotated[
         bool, typer.Option("--newest-first", "-r", help="Show the newest runs first.")
     ] = False,
+    parent: Annotated[
+        str | None,
+        typer.Option("--parent", "-p", metavar="RUN", help="Only runs that this run started."),
+    ] = None,
+    watched: Annotated[
+        bool,
+        typer.Option(
+            "--watch",
+            "-w",
+            help="Show them again when one changes, until Ctrl-C; with --parent until RUN and "
+            "all that it started have ended. In a pipe: a line for each change.",
+        ),
+    ] = False,
 ) -> None:
     """List the runs of one agent or of all, oldest first, including requested ones that have not
     begun; those that need a person stand out."""
@@ -69,39 +88,84 @@ def runs(
         agent or of_agent, wanted, function, queue, older, newer, unfinished=unfinished
     )
     with opened(ctx) as session:
-        limit = session.shown_of(number, LIMIT)
-        found = chosen_by.find(session, limit=limit + 1 if limit else 0)
+        if parent is not None:
+            chosen_by = replace(chosen_by, parent=find_run(session, parent).id)
+        listing = Listing(session, chosen_by, session.shown_of(number, LIMIT), newest_first)
+        if watched:
+            listing.watch()
+        elif session.json:
+            plain.put_all(run_json(session, run) for run in listing.look())
+        else:
+            listing.print()
+
+
+class Listing(Struct):
+    """Runs of a store, as a list of at most so many; 0: all."""
+
+    session: Session
+    chosen_by: Filter
+    limit: int
+    newest_first: bool
+    has_more: bool = False
+
+    def look(self) -> list[RunInfo]:
+        """Returns the runs as they are now."""
+        limit = self.limit
+        found = self.chosen_by.find(self.session, limit=limit + 1 if limit else 0)
         chosen = found[-limit:] if limit else found
-        if newest_first:
-            chosen = chosen[::-1]
-        if session.json:
-            plain.put_all(run_json(session, run) for run in chosen)
-            return
-        console = stdout_console()
+        self.has_more = len(found) > len(chosen)
+        return chosen[::-1] if self.newest_first else chosen
+
+    def print(self) -> None:
+        chosen, console = self.look(), stdout_console()
+        console.print(self.shown(console, chosen))
+        if chosen:
+            print_ways_out(console, self.session, chosen)
+
+    def shown(self, console: Screen, chosen: Sequence[RunInfo]) -> RenderableType:
+        """Returns the list as people see it."""
         if not chosen:
-            console.print("no such runs" if chosen_by.narrow else "no runs")
-            return
-        _print_list(console, session, chosen)
-        if len(found) > len(chosen):
-            console.print(text(("… and older ones; -n 0 shows all", "dim")))
-        print_ways_out(console, session, chosen)
+            return text("no such runs" if self.chosen_by.narrow else "no runs")
+        rows = _rows(console, self.session, chosen)
+        if not self.has_more:
+            return rows
+        return Group(rows, text(("… and older ones; -n 0 shows all", "dim")))
+
+    def watch(self) -> None:
+        console = stdout_console()
+        drawn = console.is_terminal and not self.session.json
+
+        def tell(run: RunInfo) -> None:
+            if self.session.json:
+                plain.put(run_json(self.session, run))
+                return
+            why = one_line(run, self.session)
+            status = run_status(self.session, run)
+            line = text(moment(run.changed_at), "  ", (run.id, "bold"), "  ", status)
+            console.print(text(line, f"  {why}" if why else ""))
+
+        whole = partial(self.shown, console)
+        watch(console if drawn else None, self.look, whole, tell, self._is_over)
+
+    def _is_over(self) -> bool:
+        """Returns True if there is a parent, and nothing of it can change any more."""
+        parent = self.chosen_by.parent
+        if parent is None or self.session.store.handle(parent).info.status in UNFINISHED:
+            return False
+        return not self.session.store.runs(parent=parent, unfinished=True, limit=1)
 
 
-def _print_list(console: Screen, session: Session, chosen: Sequence[RunInfo]) -> None:
+def _rows(console: Screen, session: Session, chosen: Sequence[RunInfo]) -> RenderableType:
     branches = any(run.branch != "main" for run in chosen)
     queues = any(run.queue != "default" for run in chosen)
     versions = any(run.version for run in chosen)
     more = [*(["branch"] * branches), *(["queue"] * queues), *(["version"] * versions)]
-    heads = ["run", "status", *more, "begun", "why"]
-    rows = table(*heads)
-    widest = max(len(run.id) for run in chosen)
-    if widest <= console.width // 2:  # an id in two pieces cannot be pasted
-        rows.columns[0].no_wrap = True
+    rows = NamedRows("run", "status", *more, "begun", "why")
     for run in chosen:
         cells: list[Any] = [text((run.id, "bold")), run_status(session, run)]
         cells += [run.branch] * branches + [run.queue] * queues + [run.version] * versions
-        rows.add_row(*cells, begun(run, short=console.is_terminal), one_line(run, session))
-    console.print(rows)
+        rows.add(*cells, begun(run, short=console.is_terminal), one_line(run, session))
+    return rows.on(console)
 
 
 def run_json(session: Session, run: RunInfo) -> dict[str, Any]:

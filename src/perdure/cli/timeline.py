@@ -20,6 +20,7 @@ from perdure.cli.attention import (
     run_status,
 )
 from perdure.cli.ledger import WholeOption, effect_json
+from perdure.cli.named_rows import NamedRows
 from perdure.cli.naming import RunArgument, find_run
 from perdure.cli.overview import Unreadable, tell_of
 from perdure.cli.session import NUMBER_MAX, Session, opened
@@ -154,6 +155,7 @@ def _print_timeline(
         words = "nothing is recorded of it yet" if not lost else "what is recorded cannot be read"
         console.print(text((words, "dim")))
         return
+    whole = whole or not console.is_terminal  # in a pipe nothing is cut
     shown = events[-number:] if number else events
     if len(shown) < len(events):
         left = len(events) - len(shown)
@@ -166,7 +168,7 @@ def _print_timeline(
             rows.add_row(text((date, "dim")), "", "", "")
             day = date
         what, came = _what(event, whole), _came_of(event, executor, whole)
-        if console.is_terminal and not whole:
+        if not whole:
             width = max(console.width - 24, 40)
             came.truncate(max(width // 2, width - len(what) - 2), overflow="ellipsis")
             what.truncate(max(width - len(came) - 2, 16), overflow="ellipsis")
@@ -297,7 +299,8 @@ def _print_inbox(console: Screen, inbox: Sequence[Message]) -> None:
     rows = table("in its inbox", "came", "value")
     for message in inbox[:OTHERS]:
         who = f" from {message.who}" if message.who else ""
-        value = "" if message.value is MISSING else short(message.value)
+        say = short if console.is_terminal else full
+        value = "" if message.value is MISSING else say(message.value)
         name = text(message.kind, (f" {message.name}" if message.name else "", "bold"), who)
         rows.add_row(name, moment(message.at), value)
     console.print(rows)
@@ -308,11 +311,12 @@ def _print_children(console: Screen, session: Session, children: Sequence[RunInf
     if not children:
         return
     console.print()
-    rows = table("child", "status", "")
+    rows = NamedRows("child", "status", "")
     for child in children[:OTHERS]:
-        result = short(child.result) if child.status == "done" else child.problem or ""
-        rows.add_row(child.id, run_status(session, child), result)
-    console.print(rows)
+        say = short if console.is_terminal else full
+        result = say(child.result) if child.status == "done" else child.problem or ""
+        rows.add(child.id, run_status(session, child), result)
+    console.print(rows.on(console))
     _print_more(console, len(children))
 
 

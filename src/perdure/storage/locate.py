@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, get_args
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Protocol, get_args
 
 from perdure.core.arguments import exact_types
 from perdure.core.arguments.checks import one_of
 from perdure.core.arguments.exact_types import is_a
 from perdure.core.arguments.names import shown
 from perdure.errors import NotAStore, NotFound
-from perdure.model import Durability, Rebuilt
+from perdure.model import AgentInfo, Durability, Rebuilt
 from perdure.storage.capabilities import Backend
 from perdure.storage.clocks import Clock, wall_clock
 from perdure.storage.group_policy import GROUPED, GroupPolicy
@@ -31,6 +33,17 @@ EXAMPLES = {
     "memory": "memory://",
 }
 """A URL of each scheme."""
+
+_SERVERS_OWN = (
+    "a store in PostgreSQL is backed up by its server: pg_dump -n SCHEMA, or pg_basebackup; "
+    "perdure replicate URL copy.db copies it into a file, perdure export writes one log"
+)
+ELSEWHERE = {
+    "postgresql": _SERVERS_OWN,
+    "postgres": _SERVERS_OWN,
+    "memory": "a store in memory ends with its process: store.export_log writes its logs",
+}
+"""Of stores that are no file: what backs them up."""
 
 STORE_MARK = b"Prdu"
 """SQLite's id of the application, in a store's file."""
@@ -108,6 +121,55 @@ def rebuild_checksums(url: str | os.PathLike[str], asks: Asks, *, take_incomplet
         raise ValueError(f"{scheme}://: only SQLite stores have page checksums to repair")
     path = _path_of(text) if scheme else text
     return rebuild(path, asks, take_incomplete=take_incomplete)
+
+
+class Copied(Backend, Protocol):
+    """The copy of a whole store."""
+
+    def incarnations(self) -> list[AgentInfo]:
+        """Returns all agents, deleted ones too."""
+        ...
+
+
+@contextmanager
+def copy_store(
+    url: str | os.PathLike[str], path: str | os.PathLike[str], progress: Callable[[int, int], None]
+) -> Iterator[Copied]:
+    """Copies a SQLite store, as it is at this moment; gives the copy, open, which is at `path` once
+    the block has ended without an exception.
+
+    Raises:
+        ValueError: it is another backend's, or `path` is no path.
+        Conflict, NotFound, StoreUnavailable, NotAStore, UnsupportedFormat, Corrupt: as for
+            `perdure.backup`.
+    """
+    text, target = url_text(url), url_text(path)
+    scheme, _ = _split(text)
+    if scheme not in (None, "sqlite"):
+        raise ValueError(ELSEWHERE.get(scheme, f"no backend for {scheme}://"))
+    if not target or "://" in target or target.endswith(os.sep) or os.path.isdir(target):
+        raise ValueError(f"a backup is written to a file, not to {shown(target)}")
+    with loading:
+        from perdure.storage.sqlite.backend import SqliteBackend
+        from perdure.storage.sqlite.backup import part_of
+        from perdure.storage.sqlite.faults import translate
+
+    source = locate(text, create=False)
+    assert isinstance(source, SqliteBackend)
+    try:
+        target = os.path.abspath(target)
+        with part_of(target) as part:
+            source.copy_pages(part, progress)
+            source.close()
+            copy = SqliteBackend(part, create=False)
+            try:
+                yield copy
+            finally:
+                copy.close()
+    except OSError as error:
+        raise translate(error, target) from error
+    finally:
+        source.close()
 
 
 def _split(text: str) -> tuple[str | None, str]:

@@ -307,6 +307,16 @@ with agent.edit("thanked") as draft:
 (added,) = agent.diff(agent.seq - 1, agent.seq)
 assert added.kind == "added" and added.before is perdure.MISSING
 
+# %% backup
+with perdure.open("in-use.db") as in_use:
+    in_use.agent("ticket-1").save({"status": "open"}, "opened")
+    copied = perdure.backup("in-use.db", "copy.db")
+    assert copied.agents == 1 and Path(copied.path).name == "copy.db"
+with perdure.open("copy.db") as restored:
+    assert restored.agent("ticket-1").state == {"status": "open"}
+for file in (*Path().glob("in-use.db*"), *Path().glob("copy.db*")):
+    file.unlink()
+
 # %% repair
 with perdure.open("to-mend.db") as mended:
     mended.agent("ticket-1").save({"status": "open"}, "opened")

@@ -24,6 +24,7 @@ from perdure.storage.group_policy import GROUPED, GroupPolicy
 from perdure.storage.port import Feed, StoredCommit
 from perdure.storage.shortcuts import HEADS_AT_HAND, LOOKS, MANY_KEYS, SNAPSHOT_PARTS, AgentAndRun
 from perdure.storage.sqlite import closing, inbox, purging, shipping
+from perdure.storage.sqlite.backup import copy_pages
 from perdure.storage.sqlite.closing import unless_closed
 from perdure.storage.sqlite.executors import ExecutorLocks
 from perdure.storage.sqlite.faults import (
@@ -435,6 +436,11 @@ class SqliteBackend:
         return Sizes(
             commits, headers, payloads, snapshots, manifests, len(ids), leaf_bytes, on_disk
         )
+
+    def copy_pages(self, target: str, progress: Callable[[int, int], None]) -> None:
+        """Copies the store into an empty file; see `backup.copy_pages`."""
+        with self._reading() as db:
+            copy_pages(db, target, progress)
 
     def close(self) -> None:
         self._sockets.close()

@@ -1,0 +1,104 @@
+"""A copy of a store's file while programs use it: all of its pages, as of one moment.
+
+The pages are copied as they are, within one read of the database, so that writers neither wait nor
+make it begin anew. They keep their numbers: if somebody puts the copy in the place of the store and
+leaves a WAL of that beside it, the two make a state that was; pages in another order would not.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from uuid import uuid4
+
+import apsw
+
+from perdure.errors import Conflict
+from perdure.private import PART, new_file
+from perdure.storage.sqlite.connection import checksum_vfs, sync_folder
+from perdure.storage.sqlite.files import exists
+
+PAGES_AT_ONCE = 256
+"""One megabyte: between two such parts Ctrl-C gets its turn."""
+
+BESIDE = ("", "-wal", "-journal")
+"""Endings of names at which nothing may be: SQLite would take it for a part of the copy."""
+
+
+def copy_pages(source: apsw.Connection, target: str, progress: Callable[[int, int], None]) -> None:
+    """Copies the database as it is now into an empty file, durably.
+
+    Args:
+        progress: called with the pages done and the pages in all.
+
+    Raises:
+        apsw.Error, OSError: a page is damaged, or cannot be read or written.
+    """
+    flags = apsw.SQLITE_OPEN_READWRITE
+    copy = apsw.Connection(target, flags=flags, vfs=checksum_vfs())
+    try:
+        copy.pragma("synchronous", "FULL")
+        source.execute("BEGIN")
+        source.execute("SELECT count(*) FROM sqlite_schema").fetchall()  # from here on: this moment
+        with copy.backup("main", source, "main") as pages:
+            while not pages.done:
+                pages.step(PAGES_AT_ONCE)
+                progress(pages.page_count - pages.remaining, pages.page_count)
+    finally:
+        copy.close(True)
+        if source.in_transaction:
+            source.execute("ROLLBACK")
+
+
+@contextmanager
+def part_of(target: str) -> Iterator[str]:
+    """Gives the path of a new, empty file, which only its owner can open. When the block ends, it
+    is at `target`, durably; nothing is, if the block raises.
+
+    Raises:
+        Conflict: something is at the target, or beside it.
+        OSError: the file cannot be made.
+    """
+    for ending in BESIDE:
+        if exists(target + ending):
+            raise _taken(target + ending)
+    part = f"{target}.{uuid4().hex}{PART}"
+    os.close(new_file(part, os.O_WRONLY))
+    try:
+        yield part
+        _sync(part)
+        _name(part, target)
+    finally:
+        for ending in (*BESIDE, "-shm"):
+            with suppress(FileNotFoundError):
+                os.unlink(part + ending)
+    sync_folder(target)
+
+
+def _sync(path: str) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _name(part: str, target: str) -> None:
+    """Gives the file its name, unless somebody else's has it by now."""
+    try:
+        os.link(part, target)
+    except FileExistsError:
+        raise _taken(target) from None
+    except OSError:  # a file system without links
+        if exists(target):
+            raise _taken(target) from None
+        os.rename(part, target)
+
+
+def _taken(path: str) -> Conflict:
+    return Conflict(
+        "is there already",
+        target=f"file {path}",
+        hint="name another file, or move this one away; a backup overwrites nothing",
+    )
