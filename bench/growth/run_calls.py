@@ -260,6 +260,13 @@ def _(run: Run[Any], number: int) -> Any:
     return run.start(finishing, f"child-{number}").result(timeout=0, default=None)
 
 
+@_inside("Child.status", "Child.signal", "Child.cancel", what="Child.signal, Child.cancel")
+def _(run: Run[Any], number: int) -> Any:
+    child = run.start(finishing, f"told-{number}")
+    child.signal("word", number)
+    return child.status, child.cancel()
+
+
 @_inside("Run.now", "Run.random", "Run.uuid", "Run.patched", "Run.progress")
 def _(run: Run[Any], number: int) -> Any:
     run.progress("far", 0.5)

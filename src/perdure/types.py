@@ -42,7 +42,7 @@ if TYPE_CHECKING:
         AsyncRunEdit,
         Pending,
     )
-    from perdure.engine.functions.children import Child
+    from perdure.engine.functions.child_handle import Child
     from perdure.engine.functions.resources import AsyncResource, Resource, ResourceDecorator
     from perdure.engine.functions.run import ChildStarter, RunEdit, RunThreads
     from perdure.engine.functions.sql_transactions import SqlTransaction
@@ -149,7 +149,7 @@ _NAMES = LazyNames(
         "perdure.engine.dispatch.worker": "OpenStore",
         "perdure.engine.dispatch.worker_events": "WorkerEvent",
         "perdure.engine.functions.async_run": "AsyncChild AsyncChildStarter AsyncRunEdit Pending",
-        "perdure.engine.functions.children": "Child",
+        "perdure.engine.functions.child_handle": "Child",
         "perdure.engine.functions.resources": "AsyncResource Resource ResourceDecorator",
         "perdure.engine.functions.run": "ChildStarter RunEdit RunThreads",
         "perdure.engine.functions.sql_transactions": "SqlTransaction",

@@ -37,6 +37,7 @@ ON_POSTGRES = {
     "test_delivered_moves",
     "test_routes",
     "test_left_out",
+    "test_child_handles",
 }
 """Modules that run on PostgreSQL each time; PERDURE_POSTGRES=1 runs all there."""
 

@@ -142,7 +142,7 @@ def test_why_names_a_circle_that_is_there_already(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As of an older version, or where the process died before it looked."""
-    monkeypatch.setattr("perdure.engine.dispatch.drive.stop_in_circle", lambda *_: None)
+    monkeypatch.setattr("perdure.engine.dispatch.conclusion.stop_in_circle", lambda *_: None)
     go(store, trade, "X", "Y")
     go(store, trade, "Y", "X")
     go(store, trade, "Z", "Y")
@@ -166,7 +166,7 @@ def test_two_that_close_it_at_the_same_moment(
         both.wait()
         return stop_in_circle(*args)
 
-    monkeypatch.setattr("perdure.engine.dispatch.drive.stop_in_circle", together)
+    monkeypatch.setattr("perdure.engine.dispatch.conclusion.stop_in_circle", together)
     stores = place.open(), place.open()
     calls = [
         Background(lambda s=s, a=a, b=b: go(s, trade, a, b))  # type: ignore[misc]

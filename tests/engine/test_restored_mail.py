@@ -132,3 +132,75 @@ def test_what_had_been_taken_stays_known(urls: tuple[str, str]) -> None:
         run = store.handle("a/waits/main")
         for number in (1, 2, 3):
             assert not run.signal("paid", number, key=f"payment-{number}")
+
+
+@perdure.agent(dict)
+def hears(run: perdure.Run[dict]) -> list[Any]:
+    return [run.wait_for("word"), run.wait_for("word")]
+
+
+@perdure.agent(dict)
+def tells(run: perdure.Run[dict], cancels: bool = False) -> Any:
+    child = run.options(key="child").start(hears, "b")
+    child.signal("word", "one")
+    run.wait_for("more")
+    if cancels:
+        child.cancel("not needed")
+    else:
+        child.signal("word", ("two", 2))
+    run.wait_for("the end")
+    return child.result()
+
+
+@pytest.mark.parametrize("cancels", [False, True])
+@pytest.mark.parametrize("begun", [False, True])
+def test_what_a_run_told_its_child_is_told_again(
+    urls: tuple[str, str], begun: bool, cancels: bool
+) -> None:
+    """A run had sent its child a signal, or had cancelled it, and the child heard of that after the
+    moment to which the store was restored: the message was gone from the inbox, and the parent,
+    which had sent it, did not send it again. Both waited for ever."""
+    with perdure.open(urls[0]) as store:
+        run = run_until_waiting(store, tells, "a", cancels)
+        child = store.options(key="child")
+        if begun:
+            run_until_waiting(store.options(key="child"), hears, "b")
+        run.signal("more")
+        run_until_waiting(store, tells, "a", cancels)
+        moment = now(store)
+        if cancels:
+            with pytest.raises(perdure.RunFailed):
+                child.run(hears, "b")
+        else:
+            assert child.run(hears, "b") == ["one", ("two", 2)]
+    with restored(urls, moment) as store:
+        child = store.options(key="child")
+        for _ in range(2):  # each is there once
+            if cancels:
+                with pytest.raises(perdure.RunFailed):
+                    child.run(hears, "b")
+            else:
+                assert child.run(hears, "b") == ["one", ("two", 2)]
+        for name in ("a", "b"):
+            store.agent(name).verify()
+
+
+@pytest.mark.parametrize("first", ["a", "b"])
+def test_what_a_run_told_its_child_comes_with_their_logs(urls: tuple[str, str], first: str) -> None:
+    """The same, where the logs of both were taken in by another store, one after the other."""
+    with perdure.open(urls[0]) as store:
+        run = run_until_waiting(store, tells, "a")
+        run_until_waiting(store.options(key="child"), hears, "b")
+        run.signal("more")
+        run_until_waiting(store, tells, "a")
+        logs = {}
+        for name in ("a", "b"):
+            info = store.find(name)
+            assert info is not None
+            logs[name] = list(store.export_log(info))
+    with perdure.open(urls[1]) as store:
+        store.import_log(logs.pop(first))
+        store.import_log(*logs.values())
+        inbox = store.runner.context.backend.inbox("b/hears/child", kind="signal")
+        assert [one.value for one in inbox] == [("two", 2)]
+        assert store.options(key="child").run(hears, "b") == ["one", ("two", 2)]

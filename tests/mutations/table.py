@@ -200,7 +200,7 @@ MUTATIONS = (
     ),
     Mutation(
         "a run's lease is given back before its last commit",
-        "src/perdure/engine/dispatch/drive.py",
+        "src/perdure/engine/dispatch/conclusion.py",
         """        if self._commit(execution, "run-finished", record, row).status != status:
 """,
         """        self.release()

@@ -95,6 +95,7 @@ def baseline(world: World, target: str) -> dict[str, Any]:
         "Run.progress": {"text": "t"},
         "ChildStarter.start": {"function": finishing, "agent": f"k{n}"},
         "Child.result": {"timeout": 0, "default": 1},
+        "Child.signal": {"name": "other"},
         "RunThreads.submit": {"function": _plain},
         "Worker.__init__": {"store": store, "functions": [finishing]},
         "Ask.__init__": {"question": "q?"},

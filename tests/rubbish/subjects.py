@@ -21,7 +21,7 @@ from perdure.engine.control.run_handle import RunHandle
 from perdure.engine.dispatch.run_options import Options
 from perdure.engine.dispatch.worker import Worker
 from perdure.engine.functions.async_run import AsyncChild, AsyncChildStarter, AsyncRun
-from perdure.engine.functions.children import Child
+from perdure.engine.functions.child_handle import Child
 from perdure.engine.functions.run import ChildStarter, Run, RunThreads
 from perdure.store import Store
 
@@ -81,8 +81,12 @@ EXCUSED = {
     "RunThreads.__init__": "made by a run",
     "Child.waiting": "of the library's own faces",
     "Child.ended": "of the library's own faces",
+    "Child.cancelling": "of the library's own faces",
+    "Child.signalling": "of the library's own faces",
     "AsyncChild.waiting": "of the library's own faces",
     "AsyncChild.ended": "of the library's own faces",
+    "AsyncChild.cancelling": "of the library's own faces",
+    "AsyncChild.signalling": "of the library's own faces",
     "Options.order": "of the library's own faces",
     "Worker.run": "takes no value: signals= is a flag; it runs until it is stopped",
     "Worker.stop": "no arguments",

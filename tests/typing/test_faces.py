@@ -28,7 +28,7 @@ from perdure.aio import (
 )
 from perdure.engine.control.run_handle import RunHandle
 from perdure.engine.functions.async_run import AsyncChild, AsyncChildStarter, AsyncRun, AsyncRunEdit
-from perdure.engine.functions.children import Child
+from perdure.engine.functions.child_handle import Child
 from perdure.engine.functions.run import ChildStarter, Run, RunEdit
 from perdure.state.edit_block import Edit
 from perdure.store import Options, Store
@@ -56,7 +56,10 @@ ONE_SIDED = {
     "Run.executor": "threads are for functions that are not async, which have tasks",
     "Child.waiting": "for the faces, which share it",
     "Child.ended": "for the faces, which share it",
+    "Child.cancelling": "for the faces, which share it",
+    "Child.signalling": "for the faces, which share it",
     "Child.end": "inherited",
+    "Child.status": "inherited: like `Run.now`, it is not awaited",
     "AsyncAgent.look": "for the library: what was read is kept for the properties",
     "AsyncAgent.drive": "for the library: runs an operation",
 }

@@ -63,6 +63,8 @@ EXCUSED = {
     "replication.follow": "steps, as `Follower.step`, until it is told to stop",
     "Child.waiting": "of the library's own faces",
     "Child.ended": "of the library's own faces",
+    "Child.cancelling": "of the library's own faces",
+    "Child.signalling": "of the library's own faces",
     "Child.end": "what `Child.result` waits for",
     "RunHandle.settle": "reads the journal as `effects` does, and commits as `cancel` does",
     "RunHandle.resume": "commits as `cancel` does, and reads less",

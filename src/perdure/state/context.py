@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 from perdure.core.format.rows import check_message
@@ -96,6 +97,12 @@ class Context:
             StoreUnavailable: the store is closed.
         """
         return await self._own_threads().call(fn, *args, **kwargs)
+
+    def soon(self, fn: Callable[[], None]) -> None:
+        """Calls a blocking function, which must not raise, on one of the store's threads, without
+        waiting for it; not at all if the store is closed first."""
+        with suppress(StoreUnavailable):
+            self._own_threads().start(fn, lambda: None)
 
     @property
     def heads(self) -> Heads:

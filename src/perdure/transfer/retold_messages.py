@@ -8,7 +8,7 @@ from the logs.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from itertools import islice
 from typing import Any
 
@@ -62,6 +62,7 @@ class Ties:
         origins: the origins of its own runs.
         said: results of calls as people settled them, which may be ids of runs.
         families: its runs, and those that they have in common.
+        sent: the messages that its runs sent to those that they had started.
     """
 
     def __init__(self) -> None:
@@ -70,6 +71,7 @@ class Ties:
         self.origins: dict[str, Origin] = {}
         self.said: set[str] = set()
         self.families = Families()
+        self.sent: list[Message] = []
         self._waits = RecordedWaits()
 
     def note(self, commit: Commit) -> None:
@@ -77,6 +79,8 @@ class Ties:
         for record in commit.typed:
             child = record.child
             self._waits.note(record)
+            if isinstance(record, records.Outcome) and record.sent is not None:
+                self.sent.append(_sent_again(record, record.sent))
             match record:
                 case records.RunCancelled():
                     self.cancelled.add(record.run)
@@ -109,6 +113,12 @@ class Ties:
         return child.parent == run or child.id in self.said
 
 
+def _sent_again(record: records.Outcome, sent: records.SentMessage) -> Message:
+    value = record.value if sent.kind == "signal" else f"by run {record.run}"
+    run, agent = sent.run, agent_of(sent.run)
+    return Message(run, agent, sent.kind, sent.name, sent.key, value, record.run)
+
+
 def ties_of(backend: Backend, run: str) -> Ties:
     """Returns the ties in the log of a run; none if the log is not there."""
     ties = Ties()
@@ -134,6 +144,8 @@ def retell(source: Backend, target: Backend, until: int) -> None:
 
 def _untold(source: Backend, target: Backend, until: int) -> Iterator[Message]:
     known = {_place(message) for message in all_mail(target)}
+    requested: set[str] = set()
+    sent: list[Message] = []
     for info in living(target):
         if not target.runs(RunQuery(agent=info.name, limit=1)):
             continue
@@ -142,7 +154,10 @@ def _untold(source: Backend, target: Backend, until: int) -> Iterator[Message]:
             ties.note(commit)
             taken.note(commit)
         # The source's inbox tells of them, too, if their agent was not deleted since.
-        yield from (one for one in taken.messages() if _place(one) not in known)
+        fresh = [one for one in taken.messages() if _place(one) not in known]
+        known.update(map(_place, fresh))
+        yield from fresh
+        sent += ties.sent
         yield from ends_for(target, {}, ties)
         for run, start in ties.started.items():
             starter = _row(target, {}, start.by)
@@ -151,7 +166,34 @@ def _untold(source: Backend, target: Backend, until: int) -> Iterator[Message]:
             if _is_to_end(target, {}, ties, run):
                 yield from _cancel_untold(target, {}, ties, run, start.by)
             else:
-                yield from _order_untold(source, target, run, start, until)
+                for order in _order_untold(source, target, run, start, until):
+                    requested.add(run)
+                    yield order
+    # At last: by then it is known what their receivers have taken.
+    for message in sent:
+        if _place(message) not in known and _may_hear(target, {}, message, requested):
+            known.add(_place(message))
+            yield message
+
+
+def _may_hear(
+    backend: Backend, rows: Mapping[str, RunInfo], message: Message, requested: Collection[str]
+) -> bool:
+    """Returns True if a message may be sent again to a run that another one had started.
+
+    Args:
+        rows: as for `_is_to_end`.
+        requested: runs that are being requested.
+    """
+    row = _row(backend, rows, message.run)
+    if row is None:
+        asked = backend.inbox(message.run, kind="start", limit=1)
+        return message.run in requested or bool(asked)
+    if row.status in FINISHED or message.kind == "signal":
+        return row.status not in FINISHED
+    if backend.inbox(message.run, kind="cancel", limit=1):
+        return False  # one is enough
+    return message.run in rows or message.run not in ties_of(backend, message.run).cancelled
 
 
 def _place(message: Message) -> tuple[str, str, str, str]:
@@ -229,6 +271,7 @@ def untold_by(
     """
     yield from ends_for(backend, rows, ties)
     yield from ends_of(backend, rows, ties)
+    requested: set[str] = set()
     for run, start in ties.started.items():
         starter = _row(backend, rows, start.by)
         if starter is None:
@@ -237,13 +280,20 @@ def untold_by(
             yield from _cancel_untold(backend, rows, ties, run, start.by)
         elif run in orders and _row(backend, rows, run) is None and _may_begin(backend, run, start):
             order: Any = orders[run]
+            requested.add(run)
             yield Message(run, start.agent, "start", str(order["function"]), "", order)
     for row in rows.values():
         if row.status in FINISHED or not row.parent or row.parent in rows:
             continue
         starter = _row(backend, rows, row.parent)
-        if starter is not None and _is_to_end(backend, rows, ties_of(backend, starter.id), row.id):
+        if starter is None:
+            continue
+        others = ties_of(backend, starter.id)
+        if _is_to_end(backend, rows, others, row.id):
             yield from _cancel_untold(backend, rows, ties, row.id, starter.id)
+        to_it = (message for message in others.sent if message.run == row.id)
+        yield from (one for one in to_it if _may_hear(backend, rows, one, ()))
+    yield from (one for one in ties.sent if _may_hear(backend, rows, one, requested))
 
 
 def _may_begin(backend: Backend, run: str, start: RequestedRun) -> bool:

@@ -1,9 +1,9 @@
-"""Parts of records: an error, and a run that was started. See `records`."""
+"""Parts of records: an error, a run that was started, and what it was sent. See `records`."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from msgspec import Struct
 
@@ -27,3 +27,13 @@ class StartedChild(Struct, frozen=True, kw_only=True, gc=False):
     run: str
     agent: str = ""
     let_live: Any = False
+
+
+class SentMessage(Struct, frozen=True, kw_only=True, gc=False):
+    """A message that a run sent to one that it had started, along with this record. A signal's
+    value is the record's."""
+
+    run: str
+    kind: Literal["signal", "cancel"]
+    name: str = ""
+    key: str = ""

@@ -18,7 +18,9 @@ from msgspec import NODEFAULT, UNSET, Meta, Struct, UnsetType, convert, field
 from msgspec.structs import asdict, force_setattr
 
 from perdure.core.format.left_behind import Digests, LeftBehind, LeftCall, LeftEnd, Number, WentBack
-from perdure.core.format.record_parts import Error, ErrorMap, StartedChild
+from perdure.core.format.record_parts import Error, ErrorMap
+from perdure.core.format.record_parts import SentMessage as SentMessage
+from perdure.core.format.record_parts import StartedChild as StartedChild
 from perdure.core.values.plain_values import Plain
 from perdure.model import MICROS_MAX
 
@@ -174,6 +176,7 @@ class Outcome(Placed, frozen=True, kw_only=True):
     kept_on: Any = False
     after: Any = 0.0
     at: Any = None
+    sent: SentMessage | None = None
 
     @property
     def by_person(self) -> bool:
@@ -359,7 +362,7 @@ _kind("run-cancelled", RunCancelled, "why left left_out")
 _kind("run-retried", SetBack, "from! again*")
 _kind("run-progress", Noted, "text! fraction!")
 _kind("cancelled", Cancelled, "place kind error after told several args preview gave_back")
-_kind("step", Outcome, f"place args preview! made value child* {_LEFT}")
+_kind("step", Outcome, f"place args preview! made value child* sent* {_LEFT}")
 _kind("edit", Outcome, "place error at cancelled told several")
 _kind("move", Outcome, f"place value key {_LEFT}")
 _kind("outcome", Outcome, f"place value by who not_done key {_LEFT}")
@@ -369,7 +372,7 @@ _kind("value", Valued, "place value within")
 _kind("patch", Valued, "place value")
 _kind("intent", Intent, "place args preview! kind key policy! attempt first_at made made_at of")
 _kind("wait-began", WaitBegan, "place branches* words! args preview! question schema")
-_kind("wait-ended", WaitEnded, "place label key! who! at! value")
+_kind("wait-ended", WaitEnded, "place label key! who! at! value sent*")
 _kind("message-refused", WaitEnded, "place label kind key! who! at! value problem!")
 _kind("value-completed", Completed, "place seq value input*")
 _kind("ticket", Kept, "name! value!")
@@ -380,7 +383,7 @@ _kind("branch-deleted", Named, "name")
 _kind("trimmed", TrimRecord, "seen previous before removed* bases*")
 _kind("passed-over", Passed, "to rest*")
 
-_PARTS = (Error, WentBack, StartedChild, WaitBranch, LeftBehind, LeftCall, LeftEnd)
+_PARTS = (Error, WentBack, StartedChild, SentMessage, WaitBranch, LeftBehind, LeftCall, LeftEnd)
 for _shape in (*_OURS.values(), Other, *_PARTS):
     # msgspec analyses a type at its first use; two threads that do so at once crash the process.
     msgspec.msgpack.Decoder(_shape)

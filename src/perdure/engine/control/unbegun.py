@@ -45,6 +45,9 @@ Noted = Callable[[Order, Unused], tuple[Cause, Riders]]
 def end_unbegun(context: Context, wakeups: Wakeups, run: str, why: str) -> bool:
     """Cancels a run that has not begun; those that wait for its end are told in the same commit.
 
+    Args:
+        why: the reason, unless one was given before.
+
     Returns:
         False if nothing is changed: it has begun; or an older version requested it, on an agent
         that is not there, and did not say what to create that with.
@@ -55,21 +58,22 @@ def end_unbegun(context: Context, wakeups: Wakeups, run: str, why: str) -> bool:
     """
 
     def cancelled(order: Order, mail: Unused) -> tuple[Cause, Riders]:
+        said = str(mail.cancels[0].value or "") if mail.cancels else why
         row = replace(
             begun_row(order, run, MAIN),
             status="cancelled",
             ended=HERE,
-            problem=row_text(why) or "by request",
+            problem=row_text(said) or "by request",
         )
         riders = Riders(
-            records=[order.begin(run), *mail.records(RunCancelled(run=run, why=why))],
+            records=[order.begin(run), *mail.records(RunCancelled(run=run, why=said))],
             runs=[row],
             sends=to_parents(row, mail.asked[1:]),
             consumed=mail.consumed,
             read_to=mail.read_to,
             sync=True,
         )
-        return Cause("run-cancelled", why, run=run, trace=order.trace), riders
+        return Cause("run-cancelled", said, run=run, trace=order.trace), riders
 
     return _note(context, wakeups, run, cancelled, anywhere=True)
 

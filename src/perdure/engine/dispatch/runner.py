@@ -5,11 +5,13 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Generator
 from datetime import timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 from msgspec.structs import replace
 
+from perdure.engine.control.unbegun import end_told
 from perdure.engine.control.wait_circles import WaitingInPlace
 from perdure.engine.dispatch.automatic_points import Watcher
 from perdure.engine.dispatch.command import Command
@@ -81,6 +83,7 @@ class Runner:
         self._context = context
         liveness = Heartbeat(context, lease_ttl)
         self.wakeups = Wakeups(context, liveness.leaked)
+        self.wakeups.end_told = partial(end_told, context, self.wakeups)
         self._means = Means(context, liveness, self.wakeups)
         self._going: set[Execution[Any]] = set()
         self._watched: dict[Drive, Watcher] = {}

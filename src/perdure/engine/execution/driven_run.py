@@ -9,6 +9,8 @@ from __future__ import annotations
 import threading
 import time
 import warnings
+from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from msgspec.structs import replace
@@ -31,7 +33,7 @@ from perdure.engine.journal.release_order import ReleaseOrder
 from perdure.engine.journal.scopes import Scope
 from perdure.engine.journal.visible_state import Seeing
 from perdure.errors import PerdureError, RunInterrupted
-from perdure.model import Cause
+from perdure.model import Cause, Message
 from perdure.state.context import Context
 from perdure.state.working_copy import WorkingCopy
 from perdure.storage.appending import NOTHING, Riders
@@ -290,6 +292,19 @@ class DrivenRun(Generic[T]):
         """The store's time, in microseconds since 1970."""
         with self.asking:
             return self.context.backend.now()
+
+    # -- telling others ----------------------------------------------------------------------
+
+    def told(self, sent: Sequence[Message]) -> None:
+        """Wakes the runs that this one's last commit sent messages to, and ends those of them that
+        were asked to end and have not begun."""
+        with self.asking:
+            self.wakeups.tell(*(message.run for message in sent))
+            end = partial(self.wakeups.end_told, sent)
+            if self.tasks is None:
+                end()
+            else:
+                self.context.soon(end)  # it commits: its loop is not held up by that
 
     # -- ending ------------------------------------------------------------------------------
 

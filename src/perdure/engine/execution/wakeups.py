@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 from weakref import WeakSet
 
+from perdure.model import Message
 from perdure.state.context import Context
 from perdure.storage.appending import Ref
 from perdure.system import process_id
@@ -26,7 +27,10 @@ class Wakeups:
 
     Attributes:
         leaked: see `Liveness.leaked`.
+        end_told: ends those receivers of messages that were asked to end and have not begun.
     """
+
+    end_told: Callable[[Sequence[Message]], None] = staticmethod(lambda _: None)
 
     def __init__(self, context: Context, leaked: Leaked) -> None:
         self._context = context

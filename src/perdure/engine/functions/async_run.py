@@ -20,7 +20,8 @@ from perdure.engine.execution.run_edits import OpenEdit
 from perdure.engine.functions import run_moves
 from perdure.engine.functions.any_run import AnyRun
 from perdure.engine.functions.async_map import AsyncMap
-from perdure.engine.functions.children import Child, ChildOptions, started_child
+from perdure.engine.functions.child_handle import Child
+from perdure.engine.functions.children import ChildOptions, started_child
 from perdure.engine.functions.decorators import recorded_as, with_self
 from perdure.engine.functions.run import check_limit
 from perdure.engine.journal.cancellations import Heard, alone, as_told, told_of
@@ -268,15 +269,35 @@ class AsyncChild(Child[R]):
     """A run that this run started. Something to `select` on, too."""
 
     def result(  # type: ignore[override]
-        self, *, timeout: Seconds | None = None, default: Any = MISSING
+        self,
+        *,
+        timeout: Seconds | None = None,
+        default: Any = MISSING,
+        cancel: bool = True,
     ) -> Pending[R]:
         """Waits for the child's end; see `Child.result`."""
 
         async def wait() -> R:
             performer = self._execution.async_performer
-            return self.ended(await performer.call(self.waiting(timeout).effects()), default)
+            return self.ended(await performer.call(self.waiting(timeout, cancel)), default)
 
         return Pending("child.result(…)", wait)
+
+    def cancel(self, why: str = "") -> Pending[bool]:  # type: ignore[override]
+        """Asks the child to end; see `Child.cancel`."""
+        return Pending(
+            "child.cancel(…)", lambda: self._execution.async_performer.call(self.cancelling(why))
+        )
+
+    def signal(  # type: ignore[override]
+        self, name: str, value: Any = None, *, key: str | None = None
+    ) -> Pending[None]:
+        """Sends the child a signal; see `Child.signal`."""
+
+        async def send() -> None:
+            await self._execution.async_performer.call(self.signalling(name, value, key))
+
+        return Pending("child.signal(…)", send)
 
 
 class AsyncChildStarter:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Generator, Mapping
-from typing import Any, Generic, TypeVar
+from typing import Any
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from perdure.core.arguments.checks import Seconds, flag
+from perdure.core.arguments.checks import flag
 from perdure.core.arguments.names import check_name
 from perdure.core.format import records
 from perdure.core.format.record_parts import StartedChild
@@ -24,8 +24,7 @@ from perdure.engine.journal.effects import Arrive, Arrived, Carried, Effect, Eff
 from perdure.engine.journal.failures import error_record, rebuild_error
 from perdure.engine.journal.previews import preview
 from perdure.engine.journal.run_log import lineage
-from perdure.engine.journal.values import binding_of, fitting, results_of
-from perdure.engine.journal.waits import ChildEnd, Wait, only, with_timeout
+from perdure.engine.journal.values import binding_of, fitting
 from perdure.errors import Conflict, NeedsAttention, NotFound, PerdureError
 from perdure.missing import MISSING
 from perdure.model import Message
@@ -33,11 +32,8 @@ from perdure.state.initial_state import Brought
 from perdure.state.runs.family_messages import agent_of
 from perdure.state.runs.parentage import Origin
 from perdure.storage.appending import Riders
-from perdure.storage.capabilities import RunQuery
 from perdure.system import shell
 from perdure.visible import visible
-
-R = TypeVar("R")
 
 
 class ChildOptions(Struct):
@@ -53,60 +49,6 @@ class ChildOptions(Struct):
             self.key = check_name(self.key, "a run's key")
         self.queue = check_name(self.queue, "a queue")
         flag(self.let_live, "let_live=")
-
-
-class Child(Generic[R]):
-    """A run that this run started. Something to `select` on, too."""
-
-    def __init__(self, execution: Execution[Any], run: str, function: Callable[..., Any]) -> None:
-        self._execution = execution
-        self.id = run
-        self._results = results_of(function)
-
-    @property
-    def end(self) -> ChildEnd:
-        """For the faces: what to wait for.
-
-        Raises:
-            PerdureError: it cannot begin before this run has ended.
-        """
-        refuse_deadlock(self._execution, self.id)
-        return ChildEnd(self.id, self._results.build, self._results.completed)
-
-    def result(self, *, timeout: Seconds | None = None, default: Any = MISSING) -> R:
-        """Waits for the child's end, and returns its result.
-
-        Raises:
-            TimedOut: it takes longer, and there is no `default`.
-            RunFailed: it was cancelled.
-            Exception: the one that it raised.
-        """
-        wait = self.waiting(timeout)
-        return self.ended(self._execution.performer.call(wait.effects()), default)
-
-    def waiting(self, timeout: Seconds | None) -> Wait:
-        """For the faces: the wait for its end."""
-        return Wait(self._execution.id, f"child:{self.id}", with_timeout(self.end, timeout))
-
-    def ended(self, selected: Any, default: Any) -> R:
-        return only(selected, f"run {self.id}", default)  # type: ignore[no-any-return]
-
-
-def refuse_deadlock(execution: Execution[Any], child: str) -> None:
-    """An agent has one unfinished run at a time: none can wait for another of the same agent, nor
-    of one whose run waits for it."""
-    backend = execution.context.backend
-    agent, run = agent_of(child), execution.id
-    while run:
-        if agent_of(run) == agent:
-            raise PerdureError(
-                f"is of an agent that run {visible(run)} has, and cannot begin before that ends",
-                target=f"run {child}",
-                hint="start it on another agent",
-            )
-        with execution.asking:
-            found = backend.runs(RunQuery(run_id=run))
-        run = found[0].parent if found else ""
 
 
 def find_problem(execution: Execution[Any], child: str, order: Order) -> Conflict | None:
@@ -138,7 +80,7 @@ def started_child(
     kwargs: Mapping[str, Any],
     options: ChildOptions,
 ) -> Effects:
-    """Starts a run, once; returns its id.
+    """Starts a run, once; returns what is recorded of it.
 
     Raises:
         Unstorable: an argument cannot be stored.
@@ -190,8 +132,9 @@ def _start(
     if recorded is not None and not recorded.not_done:
         return _started(execution, recorded, arrived)
     if options.key is None:
-        # The place alone would be the same again in the run's next turn.
-        order = replace(order, key=f"{function[:80]}-{arrived.key}")
+        # The place alone would be the same again in the run's next turn. 64 bits tell all runs of
+        # one function and agent apart, and people can still read them out.
+        order = replace(order, key=f"{function[:80]}-{arrived.key[:16]}")
     with execution.asking:
         child = order.run_id(execution.context.backend)
     record = records.Outcome(
@@ -227,12 +170,12 @@ def _start(
     message = Message(child, agent, "start", function, "", order.to_plain())
     yield RecordEffect(Riders((record,), sync=True, sends=(message,)))
     execution.wakeups.tell(child)
-    return child
+    return started
 
 
 def _decide_again(
     execution: Execution[Any], arrived: Arrived, record: records.Outcome, child: str
-) -> Generator[Effect, Any, str | None]:
+) -> Generator[Effect, Any, records.StartedChild | None]:
     """Decides if a run that was started before this one was set back, or by the one that it was
     forked from, is taken: another is not started without a decision.
 
@@ -267,13 +210,13 @@ def _decide_again(
     raise _started_before(execution, arrived.place, asked)
 
 
-def _take_over(record: records.Outcome, child: str) -> Generator[Effect, Any, str]:
+def _take_over(record: records.Outcome, child: str) -> Generator[Effect, Any, records.StartedChild]:
     """A run that was started already, instead of another. It stays with the one that started it:
     that this run is cancelled does not end it."""
     taken = StartedChild(run=child, agent=agent_of(child), let_live=True)
     record = replace(record, value=child, made=child, child=taken)
     yield RecordEffect(Riders((record,), sync=True))
-    return child
+    return taken
 
 
 def _is_of_a_relative(execution: Execution[Any], child: str, order: Order) -> bool:
@@ -348,7 +291,9 @@ def _perhaps_started(
     )
 
 
-def _started(execution: Execution[Any], outcome: records.Outcome, arrived: Arrived) -> str:
+def _started(
+    execution: Execution[Any], outcome: records.Outcome, arrived: Arrived
+) -> records.StartedChild:
     if outcome.error is not None:
         raise Carried(rebuild_error(outcome.error, arrived.place))
     child = str(outcome.value)
@@ -358,4 +303,6 @@ def _started(execution: Execution[Any], outcome: records.Outcome, arrived: Arriv
             target=f"run {execution.id}, call {arrived.place}",
             hint="settle it again, with the id of a run",
         )
-    return child
+    if outcome.child is not None and outcome.child.run == child:
+        return outcome.child
+    return records.StartedChild(run=child, agent=agent_of(child), let_live=True)

@@ -19,7 +19,8 @@ from perdure.engine.execution.execution import Execution
 from perdure.engine.execution.run_edits import OpenEdit
 from perdure.engine.functions import run_moves
 from perdure.engine.functions.any_run import AnyRun
-from perdure.engine.functions.children import Child, ChildOptions, started_child
+from perdure.engine.functions.child_handle import Child
+from perdure.engine.functions.children import ChildOptions, started_child
 from perdure.engine.functions.decorators import recorded_as, with_self
 from perdure.engine.journal.scopes import Scope
 from perdure.engine.journal.values import is_async, label

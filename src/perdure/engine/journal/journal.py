@@ -45,6 +45,7 @@ class Journal(Struct):
 
     Attributes:
         origin: seq and id of the commit that began the run, or its turn, or set it back since.
+        turn: id of the commit that began the run, or its turn: also of what was set back in it.
         order: the settled entries, in the order of the log, and the timers that went off.
         timers: these, by their names.
         clock: the times given to the function, in units since the turn's begin: by the place of the
@@ -61,6 +62,7 @@ class Journal(Struct):
 
     run: str
     origin: tuple[int, bytes] = (0, b"")
+    turn: bytes = b""
     entries: dict[str, Entry] = field(default_factory=dict)
     commits: list[Commit] = field(default_factory=list)
     order: list[Entry] = field(default_factory=list)
@@ -100,7 +102,7 @@ class Journal(Struct):
         """
         journal = cls(run, origin, commits=list(commits), aliases=aliases)
         if began is not None:
-            journal.began_at = began.at_micros
+            journal.began_at, journal.turn = began.at_micros, began.id
             for record in began.typed:
                 journal._note_ticket(record)
         for commit in journal.commits:

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from perdure.core.arguments.bounds import index_key
 from perdure.core.arguments.checks import Seconds, seconds
 from perdure.core.arguments.names import check_key, check_name, check_words, shown
-from perdure.core.format.records import Completed, WaitBegan, WaitBranch, WaitEnded
+from perdure.core.format.records import Completed, SentMessage, WaitBegan, WaitBranch, WaitEnded
 from perdure.core.schema.schema import Schema
 from perdure.core.schema.taken_values import take_plain
 from perdure.core.schema.value_digest import shorten
@@ -37,7 +37,7 @@ from perdure.engine.journal.failures import rebuild_error
 from perdure.engine.journal.question_digest import digests_of, in_full, in_short
 from perdure.errors import NeedsAttention, PerdureError, RunFailed, SchemaError, TimedOut
 from perdure.missing import MISSING
-from perdure.model import UNTIL, from_micros
+from perdure.model import UNTIL, Message, from_micros
 from perdure.public_data import PublicData
 from perdure.state.runs.family_messages import CHILD
 from perdure.state.runs.unused_signals import MOVE
@@ -136,7 +136,14 @@ class Selected(PublicData, Struct, frozen=True):
 
 
 class Wait:
-    """One wait of a run, by its branches."""
+    """One wait of a run, by its branches.
+
+    Attributes:
+        sends_late: makes the message that is sent, by the commit of its end, if that is its
+            ``timeout``; given an idempotency key.
+    """
+
+    sends_late: Callable[[str], Message] | None = None
 
     def __init__(self, run: str, name: str, branches: Mapping[str, Awaitable]) -> None:
         self._run = run
@@ -213,6 +220,11 @@ class Wait:
                 refused = replace(record, t="message-refused", kind=kind, problem=str(wrong))
                 yield RecordEffect(Riders((refused,), consumed=consumed))
                 continue
+            if came.label == "timeout" and self.sends_late is not None:
+                told = self.sends_late(arrived.key)
+                ended = replace(record, value=value, sent=sent_by(told))
+                yield RecordEffect(Riders((ended,), sends=(told,), sync=True), began=began)
+                return self._result(arrived.place, came.label, value)
             # It joins the run's next commit: until that is in, the message stays in the inbox, and
             # the function may change what it got.
             ended = replace(record, value=isolate(value))
@@ -361,6 +373,12 @@ def _short(spec: Awaitable) -> str:
             return f"run {spec.run}"
         case Timer():
             return f"{timedelta(seconds=seconds(spec.after))}"
+
+
+def sent_by(message: Message) -> SentMessage:
+    """Returns what is recorded of a message that this record's commit sends."""
+    kind: Any = message.kind
+    return SentMessage(run=message.run, kind=kind, name=message.name, key=message.key)
 
 
 def with_timeout(spec: Awaitable, timeout: Seconds | None) -> dict[str, Awaitable]:
