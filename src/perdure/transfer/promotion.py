@@ -128,8 +128,10 @@ def _open(target: Backend, before: Why, aside: Iterable[Aside]) -> Why:
         own = replace(why, kind="promoted", feed="", mail="", aside=(), untidy=())
         try:
             stand_with_the_store(target, now)
-            said = own_words(target, (one.agent for one in aside))
-            target.ship(Shipment(said, standing=own.standing(), after=now))
+            if said := own_words(target, (one.agent for one in aside)):
+                target.ship(Shipment(said, standing=own.standing(), after=now))
+            else:
+                target.stand(own.standing(), after=now)
             return why
         except OvertakenError:
             if not left:

@@ -205,8 +205,11 @@ def _trimmed_since(source: Backend, info: AgentInfo, until: int) -> Trim | None:
 
 def _read_trimmed_since(source: Backend, info: AgentInfo, until: int) -> Trim | None:
     reader = LogReader(source, info)
-    said, last = reader.trim(), reader.last_at(from_micros(until))
-    if said is None or said.at <= last or not last:
+    said = reader.trim()
+    if said is None:
+        return None
+    last = reader.last_at(from_micros(until))
+    if said.at <= last or not last:
         return None
     if said.before > last:
         horizon = reader.peek(min(said.before, reader.last_seq()))
