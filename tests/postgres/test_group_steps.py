@@ -19,11 +19,19 @@ LATE = {"wal_writer_delay": "10s", "bgwriter_delay": "10s", "autovacuum": "off"}
 NEVER = GroupPolicy(1_000_000, timedelta(days=365))
 
 
-@pytest.fixture
-def server() -> Iterator[Server]:
+@pytest.fixture(scope="module")
+def one_server() -> Iterator[Server]:
     server = Server(DURABLE | LATE).start()
     yield server
     server.remove()
+
+
+@pytest.fixture
+def server(one_server: Server) -> Server:
+    """It runs, also after a test that failed while it was down."""
+    if not one_server.runs:
+        restart(one_server)
+    return one_server
 
 
 def test_steps_that_a_server_lost_are_made_again(server: Server) -> None:
