@@ -185,5 +185,8 @@ def test_a_watched_list_is_drawn_on_a_terminal(family: Operator) -> None:
         for run in store.runs(unfinished=True):
             store.handle(run.id).cancel("enough")
     us = child(family, "all", 1)
-    shown = terminal("runs", "--parent", us, "--watch", store=family.path)
-    assert "cancelled" in shown and "us%2Fbatch-2/leaf/" in shown
+    (last,) = family.json("runs", "us/batch-2")
+    for columns in (80, 50, 40):  # longer ids were cut at the edge
+        shown = terminal("runs", "-p", us, "--watch", store=family.path, columns=columns)
+        assert "cancelled" in shown
+        assert last["id"] in shown.replace("\n", "")

@@ -36,8 +36,12 @@ class NamedRows:
     def add(self, name: str | Text, *cells: str | Text) -> None:
         self._rows.append((_text(name), [_text(one) for one in cells]))
 
-    def on(self, console: Screen) -> RenderableType:
-        """Returns the table as this console shows it."""
+    def on(self, console: Screen, *, drawn: bool = False) -> RenderableType:
+        """Returns the table as this console shows it.
+
+        Args:
+            drawn: it is drawn again and again, which cuts lines that are longer than the screen.
+        """
         rows = self._rows
         widths = [max((row[1][at].cell_len for row in rows), default=0) for at in self._places]
         heads = [cell_len(head) for head in self._columns]
@@ -53,7 +57,10 @@ class NamedRows:
         # Each row is a table of its own: their columns are as wide as the widest cell of all.
         shown: list[RenderableType] = [text((self._columns[0], "dim")), self._below(wide, [])]
         for one, cells in rows:
-            shown += [one, self._below(wide, cells)]
+            name_line = one.copy()
+            if drawn:
+                name_line.no_wrap, name_line.overflow = False, "fold"
+            shown += [name_line, self._below(wide, cells)]
         return Group(*shown)
 
     def _below(self, widths: Sequence[int], cells: Sequence[Text]) -> RenderableType:

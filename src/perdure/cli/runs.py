@@ -122,11 +122,13 @@ class Listing(Struct):
         if chosen:
             print_ways_out(console, self.session, chosen)
 
-    def shown(self, console: Screen, chosen: Sequence[RunInfo]) -> RenderableType:
-        """Returns the list as people see it."""
+    def shown(
+        self, console: Screen, chosen: Sequence[RunInfo], *, drawn: bool = False
+    ) -> RenderableType:
+        """Returns the list as people see it; `drawn`: as `NamedRows.on` has it."""
         if not chosen:
             return text("no such runs" if self.chosen_by.narrow else "no runs")
-        rows = _rows(console, self.session, chosen)
+        rows = _rows(self.session, chosen, short=console.is_terminal).on(console, drawn=drawn)
         if not self.has_more:
             return rows
         return Group(rows, text(("… and older ones; -n 0 shows all", "dim")))
@@ -144,7 +146,7 @@ class Listing(Struct):
             line = text(moment(run.changed_at), "  ", (run.id, "bold"), "  ", status)
             console.print(text(line, f"  {why}" if why else ""))
 
-        whole = partial(self.shown, console)
+        whole = partial(self.shown, console, drawn=True)
         watch(console if drawn else None, self.look, whole, tell, self._is_over)
 
     def _is_over(self) -> bool:
@@ -155,7 +157,7 @@ class Listing(Struct):
         return not self.session.store.runs(parent=parent, unfinished=True, limit=1)
 
 
-def _rows(console: Screen, session: Session, chosen: Sequence[RunInfo]) -> RenderableType:
+def _rows(session: Session, chosen: Sequence[RunInfo], *, short: bool) -> NamedRows:
     branches = any(run.branch != "main" for run in chosen)
     queues = any(run.queue != "default" for run in chosen)
     versions = any(run.version for run in chosen)
@@ -164,8 +166,8 @@ def _rows(console: Screen, session: Session, chosen: Sequence[RunInfo]) -> Rende
     for run in chosen:
         cells: list[Any] = [text((run.id, "bold")), run_status(session, run)]
         cells += [run.branch] * branches + [run.queue] * queues + [run.version] * versions
-        rows.add(*cells, begun(run, short=console.is_terminal), one_line(run, session))
-    return rows.on(console)
+        rows.add(*cells, begun(run, short=short), one_line(run, session))
+    return rows
 
 
 def run_json(session: Session, run: RunInfo) -> dict[str, Any]:
