@@ -9,6 +9,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 import random
+import types
 from collections.abc import Callable
 from typing import Any, NotRequired
 
@@ -20,7 +21,7 @@ from perdure.delta import Append, Splice
 from perdure.errors import PerdureError
 from perdure.store import Store
 from tests.shapes.alike import attributes, difference
-from tests.shapes.generate import A_DICT, A_TYPED_DICT, META
+from tests.shapes.generate import A_DICT, META
 from tests.shapes.leaves import Make
 from tests.shapes.programs import Program, Straight, TwoVersions
 from tests.shapes.ways import same
@@ -99,6 +100,9 @@ class Grown(Ungrown):
 
     def _choices(self, depth: int) -> tuple[Any, Make]:
         return _grown(*super()._choices(depth))
+
+    def _inherited(self, depth: int) -> tuple[Any, Make]:
+        return _grown(*super()._inherited(depth))
 
     def _struct(self, depth: int) -> tuple[Any, Make]:
         return _grown(*super()._struct(depth))
@@ -179,8 +183,9 @@ def _grow_struct(cls: Any) -> Growth:
 
 
 def _grow_dict(cls: Any) -> Growth:
-    hints = {**cls.__annotations__, _note(cls): NotRequired[str]}
-    grown = A_TYPED_DICT(cls.__name__, hints, total=cls.__total__)
+    hints = {_note(cls): NotRequired[str]}
+    body = {"__module__": __name__, "__annotations__": hints}
+    grown = types.new_class(cls.__name__, (cls,), {}, lambda given: given.update(body))
     return grown, lambda value, note: {**value, _note(cls): note} if note else value
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, get_origin
 
 from typing_extensions import is_typeddict
 
@@ -147,7 +147,7 @@ def _fill(store: Store, agent: str, shape: Shape) -> None:
 
 def _is_plain_dict(shape: Shape) -> bool:
     """A TypedDict may have keys that it needs from its beginning."""
-    return type(shape.value) is dict and not is_typeddict(shape.kind)
+    return type(shape.value) is dict and not is_typeddict(get_origin(shape.kind) or shape.kind)
 
 
 STATES: dict[str, Callable[[Store, str, Shape], None]] = {

@@ -15,6 +15,7 @@ import pydantic
 from typing_extensions import ReadOnly, TypeAliasType, TypedDict
 
 from tests.shapes.generate import A_LIST, A_TYPED_DICT, META, Generator
+from tests.shapes.inherited import applied, inherited
 from tests.shapes.leaves import Color, Level, Make, Mood, Rights, _of
 
 
@@ -221,6 +222,8 @@ class Wider(Generator):
             self._tagged,
             self._read_only,
             self._pairs,
+            self._inherited,
+            self._applied,
             self._recursive,
             self._recursive,
         )
@@ -401,6 +404,14 @@ class Wider(Generator):
         mark: Any = ReadOnly
         cls = A_TYPED_DICT(self._name(), {"f0": mark[kind], "f 1": int, "class": str}, total=False)
         return cls, lambda rng: {"f0": make(rng), "f 1": 1} if rng.random() < 0.7 else {"class": ""}
+
+    # Type variables
+
+    def _inherited(self, depth: int) -> tuple[Any, Make]:
+        return inherited(self.rng, self._name(), self.kind(depth), self.kind(depth))
+
+    def _applied(self, depth: int) -> tuple[Any, Make]:
+        return applied(self.rng, self.kind(depth))
 
     def _pairs(self, depth: int) -> tuple[Any, Make]:
         """Containers in containers."""
