@@ -99,8 +99,10 @@ class Heartbeat:
         )
 
     def _beat(self, executor: str, stop: Flag) -> None:
-        while not stop.wait(self._ttl_ms / 3000):
+        while True:
             try:
+                if stop.wait(self._ttl_ms / 3000):
+                    return
                 self._say(executor)
                 self._release_left()
                 self.settle()
