@@ -72,8 +72,8 @@ class Worker:
 
     Args:
         store: an open store; it is not closed.
-        functions: the agent functions that the worker can run. It takes the runs of their
-            versions, and of those that these replay.
+        functions: the agent functions that the worker can run. It takes the runs of all versions
+            of them that this program has, and of those that these replay.
         queues: the queues that it serves.
         limit: the number of runs that it executes at a time. Each run of a plain function has a
             thread; those of ``async def`` functions share one event loop, on one thread.
