@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -155,8 +156,12 @@ def test_an_await_that_was_forgotten_is_told(runs: Async) -> None:
 # -- as outside --------------------------------------------------------------------------------
 
 
+MOVES_BY_WORD = ("undo", "undo", "redo", "back", "name")
+
+
 def doings() -> st.SearchStrategy[list[tuple[str, int]]]:
-    words = st.sampled_from(["set", "append", "drop", "group", "undo", "redo", "back", "name"])
+    edits = ["set", "append", "drop", "pop"]
+    words = st.sampled_from([*edits, *(f"{word} in group" for word in edits), *MOVES_BY_WORD])
     return st.lists(st.tuples(words, st.integers(0, 6)), min_size=1, max_size=14)
 
 
@@ -170,9 +175,13 @@ def does(handle: Any, word: str, number: int, names: list[str], edits: list[int]
         if names:
             handle.rollback(names[number % len(names)])
     else:
-        with handle.edit(word, group="g" if word == "group" else None) as draft:
+        word, _, group = word.partition(" in ")
+        with handle.edit(word, group=group or None) as draft:
             if word == "append":
                 draft.setdefault("list", []).append(number)
+            elif word == "pop":
+                if draft.get("list"):
+                    draft["list"].pop()
             elif word == "drop":
                 draft.pop(f"k{number}", None)
             else:
@@ -188,7 +197,7 @@ def tells(handle: Any, given: list[tuple[str, int]]) -> list[Any]:
             does(handle, word, number, names, edits)
         except (Conflict, NotFound) as refused:
             told.append(refused.problem.partition(" commit")[0].partition(": ")[0])
-        told.append(list(handle.state.items()))
+        told.append(copy.deepcopy(list(handle.state.items())))
     return told
 
 
@@ -216,6 +225,35 @@ def test_it_is_what_it_is_outside(given: list[tuple[str, int]]) -> None:
         agent = store.agent("a")
         assert list(agent.state.items()) == inside[-1]
         agent.verify()
+
+
+@pytest.mark.parametrize("undone", [False, True])
+def test_a_group_ends_where_a_rollback_left_it(store: Any, undone: bool) -> None:
+    """A loop went back and tried again, with the group that it had used before. The next undo took
+    the half of the group that the state did not hold any more: it was refused, undid a part, or
+    could not be recorded, which left the run for good."""
+
+    def steps(handle: Any) -> None:
+        with handle.edit("one") as draft:
+            draft["list"] = [0]
+        point = handle.checkpoint("point")
+        with handle.edit("two", group="booking") as draft:
+            draft["list"].pop()
+        handle.rollback(point.name)
+        if undone:
+            handle.undo()
+        with handle.edit("three", group="booking") as draft:
+            draft["list"] = [13]
+        handle.undo()
+
+    @perdure.agent(dict)
+    def act(run: perdure.Run[dict]) -> Any:
+        steps(run)
+        return dict(run.state)
+
+    steps(store.agent("b"))
+    assert store.run(act, "a") == store.agent("b").state == ({} if undone else {"list": [0]})
+    store.agent("a").verify()
 
 
 def test_outside_an_undo_goes_on_behind_a_rollback_of_a_run(store: Any) -> None:

@@ -140,6 +140,9 @@ def _plan(path: Path, search: _Search, state_at: Callable[[int], Plain], major: 
     read: list[Commit] = []
     commits = path.newest()
     while not search.done and (commit := next(commits, None)) is not None:
+        if commit.cause.kind == "rollback" and (back := _record(commit, search)) is not None:
+            commits = path.since(back.to)  # what it left is no part of the state, nor of a group
+            continue
         # A partly found group stands on states for which the whole path is needed.
         passed = _passed(path, commit, search) if not search.chosen else None
         if passed is None:
