@@ -11,6 +11,7 @@ import pytest
 
 import perdure
 from perdure import Conflict, NotFound, SchemaError
+from perdure.engine.control.delivery import Delivery
 from perdure.testing import replay
 from tests.engine.conftest import Async, CrashError, Crashes, Place
 from tests.engine.working import wait_until
@@ -97,6 +98,33 @@ def test_a_run_that_executes_is_undone_at_its_next_boundary(
     replay(store, act).check()
     assert [c.cause.kind for c in agent.log()].count(way) == 1
     agent.verify()
+
+
+def test_it_is_done_once_wherever_the_branch_is_then(
+    place: Place, crash: Crashes, begun: threading.Event, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The run did what was asked, and ended; somebody else rolled back before the first one looked.
+    Its commit was not on the branch's line any more, so it was taken for not done, and done once
+    more: one undo took back two changes."""
+    store = place.open()
+    agent, somebody = place.open().agent("a"), place.open().agent("a")
+    with somebody.edit("kept") as draft:
+        draft["kept"] = True
+    somebody.checkpoint("point")
+    act = going_on(begun, crash)
+    run = Running(lambda: store.run(act, "a"))
+    assert begun.wait(60)
+    look, gone = Delivery.look, list[str]()
+
+    def late(delivery: Delivery) -> Any:
+        if not gone:
+            run.end()
+            gone.append(somebody.rollback("point").commit.cause.kind)
+        return look(delivery)
+
+    monkeypatch.setattr(Delivery, "look", late)
+    assert agent.undo().commit.cause.run == "a/act/main"
+    assert agent.refresh() == {"kept": True}
 
 
 def test_an_async_run_is_undone_too(runs: Async, crash: Crashes, begun: threading.Event) -> None:

@@ -117,10 +117,8 @@ class Delivery:
         backend.notify(running[0].id)
 
     def _find(self, run: RunInfo) -> BranchMove | None:
-        reader = self._working.reader
-        for commit in reader.ancestors(reader.ref(self._working.branch).seq, damaged="all"):
-            if commit.seq <= self._since:
-                break
+        # Wherever the branch is now: others may have moved it since the run did what was asked.
+        for commit in self._working.reader.commits(self._since + 1, damaged_too=True):
             for record in commit.typed:
                 if isinstance(record, Outcome) and record.t == "move" and record.key == self._key:
                     return self._answer(run, commit, record)
