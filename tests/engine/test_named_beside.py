@@ -182,6 +182,29 @@ def test_all_agents_are_named_as_they_were_at_one_moment(place: Place, tool: Too
     assert only.at >= named.at
 
 
+def test_what_is_on_its_way_at_that_moment_is_named_or_of_a_later_one(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A commit had its time, and was not in the log yet, when an orchestrator named all agents. Who
+    went back to the moment that it was told got another state than who went back to the name."""
+    store, other = place.open(), place.open()
+    backend, told = store.runner.context.backend, list[str]()
+    append = backend.append
+    other.agent("a").update(lambda draft: draft.update(n=1))
+
+    def late(batch: Any) -> Any:
+        if not told:
+            told.append("now")
+            monkeypatch.setattr(other.runner.context.backend, "now", lambda: 0)  # as it was before
+            other.agent("a").update(lambda draft: draft.update(n=2))
+        return append(batch)
+
+    monkeypatch.setattr(backend, "append", late)
+    named = store.checkpoint_all("all")
+    agent = store.agent("a")
+    assert told and agent.at("all").state == agent.at(named.at).state
+
+
 def test_retention_keeps_what_is_named_beside(place: Place, tool: Tool) -> None:
     store = place.open()
     run = Beside(store, copying(tool), tool)

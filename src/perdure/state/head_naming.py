@@ -36,14 +36,17 @@ def name_commit(
     seq: int,
     config: str | None = None,
     dependencies: Iterable[str] = (),
+    log_end: int | None = None,
 ) -> Checkpoint:
     """Names a commit as a recovery point, whoever holds its branch; returns the checkpoint.
 
     Args:
         config: the hash of a configuration.
+        log_end: the log's last commit, if nothing may come between that and the naming one.
 
     Raises:
-        Conflict: the name is taken. NotFound: the state was removed, or a distribution is missing.
+        Conflict: the name is taken; or something came between. NotFound: the state was removed, or
+            a distribution is missing.
         Corrupt: a commit that the state is made of cannot be read.
     """
     named = reader.commit(seq)
@@ -65,13 +68,13 @@ def name_commit(
     for tried in chances():
         ref = context.backend.ref(reader.no, POINTS)
         draft = without_delta(reader, POINTS, named, cause, records, context.executor)
-        riders = Riders(records, checkpoint=point, trims=reader.kept(seq))
+        riders = Riders(records, checkpoint=point, trims=reader.kept(seq), log_end=log_end)
         proposal = Proposal(draft, reader.no, None if ref is None else ref.seq, riders)
         try:
             made = context.committer.submit(proposal)
         except Conflict as error:
             lost = is_race(error) or context.backend.ref(reader.no, POINTS) != ref
-            if not lost or reader.is_taken(name) or tried == CHANCES_MAX - 1:
+            if log_end is not None or not lost or reader.is_taken(name) or tried == CHANCES_MAX - 1:
                 raise
         else:
             return replace(point, seq=made.seq)

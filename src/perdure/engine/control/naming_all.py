@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 
 from msgspec import Struct
 
 from perdure.core.arguments.names import check_label, words_of
-from perdure.errors import NotFound, PerdureError
+from perdure.errors import Conflict, NotFound, PerdureError
 from perdure.model import MAIN, AgentInfo, Checkpoint, from_micros
 from perdure.public_data import PublicData
 from perdure.state.branch_operations import name_taken
 from perdure.state.context import Context
 from perdure.state.head_naming import name_commit
 from perdure.storage.log.reader import LogReader
+from perdure.system.backoff import CHANCES_MAX, chances
 from perdure.transfer.living_agents import living
 
 
@@ -47,14 +48,41 @@ def checkpoint_all(
     for info in living(context.backend, prefix):
         try:
             reader = LogReader(context.backend, info)
-            seq = _head_at(context, reader, info, now)
-            if seq:
-                if reader.is_taken(name):
-                    raise name_taken(info.name, name)
-                points[info.name] = name_commit(context, reader, name, seq, config, names)
+            point = _named(context, reader, info, now, name, config, names)
+            if point is not None:
+                points[info.name] = point
         except PerdureError as error:
             failed[info.name] = str(error)
     return CheckpointedAll(from_micros(now), points, failed)
+
+
+def _named(
+    context: Context,
+    reader: LogReader,
+    info: AgentInfo,
+    now: int,
+    name: str,
+    config: str | None,
+    dependencies: Sequence[str],
+) -> Checkpoint | None:
+    """Names the main branch's head at that moment; returns None if it had none yet.
+
+    A commit may be on its way that is of an earlier time and is not in the log yet. Behind the one
+    that names, none is; so there must be nothing between the look and that.
+    """
+    for tried in chances():
+        end = reader.last_seq()
+        seq = _head_at(context, reader, info, now)
+        if not seq:
+            return None
+        if reader.is_taken(name):
+            raise name_taken(info.name, name)
+        try:
+            return name_commit(context, reader, name, seq, config, dependencies, log_end=end)
+        except Conflict:
+            if reader.last_seq() == end or tried == CHANCES_MAX - 1:
+                raise
+    raise AssertionError("unreachable")
 
 
 def _head_at(context: Context, reader: LogReader, info: AgentInfo, micros: int) -> int:
