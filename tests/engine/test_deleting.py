@@ -14,7 +14,8 @@ import pytest
 
 import perdure
 from perdure import RunHandle
-from perdure.engine.control import agent_deletion
+from perdure.engine.control import agent_deletion, deletions
+from perdure.engine.dispatch.branch_lease import BranchLease
 from perdure.errors import Conflict, NotFound, RunFailed, TimedOut
 from perdure.store import Store
 from tests.engine.conftest import Place
@@ -139,6 +140,50 @@ def test_one_that_begins_at_that_moment_is_executed_or_deleted(
     assert [info.deleted for info in store.incarnations("customer")] == [True]
 
 
+def test_one_that_a_worker_is_about_to_begin_brings_no_agent_back(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A worker had looked at a request when its agent was deleted. It created the agent first, with
+    the state that the request brought along, and saw then that there was nothing to begin: the name
+    stood in the list of the deleted, the agent was there, and nobody ever deleted it."""
+    store, other = place.open(), place.open()
+    take, said = BranchLease.take_with, list[str]()
+
+    def late(lease: BranchLease, *with_: Any) -> Any:
+        if not said:
+            said.extend(other.delete("customer", purge=True))
+        return take(lease, *with_)
+
+    monkeypatch.setattr(BranchLease, "take_with", late)
+    other.options(initial={"iban": "DE4711"}).start(waiting, "customer")
+    with working(store, waiting) as events:
+        wait_until(lambda: said)
+        other.start(waiting, "another")
+        events.wait_for("waiting", "another/waiting/main")
+    assert said == ["customer"]
+    assert [info.name for info in store.agents()] == ["another"]
+    assert [info.deleted for info in store.incarnations("customer")] == [True]
+
+
+def test_who_was_about_to_begin_one_does_not_begin_it_on_the_next_agent(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, other = place.open(), place.open()
+    take, said = BranchLease.take_with, list[str]()
+
+    def late(lease: BranchLease, *with_: Any) -> Any:
+        if not said:
+            said.extend(other.delete("customer"))
+            other.agent("customer").update(lambda draft: draft.update(n=1))
+        return take(lease, *with_)
+
+    store.start(waiting, "customer")
+    monkeypatch.setattr(BranchLease, "take_with", late)
+    with pytest.raises(RunFailed, match="its agent was deleted"):
+        store.run(waiting, "customer")
+    assert store.runs() == [] and store.agent("customer").state == {"n": 1}
+
+
 # -- many --------------------------------------------------------------------------------------
 
 
@@ -162,6 +207,25 @@ def test_all_of_a_customer_are_deleted_by_how_their_names_begin(
     assert [info.name for info in store.agents()] == ["c-70", "c-8/0"]
     assert [run.id for run in store.runs(unfinished=True)] == [kept.id]
     assert {info.name for info in store.purge().agents} == {*names}
+
+
+def test_those_that_their_runs_make_meanwhile_are_deleted_too(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A run of a customer started another one, for another agent of that customer, while it was
+    being ended. That agent stayed, and was in no list."""
+    delete, made = agent_deletion.delete_agents, iter(["c-7/kid", "c-7/kid/kid"])
+
+    def beside(context: Any, names: Any, **how: Any) -> Any:
+        for name in made:
+            store.start(waiting, name)
+            break
+        return delete(context, names, **how)
+
+    monkeypatch.setattr(deletions, "delete_agents", beside)
+    store.start(waiting, "c-7")
+    assert store.delete(prefix="c-7") == ["c-7", "c-7/kid", "c-7/kid/kid"]
+    assert store.agents() == [] and store.runs() == []
 
 
 @pytest.mark.parametrize(
@@ -201,7 +265,8 @@ def test_one_that_is_executed_keeps_none_of_the_others(place: Place) -> None:
 
 def test_no_byte_of_them_is_left(tmp_path: Path) -> None:
     """Requests that nobody began, what was cancelled before it began, messages, states and keys:
-    after a purge and a shrink nothing of it is in any file of the store."""
+    after a purge and a shrink nothing of it is in any file of the store. (The commit of a deletion,
+    which stays, named the runs that it ended, with their keys.)"""
     text = CANARY.decode()
     store = perdure.open(tmp_path / "agents.db")
     for number in range(0, 40, 4):
@@ -211,7 +276,7 @@ def test_no_byte_of_them_is_left(tmp_path: Path) -> None:
         store.start(waiting, f"c-7/{number}", text)
         store.start(waiting, f"c-7/{number + 1}", text).signal("go", text, by=text)
         store.start(waiting, f"c-7/{number + 2}", text).cancel(text)
-        go(store, waiting, f"c-7/{number + 3}", text)
+        go(store, waiting, f"c-7/{number + 3}", text, key=text)
         store.options(key="x", initial={"text": text}).start(waiting, f"c-7/{number + 4}x")
     store.agent("other").update(lambda draft: draft.update(n=1))
     assert len(store.delete(prefix="c-7/", purge=True)) == 50

@@ -1,4 +1,4 @@
-"""Creation of an agent, also together with its first commit: both are in the log, or neither."""
+"""Creation of an agent together with its first commit: both are in the log, or neither."""
 
 from __future__ import annotations
 
@@ -11,15 +11,6 @@ from perdure.model import Cause
 from perdure.state.working_copy import WorkingCopy, drive
 from perdure.storage.appending import Riders
 from perdure.storage.log.proposals import Committed, Proposal
-
-
-def create(working: WorkingCopy[Any]) -> None:
-    """Makes sure that the agent is in the log.
-
-    Raises:
-        as `Committer.submit`.
-    """
-    drive(working.context, working.creating())
 
 
 def create_along(

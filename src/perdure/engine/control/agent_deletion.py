@@ -15,7 +15,7 @@ from perdure.core.schema.schema import Schema
 from perdure.core.values import ops
 from perdure.engine.functions.run_lookup import never_begun
 from perdure.errors import Conflict, Corrupt, Hint, NotFound, PerdureError, UnsupportedFormat
-from perdure.model import MAIN, AgentInfo, Cause, Message
+from perdure.model import MAIN, AgentInfo, Cause, Commit, Message
 from perdure.state.context import Context
 from perdure.state.runs.family_messages import to_family, to_parents
 from perdure.state.runs.run_rows import DELETED
@@ -166,14 +166,23 @@ def _of_agent(context: Context, info: AgentInfo, *, purge: bool) -> Proposal:
     asked = backend.inbox(agent=info.name, kind="start")
     told = [one for run in cancelled for one in to_family(backend, run, reader, beside=cancelled)]
     riders = _riders(told, asked, Deleted(purge=purge, began=_began(reader)))
-    riders = replace(
-        riders,
-        records=[*(RunCancelled(run=run.id) for run in cancelled), *riders.records],
-        runs=cancelled,
-        log_end=end,
-    )
-    draft = without_delta(reader, branch, head, Cause("delete"), riders.records, context.executor)
-    return Proposal(draft, reader.no, head.seq, riders)
+
+    def proposal(on: Commit, kind: str, riders: Riders) -> Proposal:
+        draft = without_delta(reader, branch, on, Cause(kind), riders.records, context.executor)
+        return Proposal(draft, reader.no, on.seq, riders)
+
+    if not cancelled:
+        return proposal(head, "delete", replace(riders, log_end=end))
+    ends = Riders([RunCancelled(run=run.id, why=DELETED) for run in cancelled], runs=cancelled)
+    if not purge:
+        records = [*ends.records, *riders.records]
+        return proposal(
+            head, "delete", replace(riders, records=records, runs=cancelled, log_end=end)
+        )
+    # The ids of runs have users' words in them, their keys: not in the commit that a purge keeps.
+    first = proposal(head, "run-cancelled", replace(ends, log_end=end))
+    first.then = proposal(replace(head, seq=end + 1, id=b""), "delete", riders)
+    return first
 
 
 def _riders(told: Sequence[Message], asked: Sequence[Message], deleted: Deleted) -> Riders:

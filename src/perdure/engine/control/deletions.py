@@ -23,6 +23,9 @@ from perdure.transfer.living_agents import PAGE, living
 
 WHY = "its agent is being deleted"
 
+ROUNDS = 8
+"""The number of further looks for agents whose names begin so: others may go on making them."""
+
 Ending = RunHandle[Any]
 """A run that was asked to end, and that is to be waited for."""
 
@@ -38,14 +41,29 @@ def deleting(
 ) -> Generator[Ending, None, list[str]]:
     """Deletes agents; see `Store.delete`. Yields runs that are to be waited for."""
     flags(purge=purge, cancel_runs=cancel_runs)
-    names = left = _named(context.backend, name, prefix)
+    names = _named(context.backend, name, prefix)
+    yield from _deleting(context, wakeups, names, purge, cancel_runs)
+    for _ in range(ROUNDS):
+        # Those that were made meanwhile: a run that is being ended may start others.
+        more = _found(context.backend, prefix) if prefix is not None else []
+        if not more:
+            break
+        yield from _deleting(context, wakeups, more, purge, cancel_runs)
+        names = sorted({*names, *more})
+    return names
+
+
+def _deleting(
+    context: Context, wakeups: Wakeups, names: list[str], purge: bool, cancel_runs: bool
+) -> Generator[Ending, None, None]:
+    left = names
     while True:
         told, refused = delete_agents(context, left, purge=purge)
         wakeups.tell(*(message.run for message in told))
         end_told(context, wakeups, told)
         left = [one for one, error in refused.items() if isinstance(error, HeldError)]
         if not refused:
-            return names
+            return
         if not cancel_runs or len(left) < len(refused):
             raise _of_several(refused, names)
         runs = [
@@ -106,13 +124,18 @@ def _named(backend: Backend, name: str | None, prefix: str | None) -> list[str]:
     prefix = check_words("" if prefix is None else prefix, "prefix=")
     if not prefix:
         raise ValueError("prefix= is empty: all agents would be deleted; say how their names begin")
-    found = dict.fromkeys(info.name for info in living(backend, prefix))
+    found = _found(backend, prefix)
+    if not found:
+        raise NotFound("there is no agent whose name begins so", target=f"prefix {prefix!r}")
+    return found
+
+
+def _found(backend: Backend, prefix: str) -> list[str]:
+    found = {info.name for info in living(backend, prefix)}
     number = 0
     while asked := backend.inbox(kind="start", after=number, limit=PAGE):
         number = asked[-1].no
-        found.update(dict.fromkeys(one.agent for one in asked if one.agent.startswith(prefix)))
-    if not found:
-        raise NotFound("there is no agent whose name begins so", target=f"prefix {prefix!r}")
+        found.update(one.agent for one in asked if one.agent.startswith(prefix))
     return sorted(found)
 
 

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from perdure.engine.dispatch.heartbeat import Claim, Heartbeat
 from perdure.errors import Conflict, Fenced, NotFound, PerdureError
 from perdure.model import Cause
-from perdure.state.creation import create, create_along
+from perdure.state.creation import create_along
 from perdure.state.working_copy import WorkingCopy
 from perdure.storage.appending import Riders
 from perdure.storage.log.proposals import Committed
@@ -39,14 +39,14 @@ class BranchLease:
         self.is_left: Callable[[], bool] | None = None
 
     def take(self) -> None:
-        """Takes the lease, creating the agent if it is not there. The look and the state are then
-        as they are under the lease.
+        """Takes the lease of an agent that is there. The look and the state are then as they are
+        under the lease.
 
         Raises:
             HeldError: a living executor has the lease.
         """
-        self._create()
         working = self._working
+        working.reader.ref(working.branch)  # or there is nothing to take; its state is read then
         claim = self._new_claim(working.reader.no)
         working.epoch = self._liveness.take(claim, self._look)
         self._check_wanted(claim)
@@ -64,20 +64,24 @@ class BranchLease:
             self._liveness.release(claim)
             raise PerdureError("its caller has ended", target=f"agent {self._working.name!r}")
 
-    def _create(self) -> None:
-        working, reader = self._working, self._working.reader_if_created()
-        if reader is not None:
-            reader.ref(working.branch)  # or there is nothing to take; its state is read then
-            return
-        try:
-            create(working)
-        except Conflict:  # by another process, which was asked for the same at the same moment
-            self._look_anew()
+    def create_with(self, begin: Callable[[], tuple[Cause, Riders]]) -> Committed | None:
+        """Takes the lease with the commit with which the run begins and the agent is created, if it
+        is not there: the agent is never created alone. Its run may have been deleted at this
+        moment, and it with that; nobody would know that it is there again.
 
-    def _look_anew(self) -> None:
-        self._look.forget()
-        self._working.reopen_if_created_meanwhile()
-        self._working.load()
+        Args:
+            begin: asked before each try, which follows a look; raises where the run is not to begin
+                any more.
+
+        Returns:
+            The commit; None if the agent is there.
+        """
+        while self._working.reader_if_created() is None:
+            self._look.again()
+            made = self.take_with(*begin())
+            if made is not None:
+                return made
+        return None
 
     def take_with(self, cause: Cause, riders: Riders) -> Committed | None:
         """Takes the lease with a commit, and creates the agent with both if it is not there: in one
@@ -106,7 +110,8 @@ class BranchLease:
             self._claim, working.epoch = None, None
             self._liveness.unclaim(claim)
             if reader is None:
-                self._look_anew()
+                self._look.forget()
+                working.reopen_if_created_meanwhile()
             return None
         self._liveness.took(claim, made.no)
         self._check_wanted(claim)
@@ -116,10 +121,10 @@ class BranchLease:
         """Returns the epoch for the lease; None if it cannot be taken with a commit now."""
         working, look = self._working, self._look
         reader = working.reader_if_created()
-        if not look.of_one_moment:
-            return None
         if reader is None:
             return 1
+        if not look.of_one_moment:
+            return None
         ref = look.ref(reader.no, working.branch)
         if ref is None or ref.deleted or ref.kind != "branch" or ref.held is not None:
             return None

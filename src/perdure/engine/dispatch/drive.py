@@ -202,18 +202,19 @@ class Drive(Conclusion):
 
     def _begin_under_lease(self) -> RunInfo:
         """Looks everything up again under the lease, and records the begin."""
-        self._hold.take()
-        info = self.find()
-        ended = info is not None and info.status in FINISHED
-        if ended or not self.wanted(info) or not self.choose_function(info):
-            raise FinishedMeanwhileError  # or another version has it since it was looked at
-        self.begun()
-        self.refuse_other_arguments(info)
-        self.refuse_while_another_is_unfinished(info)
         commit = self.working.commit_delta
-        if info is None:
-            info = self._noted(commit([], *self._beginning(None)))
-        row = self._row = info
+        made = self._hold.create_with(self._beginning_if_wanted)
+        if made is None:
+            self._hold.take()
+            info = self._find_if_wanted()
+            self.begun()
+            self.refuse_other_arguments(info)
+            self.refuse_while_another_is_unfinished(info)
+            row = info or self._noted(commit([], *self._beginning(None)))
+        else:
+            self.begun()
+            row = self._noted(made)
+        self._row = row
         asked = self.look.inbox("cancel")
         if asked:
             self._commit(None, *cancelled_end(self._row, str(asked[0].value or "")))
@@ -221,6 +222,17 @@ class Drive(Conclusion):
         if row.status != "running":
             row = self._noted(commit([], *self._beginning(row)))
         return row
+
+    def _find_if_wanted(self) -> RunInfo | None:
+        info = self.find()
+        there = info.status not in FINISHED if info else self._order.run_id(self.look) == self.id
+        if not there or not self.wanted(info) or not self.choose_function(info):
+            raise FinishedMeanwhileError  # or another version has it since it was looked at
+        return info
+
+    def _beginning_if_wanted(self) -> tuple[Cause, Riders]:
+        self.refuse_other_arguments(self._find_if_wanted())
+        return self._beginning(None)
 
     def _beginning(self, info: RunInfo | None) -> tuple[Cause, Riders]:
         """The commit that the run begins with or, if it rested, goes on with."""
