@@ -256,6 +256,26 @@ def test_a_group_ends_where_a_rollback_left_it(store: Any, undone: bool) -> None
     store.agent("a").verify()
 
 
+def test_a_checkpoint_of_another_agent_is_none_of_this_one(store: Any) -> None:
+    """A module kept the checkpoint of the first agent for all: the others went back to whatever
+    commit of theirs had its number."""
+    kept: list[Any] = []
+
+    @perdure.agent(dict)
+    def act(run: perdure.Run[dict], edits: int) -> Any:
+        for number in range(edits):
+            with run.edit("more") as draft:
+                draft["n"] = number
+        kept.append(run.checkpoint("before"))
+        run.rollback(kept[0])
+        return run.state["n"]
+
+    assert store.run(act, "a", 2) == 1
+    with pytest.raises(NotFound, match="it is of another agent"):
+        store.run(act, "b", 6)
+    assert store.agent("b").state == {"n": 5}
+
+
 def test_outside_an_undo_goes_on_behind_a_rollback_of_a_run(store: Any) -> None:
     @perdure.agent(dict)
     def act(run: perdure.Run[dict]) -> None:

@@ -18,6 +18,7 @@ from perdure.core.format.records import CheckpointRecord
 from perdure.engine.execution.execution import Execution
 from perdure.engine.journal.effects import Arrive, Arrived, Carried, Change, Changed, Effects
 from perdure.engine.journal.failures import rebuild_error
+from perdure.errors import NotFound
 from perdure.model import Checkpoint, Commit
 from perdure.state import checkpoints
 from perdure.state.commit_lookup import Where, place_of, resolve
@@ -30,6 +31,7 @@ from perdure.state.run_moves import (
 )
 from perdure.state.time_travel import Back
 from perdure.state.working_copy import Flow
+from perdure.storage.log.reader import LogReader
 
 Asked = Where | Checkpoint
 
@@ -52,6 +54,8 @@ def rollback(execution: Execution[Any], to: Asked) -> Effects:
     def plan(_: str) -> Flow[PlannedMove]:
         seq = where if type(where) is not str else execution.edits.points.get(where, where)
         target = partial(resolve, working.reader, working.branch, seq)
+        if is_a(to, Checkpoint):
+            target = partial(_seq_of, working.reader, to)
         return planning_rollback(working, said, target)
 
     return _moving(execution, f"rollback:{said}", plan)
@@ -78,6 +82,24 @@ def _where(to: Asked) -> tuple[Where, str]:
             "branch's name, or a datetime"
         )
     return where, str(where)
+
+
+def _seq_of(reader: LogReader, point: Checkpoint) -> int:
+    """Returns the seq of a checkpoint of this agent.
+
+    Raises:
+        NotFound: it is another agent's, or another store's.
+    """
+    commit = reader.commit(point.seq)
+    named = [one for one in commit.typed if isinstance(one, CheckpointRecord)]
+    known = [checkpoints.recorded(one, commit) for one in named if one.name == point.name]
+    if any(one.state_hash == point.state_hash for one in known):
+        return point.seq
+    raise NotFound(
+        f"has no checkpoint {shown(point.name)} at commit {point.seq}: it is of another agent",
+        target=f"agent {reader.name!r}",
+        hint="roll back to a checkpoint that this run, or this agent, made; or to one by its name",
+    )
 
 
 def _moving(
