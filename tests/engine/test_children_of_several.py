@@ -196,3 +196,30 @@ def test_a_copy_leaves_it_to_those_that_go_on(tmp_path: Path) -> None:
             place.handle(original.id).cancel()
             with pytest.raises(RunFailed, match="with p/parent/main"):
                 kid(place)
+
+
+@perdure.agent(dict)
+def shipping(run: perdure.Run[dict], turn: int = 0) -> Any:
+    look("first")
+    if not turn:
+        run.wait_for("start")
+        return run.again(turn + 1)
+    return run.options(key="k").start(child, "kid").result()
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_a_run_and_its_fork_have_one_child_in_a_later_turn_too(store: Store, first: bool) -> None:
+    """A fork had begun the child of its next turn. The turn of its origin began behind that, and
+    did not see it: the child was not there, and the hints went round in a circle."""
+    original = run_until_waiting(store, shipping, "p")
+    fork = original.fork("look#1", branch="what-if")
+    runs = [fork, original] if first else [original, fork]
+    for run in (fork, original):
+        run.signal("start")
+    for run in runs:
+        asked = store.options(key=run.info.key)
+        assert "run kid" in run_until_waiting(asked, shipping, "p").info.waits
+    kid(store).signal("go", "shipped")
+    kid(store)
+    for run in runs:
+        assert store.options(key=run.info.key).run(shipping, "p") == "shipped"

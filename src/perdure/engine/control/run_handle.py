@@ -427,7 +427,8 @@ class RunHandle(Generic[R]):
             key: of the new run; default: this one's and the branch.
 
         Raises:
-            NotFound: the current turn has not come to that place.
+            NotFound: the current turn has not come to that place, nor has a history that it left:
+                of such a place, that history's state comes back.
             Conflict: there is such a branch or run.
         """
         row = fork_run(self._context, self.info, step, effects, branch, key)
@@ -440,7 +441,8 @@ class RunHandle(Generic[R]):
 
         Raises:
             Conflict: it is not finished, or another run has the branch.
-            NotFound: its last turn has not come to that place.
+            NotFound: its last turn has not come to that place, nor has a history that it left: of
+                such a place, that history's state comes back.
         """
         info = self.info
         refuse_unfinished(info)

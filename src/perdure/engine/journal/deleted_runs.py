@@ -17,8 +17,8 @@ from perdure.core.format.records import Outcome, WaitEnded
 from perdure.core.format.rows import order_of
 from perdure.core.values.plain_values import Plain
 from perdure.engine.journal.earlier_turns import left_of, outcome_at
-from perdure.engine.journal.run_log import reader_of
-from perdure.errors import Corrupt, NeedsAttention, UnsupportedFormat
+from perdure.engine.journal.run_log import lineage, reader_of
+from perdure.errors import Corrupt, NeedsAttention, NotFound, UnsupportedFormat
 from perdure.model import Commit, RunInfo
 from perdure.state.runs.family_messages import CHILD, agent_of, starter_of
 from perdure.state.runs.run_reading import RecordedWaits
@@ -37,12 +37,15 @@ class Trace(Struct):
         place: the place of the call that started it; empty if that is gone, too.
         starters: the runs that requested it: the one that waits, or those that it was forked from.
         named: a person decided that it is the one to wait for.
+        shared: a fork of the one that waits started it, or what that was forked from: in a turn
+            that may have begun earlier.
     """
 
     end: dict[str, Plain] | None = None
     place: str = ""
     starters: set[str] = field(default_factory=set)
     named: bool = False
+    shared: bool = False
 
 
 def trace_of(backend: Backend, run: str, child: str) -> Trace:
@@ -69,6 +72,8 @@ def trace_of(backend: Backend, run: str, child: str) -> Trace:
                     trace.place = record.place
                     if record.made != child or not started.let_live:
                         trace.starters.add(record.run)
+                    elif record.run == run:
+                        trace.shared = True
                 case Outcome(by_person=True):
                     trace.named |= record.value == child
     if trace.end is None and trace.place and _never_began(backend, child):
@@ -114,7 +119,15 @@ def find_stranger(backend: Backend, run: str, child: str, trace: Trace | None = 
     trace = trace or trace_of(backend, run, child)
     if trace.named or starter in trace.starters or (rows and _asked_too(backend, run, rows[0])):
         return None
+    if trace.shared and _are_relatives(backend, run, starter):
+        return None
     return starter
+
+
+def _are_relatives(backend: Backend, run: str, other: str) -> bool:
+    with suppress(Corrupt, NotFound, UnsupportedFormat):
+        return not lineage(backend, run).isdisjoint(lineage(backend, other))
+    return False
 
 
 def _asked_too(backend: Backend, run: str, row: RunInfo) -> bool:
