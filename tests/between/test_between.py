@@ -21,7 +21,7 @@ def quiet() -> Iterator[None]:
 
 @pytest.mark.parametrize(
     ("store", "first", "count"),
-    [("memory", 0, 15), ("memory", 15, 15), ("sqlite", 100, 5), ("postgres", 200, 2)],
+    [("memory", 0, 10), ("memory", 10, 10), ("sqlite", 100, 3), ("postgres", 200, 1)],
 )
 def test_one_comes_after_the_other(store: str, first: int, count: int) -> None:
     """Agents that were on their way to one store were moved to another one as well, and lived in

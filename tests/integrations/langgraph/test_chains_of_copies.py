@@ -21,7 +21,7 @@ from tests.integrations.langgraph.checkpoints import config, get, id_of, put, va
 from tests.integrations.langgraph.conftest import Place
 from tests.work import work_of
 
-FEW, MANY, LONG = 50, 200, 1001
+FEW, MANY, LONG = 30, 120, 1001
 GROWTH_MAX = 1.25 * MANY / FEW
 
 ORDERS: dict[str, Callable[[int], Sequence[int]]] = {

@@ -38,11 +38,11 @@ class Base:
                 taken.append(tried(saver, act))
         return taken, look(copy)
 
-    def in_between(self, first: Act, second: Act) -> Iterator[tuple[list[bool], Shown]]:
-        """As `after`, for each call of the store before which the second acts; by savers that know
-        the thread, and by new ones."""
+    def in_between(self, first: Act, second: Act, every: int) -> Iterator[tuple[list[bool], Shown]]:
+        """As `after`, for every so many-th call of the store before which the second acts; by
+        savers that know the thread, and by new ones."""
         for knows in (False, True):
-            for number in count(1):
+            for number in count(1 + knows, every):
                 copy = self._copy()
                 with saver_of(copy) as saver, saver_of(copy) as other:
                     if knows:
@@ -71,15 +71,16 @@ def has(one: Shown, other: Shown) -> bool:
     return all(one.get(at) == value for at, value in other.items())
 
 
-def check(base: Base, first: Act, second: Act, *, trims: str = "") -> None:
+def check(base: Base, first: Act, second: Act, *, trims: str = "", every: int = 1) -> None:
     """What comes of the two is as if one came after the other.
 
     Args:
+        every: see `Base.in_between`.
         trims: which of them: it may keep more than alone.
     """
     alone, besides, untouched = (base.after(*acts)[1] for acts in ([first], [second], []))
     orders = [base.after(first, second)[1], base.after(second, first)[1]]
-    for taken, found in base.in_between(first, second):
+    for taken, found in base.in_between(first, second, every):
         if all(taken):
             right = orders
         elif any(taken):
@@ -172,7 +173,7 @@ def test_a_trim_beside_a_graph_that_goes_on(tmp_path: Path) -> None:
     with saver_of(tmp_path / "base.db") as saver:
         gone_back_from(saver)
         put(saver, {"n": "inner"}, config(ns="sub:1"), 10)
-    check(Base(tmp_path / "base.db"), trim, go_on, trims="first")
+    check(Base(tmp_path / "base.db"), trim, go_on, trims="first", every=3)
 
 
 @pytest.mark.parametrize("seed", [0, 1, 2])
