@@ -264,6 +264,26 @@ def test_ids_of_grandchildren_do_not_outgrow_what_a_key_may_be(store: Store) -> 
     assert len(store.runs()) == 6 and store.runs(unfinished=True) == []
 
 
+@pytest.mark.parametrize("key", ["Ä" * 200, "/" * 200, None])
+def test_names_that_are_too_long_together_are_refused_in_the_function(
+    store: Store, key: str | None
+) -> None:
+    """Each name was one that a run may have. The run had paid, could not record that it starts the
+    other one, and was taken up again by its worker for ever."""
+
+    @perdure.agent(dict, name="寄" * 100)
+    def ship(run: perdure.Run[dict]) -> None: ...
+
+    @perdure.agent(dict)
+    def order(run: perdure.Run[dict]) -> str:
+        starting = run if key is None else run.options(key=key)
+        with pytest.raises(ValueError, match="700 bytes"):
+            starting.start(ship, "包" * 150)
+        return "refused"
+
+    assert go(store, order, "a") == "refused"
+
+
 def test_a_child_that_could_never_begin_is_not_waited_for(store: Store) -> None:
     """A run waited for one of its own agent, which waited for its turn on it: for ever."""
 

@@ -9,13 +9,14 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
+from perdure.core.arguments.bounds import RUN_ID_BYTES_MAX
 from perdure.core.arguments.checks import flag
 from perdure.core.arguments.names import check_name
 from perdure.core.format import records
 from perdure.core.format.record_parts import StartedChild
 from perdure.engine.execution.execution import Execution
 from perdure.engine.functions.agent_functions import spec_of
-from perdure.engine.functions.orders import Order
+from perdure.engine.functions.orders import Order, run_id
 from perdure.engine.functions.run_lookup import find_run
 from perdure.engine.functions.turn_end import handed_on
 from perdure.engine.journal.call_identity import KEY, digests
@@ -34,6 +35,9 @@ from perdure.state.runs.parentage import Origin
 from perdure.storage.appending import Riders
 from perdure.system import shell
 from perdure.visible import visible
+
+INCARNATION_BYTES_MAX = 12
+"""Of a run's id: what tells later agents of the name apart."""
 
 
 class ChildOptions(Struct):
@@ -86,6 +90,7 @@ def started_child(
         Unstorable: an argument cannot be stored.
         NeedsAttention: see `handed_on`.
         Conflict: the key is that of a run that another one started, or with other arguments.
+        ValueError: the names of agent, function and key are too long together.
         SchemaError: its agent is not there, and its schema makes no state to create it with.
     """
     spec = spec_of(function)
@@ -99,6 +104,8 @@ def started_child(
             function, agent, key, args, kwargs, queue=queue, parent=parent, trace=trace
         ),
     )
+
+    _check_id(execution, order, options)
 
     def first() -> Brought:
         way = "run.options(initial={}).start(…)"
@@ -132,9 +139,8 @@ def _start(
     if recorded is not None and not recorded.not_done:
         return _started(execution, recorded, arrived)
     if options.key is None:
-        # The place alone would be the same again in the run's next turn. 64 bits tell all runs of
-        # one function and agent apart, and people can still read them out.
-        order = replace(order, key=f"{function[:80]}-{arrived.key[:16]}")
+        # The place alone would be the same again in the run's next turn.
+        order = replace(order, key=_made_key(function, arrived.key))
     with execution.asking:
         child = order.run_id(execution.context.backend)
     record = records.Outcome(
@@ -171,6 +177,22 @@ def _start(
     yield RecordEffect(Riders((record,), sync=True, sends=(message,)))
     execution.wakeups.tell(child)
     return started
+
+
+def _check_id(execution: Execution[Any], order: Order, options: ChildOptions) -> None:
+    """Refuses names that are too long together, before the start has a place."""
+    if options.key is None:
+        order = replace(order, key=_made_key(order.function, "0" * 32))
+    named = run_id(order.agent, order.function, order.key)
+    if len(named.encode()) > RUN_ID_BYTES_MAX - INCARNATION_BYTES_MAX:
+        with execution.asking:
+            order.run_id(execution.context.backend)
+
+
+def _made_key(function: str, key: str) -> str:
+    """Returns the key of a run that is given none, by that of the call that starts it. 64 bits tell
+    all runs of one function and agent apart, and people can still read them out."""
+    return f"{function[:80]}-{key[:16]}"
 
 
 def _decide_again(
