@@ -14,7 +14,7 @@ import perdure
 from perdure import Signal, Timer
 from perdure.errors import Conflict, PerdureError, RunFailed, TimedOut
 from perdure.store import Store
-from tests.engine.conftest import CrashError, Crashes, Place
+from tests.engine.conftest import Async, CrashError, Crashes, Place
 from tests.engine.waits import HOUR, Clock, at_every_boundary, go, records, verify_all
 
 
@@ -262,6 +262,28 @@ def test_ids_of_grandchildren_do_not_outgrow_what_a_key_may_be(store: Store) -> 
         (asked,) = store.runs(unfinished=True)
         go(store, generation, asked.agent, number + 1, key=asked.key)
     assert len(store.runs()) == 6 and store.runs(unfinished=True) == []
+
+
+def test_two_starts_under_one_key_at_the_same_time_are_compared(runs: Async) -> None:
+    """Two tasks started a run under one key, with different arguments, and both were on their way
+    to the log: the second was given the run, and the result, of the first."""
+
+    @perdure.agent(dict)
+    async def ship(run: perdure.AsyncRun[dict], item: str) -> str:
+        return f"shipped {item}"
+
+    @perdure.agent(dict)
+    async def together(run: perdure.AsyncRun[dict]) -> list[str]:
+        async def one(item: str) -> str:
+            started = await run.options(key="ship-17").start(ship, "parcel-17", item)
+            return started.id
+
+        both = await asyncio.gather(one("book"), one("lamp"), one("book"), return_exceptions=True)
+        return [str(one).partition("\n")[0] for one in both]
+
+    kid = "parcel-17/ship/ship-17"
+    refused = f"run {kid}: was started with other arguments already"
+    assert runs.run(together) == [kid, refused, kid]
 
 
 @pytest.mark.parametrize("key", ["Ä" * 200, "/" * 200, None])

@@ -72,7 +72,10 @@ def find_problem(execution: Execution[Any], child: str, order: Order) -> Conflic
     by = f"run {info.parent}" if info.parent else "somebody else"
     if info.parent == execution.id:
         by = "a run of this id in another store"
-    was = "with other arguments" if ours else f"by {by}"
+    return _conflict(child, "with other arguments" if ours else f"by {by}")
+
+
+def _conflict(child: str, was: str) -> Conflict:
     return Conflict(f"was started {was} already", target=f"run {child}", hint="give it another key")
 
 
@@ -160,6 +163,8 @@ def _start(
     problem = find_problem(execution, child, order) if options.key is not None else None
     if problem is not None and _is_of_a_relative(execution, child, order):
         return (yield from _take_over(record, child))
+    if problem is None and execution.starting.setdefault(child, order.args) != order.args:
+        problem = _conflict(child, "with other arguments")
     if problem is not None:
         yield RecordEffect(Riders((replace(record, error=error_record(problem)),)))
         raise problem
