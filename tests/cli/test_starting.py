@@ -59,6 +59,7 @@ def test_a_run_is_requested_and_says_who_will_begin_it(operator: Operator, jobs:
 
 
 def test_text_is_taken_as_it_is_where_text_is_wanted(operator: Operator, jobs: str) -> None:
+    """A title in quotes lost them."""
     words = ("start", f"{jobs}:saying", "s")
     for number, text in enumerate(("42", "plain words", '"in quotes"', "true", "{not json")):
         operator.see(*words, text, "--key", f"{number}", "--arg", "loud=true")
@@ -67,7 +68,7 @@ def test_text_is_taken_as_it_is_where_text_is_wanted(operator: Operator, jobs: s
             message.value["input"][0][0]
             for message in store.runner.context.backend.inbox(agent="s")
         ]
-    assert found == ["42", "plain words", "in quotes", "true", "{not json"]
+    assert found == ["42", "plain words", '"in quotes"', "true", "{not json"]
 
 
 def test_an_agent_that_needs_values_is_given_them(operator: Operator, jobs: str) -> None:

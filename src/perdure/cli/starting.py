@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import json
 from collections.abc import Callable
 from typing import Annotated, Any, get_type_hints
 
@@ -137,10 +136,4 @@ def _named(words: str, types: dict[str, Any]) -> tuple[str, Any]:
 
 def _argument(what: str, words: str, kind: Any) -> Any:
     """Returns an argument as a person types it; text as it is, where that is wanted."""
-    if kind is not str:
-        return value_of(what, words)
-    try:
-        held = json.loads(words)
-    except (ValueError, RecursionError):
-        return words
-    return held if isinstance(held, str) else words
+    return words if kind is str else value_of(what, words)
