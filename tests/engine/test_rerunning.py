@@ -68,6 +68,21 @@ def test_a_run_forked_from_a_step_shares_what_came_before_it(
     store.agent("a").verify()
 
 
+def test_a_fork_does_not_take_the_place_of_a_run_that_is_requested(
+    store: Store, support: Any, world: World
+) -> None:
+    """An order was stored durably, and no worker had begun it. A fork took its key, and its row:
+    the order was never executed, and its handle gave the result of the fork."""
+    store.run(support, "a", "bill")
+    handle = store.handle("a/support/main")
+    asked = store.options(key="order-7").start(support, "a", "order")
+    with pytest.raises(Conflict, match="is requested, and has not begun"):
+        handle.fork("refund#1", branch="b", key="order-7", effects="reuse")
+    assert [one.name for one in store.agent("a").branches()] == ["main"]
+    assert store.options(key="order-7").run(support, "a", "order") == "order 2: refund 2"
+    assert asked.result() == "order 2: refund 2"
+
+
 def test_a_new_run_is_refused_whose_key_seems_to_choose_a_branch(
     store: Store, support: Any, world: World
 ) -> None:

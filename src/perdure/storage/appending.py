@@ -72,9 +72,9 @@ class Riders(Struct, frozen=True):
         lazy: it need not be durable before it is answered, also where the store's durability is
             ``sync``: what is lost with it is simply done again.
         purge: with `delete_agent`: from then on `to_purge` lists it.
-        read_to: by run that it ends: the number of the last signal or answer to it that was read
-            before, or 0. The commit is refused as ``unread`` if there is a later one, or a "start"
-            or "cancel" that is not among `consumed`.
+        read_to: by run that it ends, or makes as a fork: the number of the last signal or answer to
+            it that was read before, or 0. The commit is refused as ``unread`` if there is a later
+            one, or a "start" or "cancel" that is not among `consumed`.
         drop_head: with `drop_branch`: that branch's head; refused as ``moved`` if it is another.
         starts_read: with `delete_agent`: refused as ``unread`` if there is a "start" to the agent
             that is not among `consumed`.

@@ -49,6 +49,7 @@ from perdure.storage.appending import Riders
 from perdure.storage.capabilities import RunQuery
 from perdure.storage.log.proposals import HERE
 from perdure.storage.log.reader import LogReader
+from perdure.storage.log.refusals import UnreadError
 from perdure.visible import visible
 
 CHOICES: tuple[Again, ...] = ("ask", "reuse", "live")
@@ -66,7 +67,7 @@ def fork_run(
     key = key or _short(f"{info.key}@{branch}")
     new = run_id(info.agent, info.function, key, reader.incarnation)
     if context.backend.runs(RunQuery(run_id=new)):
-        raise Conflict("there is such a run", target=f"run {new}", hint="use another key")
+        raise _taken("there is such a run", new)
     began = _started(reader, info)
     began.pop("origin", None)
     record = {
@@ -101,9 +102,18 @@ def fork_run(
         head = find_head(working)
         cause = Cause("fork", f"{info.function} from {step}", run=new, refers=(back.at,))
         records: list[Any] = [record, *back.heard(new)]
-        riders = Riders(records=records, runs=[row], sync=True, sends=back.signals(new))
-        commit_move(working, head, back.at, cause, riders, branch=branch)
+        riders = Riders(
+            records=records, runs=[row], sync=True, sends=back.signals(new), read_to={new: 0}
+        )
+        try:
+            commit_move(working, head, back.at, cause, riders, branch=branch)
+        except UnreadError as error:  # its order would be lost
+            raise _taken("such a run is requested, and has not begun", new) from error
     return row
+
+
+def _taken(problem: str, run: str) -> Conflict:
+    return Conflict(problem, target=f"run {run}", hint="use another key")
 
 
 def _short(key: str) -> str:
