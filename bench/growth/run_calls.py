@@ -222,6 +222,15 @@ def _(run: Run[Any], number: int) -> Any:
     return run.state, run.id, run.agent, run.epoch, run.replaying, run.doubt, run.trace
 
 
+def open_client() -> str:
+    return "open"
+
+
+@_inside("Run.resource")
+def _(run: Run[Any], number: int) -> Any:
+    return run.resource(open_client)
+
+
 @_inside("Run.map")
 def _(run: Run[Any], number: int) -> Any:
     return run.map(look, [number, 1])
