@@ -133,8 +133,8 @@ class DrivenRun(Generic[T]):
         self.going = Going(lambda: wakeups.ring(run_id))
         self.met: dict[int, Any] = {}  # see call_identity.Unsaid
         self.starting: dict[str, str] = {}
-        """The digests of the arguments of the runs that it starts here, by their ids: two starts may
-        be on their way to the log at once."""
+        """The arguments of the runs that it starts here, as digests by their ids: two starts may be
+        on their way to the log at once."""
         self.stopping, self.asking = Stopping(self.leaving.passed_on), Asking(self.interrupt)
         self.tasks = None
         self.loop_thread = 0
