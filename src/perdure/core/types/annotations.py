@@ -2,29 +2,27 @@
 
 from __future__ import annotations
 
-import operator
-import sys
-import types
 from collections import abc
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import is_dataclass
-from types import SimpleNamespace
 from typing import (
     Annotated,
     Any,
     Final,
-    Literal,
     NotRequired,
     Required,
     TypeVar,
-    Union,
     get_args,
     get_origin,
-    get_type_hints,
 )
 
 import msgspec
 from msgspec import Struct, field
+
+from perdure.core.types.forms import is_alias, is_union, is_variable, replaced
+from perdure.core.types.type_aliases import is_in_order, is_simple, meant_by, meant_with_types
+from perdure.core.types.type_variables import default_of, unfilled
+from perdure.errors import SchemaError
 
 T = TypeVar("T")
 
@@ -43,10 +41,17 @@ _WRAPPERS = (Required, NotRequired, Final)
 
 
 class Bare(Struct):
-    """An annotation with its wrappers removed."""
+    """An annotation with its wrappers removed.
+
+    Attributes:
+        misread: True if msgspec may take it for another type.
+        beyond: True if pydantic does not know what it stands for.
+    """
 
     type: Any
     metadata: list[Any] = field(default_factory=list)
+    misread: bool = False
+    beyond: bool = False
 
     @property
     def ephemeral(self) -> bool:
@@ -54,9 +59,14 @@ class Bare(Struct):
 
 
 def unwrap(annotation: Any) -> Bare:
-    """Removes Annotated, NewType, Required, Final, type aliases and type variables."""
+    """Removes Annotated, NewType, Required, Final, type aliases and type variables.
+
+    Raises:
+        SchemaError: an alias stands for nothing but itself, or is not given what it needs.
+    """
     metadata: list[Any] = []
-    while True:
+    misread = beyond = False
+    for _ in range(_WRAPPERS_MAX):
         origin = get_origin(annotation)
         if origin is Annotated:
             metadata = [*annotation.__metadata__, *metadata]
@@ -66,41 +76,41 @@ def unwrap(annotation: Any) -> Bare:
         elif hasattr(annotation, "__supertype__"):  # NewType
             annotation = annotation.__supertype__
         elif is_alias(annotation):
-            annotation = _meant(annotation)
+            annotation = meant_by(annotation)
         elif is_alias(origin):
-            names = dict(zip(origin.__type_params__, get_args(annotation), strict=True))
-            annotation = substitute(_meant(origin), names)
-        elif isinstance(annotation, TypeVar):
-            annotation = _unfilled(annotation)
+            misread = misread or not is_in_order(origin)
+            beyond = beyond or not is_simple(annotation)
+            annotation = meant_with_types(annotation)
+        elif is_variable(annotation):
+            misread = misread or default_of(annotation) is not None
+            annotation = unfilled(annotation)
         elif annotation is None:
-            return Bare(type(None), metadata)
+            return Bare(type(None), metadata, misread, beyond)
         else:
-            return Bare(annotation, metadata)
+            return Bare(annotation, metadata, misread, beyond)
+    name = (get_origin(annotation) or annotation).__name__
+    raise SchemaError(
+        f"the alias {name} stands for nothing but itself",
+        target=name,
+        hint="give it a type that has a part of its own kind: type Tree = dict[str, Tree]",
+    )
 
 
-def _unfilled(variable: TypeVar) -> Any:
-    """Returns what a type variable stands for that nothing was given for, as pydantic does."""
-    default = getattr(variable, "__default__", None)
-    if default is not None and type(default).__name__ not in ("NoDefaultType", "_NoDefaultType"):
-        return default
-    if variable.__constraints__:
-        return Union[variable.__constraints__]  # noqa: UP007
-    return Any if variable.__bound__ is None else variable.__bound__
+_WRAPPERS_MAX = 200
 
 
-def is_alias(annotation: Any) -> bool:
-    return type(annotation).__name__ == "TypeAliasType"
+def spelled_out(annotation: Any) -> Any:
+    """Returns an annotation with what aliases and type variables stand for in their place: for a
+    library, which may read them otherwise."""
 
+    def meant(part: Any) -> Any:
+        if not (is_alias(part) or is_alias(get_origin(part)) or is_variable(part)):
+            return part
+        bare = unwrap(part)
+        inner = spelled_out(bare.type)
+        return Annotated[(inner, *bare.metadata)] if bare.metadata else inner
 
-def _meant(alias: Any) -> Any:
-    """Returns the type that a type alias stands for, without names in quotes: mostly its own, which
-    is recursive."""
-    names = {**vars(sys.modules.get(alias.__module__, SimpleNamespace())), alias.__name__: alias}
-    said = SimpleNamespace(__annotations__={"it": alias.__value__})
-    try:
-        return get_type_hints(said, globalns=names, include_extras=True)["it"]
-    except NameError:
-        return alias.__value__
+    return replaced(annotation, meant)
 
 
 def of_key(annotation: Any) -> tuple[Any, bool | None]:
@@ -122,40 +132,6 @@ def of_key(annotation: Any) -> tuple[Any, bool | None]:
     elif getattr(origin, "__name__", "") == "ReadOnly":
         return of_key(get_args(annotation)[0])
     return annotation, None
-
-
-def substitute(annotation: Any, names: Mapping[Any, Any]) -> Any:
-    """Returns an annotation with its type variables replaced."""
-    if not names:
-        return annotation
-    if isinstance(annotation, TypeVar):
-        return names.get(annotation, annotation)
-    parameters = getattr(annotation, "__parameters__", ())
-    if parameters and get_origin(annotation) is not None:
-        return annotation[tuple(names.get(one, one) for one in parameters)]
-    return annotation
-
-
-def replaced(annotation: Any, by: Callable[[Any], Any]) -> Any:
-    """An annotation with each of its parts as `by` gives it."""
-    found, args = by(annotation), get_args(annotation)
-    if found is not annotation or not args or is_literal(annotation):
-        return found
-    parts = tuple(replaced(one, by) for one in args)
-    if all(map(operator.is_, parts, args)):
-        return annotation
-    if is_union(annotation):
-        return Union[parts]  # noqa: UP007
-    origin: Any = get_origin(annotation)
-    return origin[(parts[0], *annotation.__metadata__) if origin is Annotated else parts]
-
-
-def is_union(annotation: Any) -> bool:
-    return get_origin(annotation) in (Union, types.UnionType)
-
-
-def is_literal(annotation: Any) -> bool:
-    return get_origin(annotation) is Literal
 
 
 class ItemLimits(Struct, frozen=True):

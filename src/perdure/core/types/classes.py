@@ -11,18 +11,18 @@ import dataclasses
 import functools
 import inspect
 from collections.abc import Callable, Mapping
-from typing import Annotated, Any, get_origin, get_type_hints
+from typing import Annotated, Any, get_origin
 
 import msgspec
 from msgspec import Struct
 
 from perdure.core.types.aliases import aliases_of, led_inside
 from perdure.core.types.annotations import EphemeralMark, is_judged, of_key, unwrap
-from perdure.core.types.hints import hints_of, of_itself
+from perdure.core.types.hints import all_hints, hints_of, of_itself
 from perdure.core.types.late_fields import equal, init_only
 from perdure.core.types.private_attributes import private_default
 from perdure.core.types.pydantic_hooks import asks_around, looks_around
-from perdure.core.types.slots import content_of, slots_of
+from perdure.core.types.slots import slots_of
 from perdure.core.types.thawed_validators import thawed
 from perdure.core.types.type_arguments import TypeArguments
 from perdure.errors import SchemaError
@@ -111,14 +111,7 @@ class Face:
         raise NotImplementedError
 
     def hints(self) -> dict[str, Any]:
-        try:
-            hints = get_type_hints(self.cls, include_extras=True)
-        except NameError as error:
-            raise SchemaError(
-                f"an annotation of {self.name} names something unknown: {error}",
-                target=self.name,
-                hint="define the class at module level, not inside a function",
-            ) from error
+        hints = all_hints(self.cls)
         return {name: self.arguments.of(name, hint) for name, hint in hints.items()}
 
     @cached
@@ -465,36 +458,3 @@ class PydanticFace(Face):
 def is_pydantic(cls: Any) -> bool:
     """True if pydantic made the class. Pydantic is not imported for this."""
     return isinstance(cls, type) and hasattr(cls, "__pydantic_fields__")
-
-
-def face_of(annotation: Any) -> Face | None:
-    """Returns the face of an annotation that names a class with fields; None for any other.
-
-    Raises:
-        SchemaError: instances of that class cannot be stored completely.
-    """
-    face = _face_of(annotation)
-    if face is not None and not face.is_dict and not isinstance(face, StructFace):
-        base = content_of(face.cls)
-        if base is not None:
-            raise SchemaError(
-                f"a {face.name} is also a {base.__name__}, whose content no field shows",
-                target=face.name,
-                hint=f"declare a field for the {base.__name__}",
-            )
-    return face
-
-
-def _face_of(annotation: Any) -> Face | None:
-    cls = get_origin(annotation) or annotation
-    if not isinstance(cls, type):
-        return None
-    if is_pydantic(annotation) or is_pydantic(cls):
-        return PydanticFace(annotation)
-    if issubclass(cls, dict) and hasattr(cls, "__required_keys__"):  # typing_extensions' too
-        return TypedDictFace(annotation)
-    if issubclass(cls, msgspec.Struct):
-        return StructFace(annotation)
-    if dataclasses.is_dataclass(cls):
-        return DataclassFace(annotation)
-    return None

@@ -15,7 +15,8 @@ def exact_kinds(annotation: Any, config: Mapping[str, Any] | None) -> frozenset[
     """Returns the plain kinds that a bare type accepts unchanged: one without any constraint."""
     if config and (not config.get("allow_inf_nan", True) or _changes(config)):
         return frozenset()
-    return frozenset({annotation} if annotation in _EXACT else ())
+    is_exact = isinstance(annotation, type) and annotation in _EXACT
+    return frozenset({annotation} if is_exact else ())
 
 
 def exact_texts(annotation: Any, config: Mapping[str, Any] | None) -> frozenset[str]:

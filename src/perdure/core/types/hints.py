@@ -10,7 +10,8 @@ from functools import partial
 from types import SimpleNamespace
 from typing import Annotated, Any, get_type_hints
 
-from perdure.core.types.annotations import EphemeralMark, replaced
+from perdure.core.types.annotations import EphemeralMark
+from perdure.core.types.forms import replaced
 from perdure.errors import SchemaError
 from perdure.system.user_errors import check_own
 
@@ -39,6 +40,31 @@ def hints_of(target: Any) -> dict[str, Any]:
                 if isinstance(said, str) and _EPHEMERAL.match(said):
                     found[name] = Annotated[Any, EphemeralMark()]
     return found
+
+
+def all_hints(cls: Any) -> dict[str, Any]:
+    """Returns the annotations of a class, with their metadata.
+
+    Raises:
+        SchemaError: one of them cannot be resolved.
+    """
+    try:
+        return get_type_hints(cls, include_extras=True)
+    except NameError as error:
+        raise SchemaError(
+            f"an annotation of {cls.__qualname__} names something unknown: {error}",
+            target=cls.__qualname__,
+            hint="define the class at module level, not inside a function",
+        ) from error
+    except RecursionError:
+        raise
+    except Exception as error:  # whatever evaluating an annotation raises
+        check_own(error, partial(get_type_hints, cls, include_extras=True))
+        raise SchemaError(
+            f"an annotation of {cls.__qualname__} is no type: {type(error).__name__}: {error}",
+            target=cls.__qualname__,
+            hint="write it so that Python can evaluate it: `X | None`, with X imported",
+        ) from error
 
 
 def of_itself(cls: Any, annotation: Any) -> Any:

@@ -13,8 +13,9 @@ from collections.abc import Mapping
 from enum import Enum
 from typing import Any, get_args
 
-from perdure.core.types.annotations import is_literal, is_union, unwrap
+from perdure.core.types.annotations import unwrap
 from perdure.core.types.classes import Face
+from perdure.core.types.forms import is_literal, is_union
 from perdure.core.types.late_fields import equal
 from perdure.core.types.nodes import AnyNode, DictNode, LeafNode, Node
 from perdure.core.types.objects import ObjectNode, part_of

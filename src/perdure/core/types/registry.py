@@ -5,10 +5,9 @@ from __future__ import annotations
 import collections
 import collections.abc as abc
 import copy
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import is_dataclass
+from collections.abc import Callable, Mapping
 from enum import Enum
-from typing import Annotated, Any, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, ForwardRef, get_args, get_origin
 
 import msgspec
 
@@ -18,17 +17,17 @@ from perdure.core.types.annotations import (
     SETS,
     Bare,
     has_validators,
-    is_alias,
     is_judged,
-    is_literal,
-    is_union,
     judges_whole,
     limits,
+    spelled_out,
     unwrap,
 )
-from perdure.core.types.classes import Face, face_of, is_pydantic
+from perdure.core.types.classes import Face, PydanticFace
+from perdure.core.types.engines import engine_for, is_of_pydantic
 from perdure.core.types.enum_literals import MemberNode
-from perdure.core.types.late_fields import made_in_parts
+from perdure.core.types.faces import face_of
+from perdure.core.types.forms import is_alias, is_literal, is_union, key_of
 from perdure.core.types.nodes import (
     AnyNode,
     DictNode,
@@ -39,15 +38,14 @@ from perdure.core.types.nodes import (
     TupleNode,
 )
 from perdure.core.types.objects import ObjectNode, filled_in
-from perdure.core.types.revisiting import Revisiting
-from perdure.core.types.type_arguments import TypeArguments
+from perdure.core.types.parts import Parts, hints_of_tuple
+from perdure.core.types.type_variables import items_of_tuple
 from perdure.core.types.unions import UnionNode
 from perdure.core.types.validation import Engine, Marks, MsgspecEngine, PydanticEngine, text_types
 from perdure.core.values.plain_values import SCALARS
 from perdure.errors import SchemaError
 from perdure.system.cached import cached
 
-_EITHER = (abc.Sequence, abc.Set)
 _REFUSED = (
     collections.deque,
     collections.defaultdict,
@@ -84,14 +82,14 @@ class Registry:
 
     def __init__(self, root: Any) -> None:
         self._objects: dict[Any, ObjectNode] = {}
-        self._faces: dict[Any, Face] = {}
-        found = list(parts(root, {}, self._faces))
-        for bare in found:
-            _refuse_unstorable(bare)
-        self.annotations = found
+        found = Parts(root)
+        self._faces = found.faces
+        self.annotations = found.annotations
         """All that the root is made of, without wrappers."""
-        self.engine = engine_for(root, found, self._faces)
-        self.has_unions = any(map(_is_of_several, found))
+        for bare in self.annotations:
+            _refuse_unstorable(bare)
+        self.engine = engine_for(root, found)
+        self.has_unions = any(map(_is_of_several, self.annotations))
         """True if a value may be of another type as soon as one of its fields is another."""
         self.any = AnyNode(Any, self.engine, None)
         self.root = self.node(root, None)
@@ -121,7 +119,8 @@ class Registry:
         """Makes the nodes of all fields, which are made otherwise when they are first looked at.
 
         Raises:
-            SchemaError: one of them is of a type of which nothing can be stored.
+            SchemaError: one of them is of a type of which nothing can be stored, or that the
+                library of the types does not know.
         """
         made: set[Any] = set()
         while left := self._objects.keys() - made:
@@ -130,6 +129,17 @@ class Registry:
                 for name in one.face.fields:
                     one.child(name)
             made |= left
+        self._prepare()
+
+    def _prepare(self) -> None:
+        """Asks the library for what it validates a value of the type with: what it does not know of
+        it shows here, and not when there is a value."""
+        if not self.engine.piecewise:
+            return self.engine.prepare(self.root)
+        for one in self._objects.values():
+            if isinstance(one.face, PydanticFace):
+                one.engine.prepare(one)
+        return None
 
     def node(self, annotation: Any, config: Mapping[str, Any] | None) -> Node:
         """Returns the node of an annotation, in a class with this pydantic config."""
@@ -141,11 +151,11 @@ class Registry:
         Args:
             config: that of the pydantic class around it, which counts for a class that has none.
         """
-        face = self._faces.get(kind) or face_of(kind)
+        face = self._faces.get(key_of(kind)) or face_of(kind)
         if face is None:
             return None
         own = face.config if face.config is not None else config
-        key = kind, id(own) if own else None  # it is a class's own, and so it lives
+        key = key_of(kind), id(own) if own else None  # it is a class's own, and so it lives
         found = self._objects.get(key)
         if found is None:
             # Pydantic takes no config for a class but that of the class around it.
@@ -173,6 +183,7 @@ class _Making:
     def _within_itself(
         self, key: Any, annotation: Any, config: Any, make: Callable[[Any, Any], Node]
     ) -> Node:
+        key = key_of(key)
         if key in self._open:
             return self._open[key]
         to_be = self._open[key] = Node(annotation, self.engine, config)
@@ -240,7 +251,7 @@ class _Making:
             kinds = frozenset({kind, int} if kind is float else {kind})
         marked = any(isinstance(mark, msgspec.Meta) for mark in bare.metadata)
         engine = MsgspecEngine() if marked else self.engine  # pydantic would ignore the mark
-        return LeafNode(annotation, engine, config, kinds)
+        return LeafNode(spelled_out(annotation), engine, config, kinds)
 
     def _literal(self, annotation: Any, values: tuple[Any, ...], config: Any) -> Node:
         if any(isinstance(one, Enum) for one in values):
@@ -258,27 +269,23 @@ class _Making:
             kinds = frozenset[type]().union(
                 *(option.kinds or () for option in options if isinstance(option, LeafNode))
             )
-            leaf = LeafNode(annotation, self.engine, config, kinds if plain else None)
+            leaf = LeafNode(spelled_out(annotation), self.engine, config, kinds if plain else None)
             leaf.members = [option for option in options if isinstance(option, LeafNode)]
             return leaf
         return UnionNode(annotation, self.engine, config, options, self._registry)
 
     def _tuple(self, annotation: Any, kind: Any, config: Any) -> Node:
-        args = get_args(kind)
-        cls = get_origin(kind) or kind
-        if hasattr(cls, "_fields"):
+        if hasattr(get_origin(kind) or kind, "_fields"):
             return self._within_itself(kind, annotation, config, self._named_tuple)
-        if not args:
-            return TupleNode(annotation, self.engine, config, [], self.any)
-        if len(args) == 2 and args[1] is Ellipsis:
-            return TupleNode(annotation, self.engine, config, [], self.node(args[0], config))
-        items = [self.node(one, config) for one in args if one != ()]
-        return TupleNode(annotation, self.engine, config, items, None)
+        items, rest = items_of_tuple(kind)
+        nodes = [self.node(one, config) for one in items]
+        every = None if rest is None else self.node(rest, config)
+        return TupleNode(annotation, self.engine, config, nodes, every)
 
     def _named_tuple(self, annotation: Any, config: Any) -> Node:
         kind = unwrap(annotation).type
         cls = get_origin(kind) or kind
-        items = [self.node(hint, config) for hint in _hints_of_tuple(kind)]
+        items = [self.node(hint, config) for hint in hints_of_tuple(kind).values()]
         return TupleNode(annotation, self.engine, config, items, None, cls)
 
 
@@ -306,60 +313,10 @@ def _refuse_outside(kind: Any, bare: Bare) -> None:
         )
 
 
-def parts(annotation: Any, seen: dict[Any, Any], faces: dict[Any, Face]) -> Iterator[Bare]:
-    """Yields an annotation and everything in it, fields of classes too, without its wrappers.
-
-    Args:
-        faces: receives the faces of the classes.
-    """
-    if is_alias(annotation) or is_alias(get_origin(annotation)):
-        if annotation in seen:
-            return
-        seen[annotation] = annotation
-    bare = unwrap(annotation)
-    yield bare
-    kind = bare.type
-    origin = get_origin(kind) or kind
-    if not is_literal(kind):
-        for one in get_args(kind):
-            if one is not Ellipsis and one != ():
-                yield from parts(one, seen, faces)
-    if not isinstance(origin, type) or id(kind) in seen or origin.__module__ == "builtins":
-        return
-    seen[id(kind)] = kind  # held, so that its id stays its own
-    face = face_of(kind)
-    if face is not None:
-        faces[kind] = face
-        for field in face.fields.values():
-            yield from parts(field.annotation, seen, faces)
-    elif issubclass(origin, tuple):
-        for hint in _hints_of_tuple(kind):
-            yield from parts(hint, seen, faces)
-
-
-def _hints_of_tuple(annotation: Any) -> list[Any]:
-    """Returns the annotations of a named tuple's fields."""
-    cls, arguments = get_origin(annotation) or annotation, TypeArguments(annotation)
-    hints = get_type_hints(cls, include_extras=True)
-    return [arguments.of(name, hints.get(name, Any)) for name in getattr(cls, "_fields", ())]
-
-
-def is_of_pydantic(bare: Bare) -> bool:
-    """True if only pydantic can validate it."""
-    if any(type(mark).__module__.startswith("pydantic") for mark in bare.metadata):
-        return True
-    origin = get_origin(bare.type) or bare.type
-    return isinstance(origin, type) and (
-        is_pydantic(origin)
-        or hasattr(origin, "__get_pydantic_core_schema__")
-        or origin.__module__.startswith("pydantic")
-    )
-
-
 def is_known(annotation: Any) -> bool:
     """Returns True if values of every type in an annotation, including the fields of classes, can
     be stored. Those of a class of no known library, of a Protocol or a function's type cannot."""
-    return all(map(_is_stored, parts(annotation, {}, {})))
+    return all(map(_is_stored, Parts(annotation).annotations))
 
 
 def _is_stored(bare: Bare) -> bool:
@@ -374,33 +331,8 @@ def _is_stored(bare: Bare) -> bool:
     return whole or is_of_pydantic(Bare(bare.type)) or face_of(bare.type) is not None
 
 
-def is_struct(bare: Bare) -> bool:
-    origin = get_origin(bare.type) or bare.type
-    return isinstance(origin, type) and issubclass(origin, msgspec.Struct)
-
-
-def has_late_fields(bare: Bare) -> bool:
-    """True if it is a standard dataclass that no library restores as it was; see `Field.late`."""
-    origin = get_origin(bare.type) or bare.type
-    if not isinstance(origin, type) or is_pydantic(origin) or not is_dataclass(origin):
-        return False
-    return made_in_parts(origin)
-
-
-def keeps_either(bare: Bare) -> bool:
-    """True if values of several kinds are kept as they are there; msgspec turns them into one
-    kind."""
-    return get_origin(bare.type) in _EITHER or bare.type in _EITHER
-
-
 def _is_of_several(bare: Bare) -> bool:
     return is_union(bare.type) and len({*get_args(bare.type)} - {type(None)}) > 1
-
-
-def _is_of_several_objects(bare: Bare) -> bool:
-    """True if it may be a union of several classes."""
-    members = [unwrap(one).type for one in get_args(bare.type)] if is_union(bare.type) else []
-    return sum(one not in SCALARS for one in members) > 1
 
 
 def _refuse_unstorable(bare: Bare) -> None:
@@ -411,6 +343,12 @@ def _refuse_unstorable(bare: Bare) -> None:
         SchemaError: it is one.
     """
     origin = get_origin(bare.type) or bare.type
+    if isinstance(origin, str | ForwardRef):
+        raise SchemaError(
+            f"{origin!r} names something unknown",
+            target=str(getattr(origin, "__forward_arg__", origin)),
+            hint="name the class itself: quotes are for annotations inside of classes",
+        )
     if not isinstance(origin, type):
         return
     if issubclass(origin, _REFUSED):
@@ -425,24 +363,3 @@ def _refuse_unstorable(bare: Bare) -> None:
             target=origin.__name__,
             hint="declare the type inside it, or a model with a field for it",
         )
-
-
-def engine_for(annotation: Any, found: Sequence[Bare], faces: Mapping[Any, Face]) -> Engine:
-    """Returns pydantic's engine for types that mention pydantic, msgspec's for the rest. `found`,
-    `faces`: what `parts` gives of it."""
-    engine: Engine
-    if any(map(is_of_pydantic, found)):
-        dicts = any(one.is_dict for one in faces.values())
-        unions = any(map(_is_of_several_objects, found))
-        engine = Revisiting(dicts, unions) if dicts or unions else PydanticEngine()
-        # Pydantic knows nothing of Structs, drops what no constructor takes, and takes what a type
-        # variable of a base stands for to be anything.
-        apart = any(is_struct(one) or has_late_fields(one) for one in found)
-        engine.piecewise = apart or any(one.arguments.passed_on for one in faces.values())
-    else:
-        engine = MsgspecEngine()
-        apart = any(has_late_fields(one) or keeps_either(one) for one in found)
-        # Msgspec knows what a variable of a base stands for, but in a TypedDict.
-        apart |= any(one.is_dict and one.arguments.passed_on for one in faces.values())
-        engine.piecewise = apart or not engine.supports(annotation)
-    return engine

@@ -73,6 +73,13 @@ class Engine:
         """True if the library can validate it as a whole."""
         return True
 
+    def prepare(self, place: ValidationSubject) -> None:
+        """Makes what the library validates a place with, which is made otherwise at its first use.
+
+        Raises:
+            SchemaError: the library does not know the type.
+        """
+
     def validate(self, place: ValidationSubject, value: Any, at: Path, root: str) -> Any:
         """Returns a typed value.
 
@@ -100,10 +107,16 @@ class Engine:
 class MsgspecEngine(Engine):
     def supports(self, annotation: Any) -> bool:
         # It cannot validate most unions of classes.
-        try:
+        def take_apart() -> None:
             with _taking_apart:
                 msgspec.msgpack.Decoder(annotation, dec_hook=_from_text)
-        except (TypeError, NameError, RecursionError):  # an alias within itself, say
+
+        try:
+            take_apart()
+        except RecursionError:  # an alias within itself, say
+            return False
+        except Exception as error:  # a class of several variables fails an assertion of its
+            check_own(error, take_apart)
             return False
         return True
 
@@ -178,23 +191,36 @@ class PydanticEngine(Engine):
         self._pydantic = pydantic
         self._core = pydantic_core
 
+    def prepare(self, place: ValidationSubject) -> None:
+        self._adapter(place)
+
     def _adapter(self, place: ValidationSubject) -> Any:
         if place.prepared is None:
-            adapter = self._pydantic.TypeAdapter
-            try:
-                config: Any = place.config
-                place.prepared = adapter(place.annotation, config=config or None)
-            except self._pydantic.PydanticUserError as error:
-                if error.code != "type-adapter-config-unused":
-                    raise self._unusable(place, error) from error
-                place.prepared = adapter(place.annotation)
+            place.prepared = self._made_adapter(place)
         return place.prepared
 
-    def _unusable(self, place: ValidationSubject, error: Exception) -> SchemaError:
-        return SchemaError(
-            f"pydantic cannot validate {place.annotation!r}: {str(error).splitlines()[0]}",
-            hint="use types that pydantic knows, or mark the field perdure.Ephemeral",
-        )
+    def _made_adapter(self, place: ValidationSubject) -> Any:
+        def make() -> Any:
+            config: Any = place.config
+            try:
+                return self._pydantic.TypeAdapter(place.annotation, config=config or None)
+            except self._pydantic.PydanticUserError as error:
+                if error.code != "type-adapter-config-unused":
+                    raise
+                return self._pydantic.TypeAdapter(place.annotation)
+
+        try:
+            return make()
+        except (PerdureError, RecursionError):
+            raise
+        except Exception as error:  # whatever pydantic raises of a type that it does not know
+            check_own(error, make)
+            problem = (str(error) or type(error).__name__).splitlines()[0]
+            raise SchemaError(
+                f"pydantic cannot validate {place.annotation!r}: {problem}",
+                target=getattr(place.annotation, "__name__", str(place.annotation)),
+                hint="use types that pydantic knows, or mark the field perdure.Ephemeral",
+            ) from error
 
     def validate(self, place: ValidationSubject, value: Any, at: Path, root: str) -> Any:
         adapter = place.prepared or self._adapter(place)

@@ -12,7 +12,7 @@ from uuid import UUID
 
 import msgspec
 
-from perdure.core.types.classes import face_of
+from perdure.core.types.faces import face_of
 from perdure.core.types.registry import Registry
 from perdure.core.values.plain_values import Path, Plain, format_path, take
 from perdure.errors import SchemaError

@@ -12,7 +12,7 @@ from typing import Any
 from msgspec import field
 
 from perdure.core.schema.taken_values import take_at, take_untyped
-from perdure.core.types.classes import face_of
+from perdure.core.types.faces import face_of
 from perdure.core.types.nodes import Node
 from perdure.core.types.registry import Registry
 from perdure.core.values.plain_values import CopyWalk, Path, Plain
