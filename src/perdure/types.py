@@ -44,7 +44,8 @@ if TYPE_CHECKING:
     )
     from perdure.engine.functions.child_handle import Child
     from perdure.engine.functions.resources import AsyncResource, Resource, ResourceDecorator
-    from perdure.engine.functions.run import ChildStarter, RunEdit, RunThreads
+    from perdure.engine.functions.run import ChildStarter, RunThreads
+    from perdure.engine.functions.run_edit import RunEdit
     from perdure.engine.functions.sql_transactions import SqlTransaction
     from perdure.engine.functions.transactions import Transaction
     from perdure.engine.journal.ledger import EffectInfo
@@ -151,7 +152,8 @@ _NAMES = LazyNames(
         "perdure.engine.functions.async_run": "AsyncChild AsyncChildStarter AsyncRunEdit Pending",
         "perdure.engine.functions.child_handle": "Child",
         "perdure.engine.functions.resources": "AsyncResource Resource ResourceDecorator",
-        "perdure.engine.functions.run": "ChildStarter RunEdit RunThreads",
+        "perdure.engine.functions.run": "ChildStarter RunThreads",
+        "perdure.engine.functions.run_edit": "RunEdit",
         "perdure.engine.functions.sql_transactions": "SqlTransaction",
         "perdure.engine.functions.transactions": "Transaction",
         "perdure.engine.journal.ledger": "EffectInfo",

@@ -29,7 +29,8 @@ from perdure.aio import (
 from perdure.engine.control.run_handle import RunHandle
 from perdure.engine.functions.async_run import AsyncChild, AsyncChildStarter, AsyncRun, AsyncRunEdit
 from perdure.engine.functions.child_handle import Child
-from perdure.engine.functions.run import ChildStarter, Run, RunEdit
+from perdure.engine.functions.run import ChildStarter, Run
+from perdure.engine.functions.run_edit import RunEdit
 from perdure.state.edit_block import Edit
 from perdure.store import Options, Store
 

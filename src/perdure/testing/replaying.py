@@ -17,7 +17,8 @@ from perdure.core.arguments.checks import iterable, mapping
 from perdure.core.format import records
 from perdure.engine.dispatch.async_drive import LATE_S, AsyncDrive
 from perdure.engine.dispatch.command import Command
-from perdure.engine.dispatch.drive import Drive, Means
+from perdure.engine.dispatch.conclusion import Means
+from perdure.engine.dispatch.drive import Drive
 from perdure.engine.dispatch.drive_end import End, RunResult
 from perdure.engine.execution.commit_items import Item
 from perdure.engine.execution.execution import Execution

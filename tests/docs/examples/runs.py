@@ -359,6 +359,26 @@ def move(run: perdure.Run[dict]) -> bool:
 assert store.run(move, "mover") is False  # each call has a key of its own
 
 
+# %% Run.compensate
+@perdure.tool(on_crash="retry")
+def give_back(payment: str, cents: int) -> str:
+    return f"gave back {cents} of {payment}"
+
+
+@perdure.tool(on_crash="fail", compensate=give_back)
+def take(cents: int) -> str:
+    return "payment-9"
+
+
+@perdure.agent(dict)
+def take_back(run: perdure.Run[dict]) -> list[str]:
+    take(500)
+    return run.compensate()
+
+
+assert store.run(take_back, "order-7") == ["take#1"]
+
+
 # %% resource Run.resource Ticket Ticket.value Ticket.keep lifespan
 @perdure.resource(check=lambda session: session.startswith("session"))
 def bank_session(ticket: perdure.Ticket) -> Iterator[str]:

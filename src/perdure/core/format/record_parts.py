@@ -1,4 +1,5 @@
-"""Parts of records: an error, a run that was started, and what it was sent. See `records`."""
+"""Parts of records: errors, runs that were started, what they were sent, what is kept of calls.
+See `records`."""
 
 from __future__ import annotations
 
@@ -37,3 +38,10 @@ class SentMessage(Struct, frozen=True, kw_only=True, gc=False):
     kind: Literal["signal", "cancel"]
     name: str = ""
     key: str = ""
+
+
+class KeptForUndo(Struct, frozen=True, kw_only=True, gc=False):
+    """The name of a tool, and those arguments of a call of it that its compensation needs."""
+
+    tool: str
+    args: dict[str, Any]

@@ -18,7 +18,7 @@ from msgspec import NODEFAULT, UNSET, Meta, Struct, UnsetType, convert, field
 from msgspec.structs import asdict, force_setattr
 
 from perdure.core.format.left_behind import Digests, LeftBehind, LeftCall, LeftEnd, Number, WentBack
-from perdure.core.format.record_parts import Error, ErrorMap
+from perdure.core.format.record_parts import Error, ErrorMap, KeptForUndo
 from perdure.core.format.record_parts import SentMessage as SentMessage
 from perdure.core.format.record_parts import StartedChild as StartedChild
 from perdure.core.values.plain_values import Plain
@@ -90,6 +90,7 @@ class Started(Record, frozen=True, kw_only=True):
     queue: Any = ""
     parent: Any = ""
     pending: Any = False
+    compensate: bool = False
     digests: Any = None
     trace: str | None = None
 
@@ -101,6 +102,7 @@ class Turn(Record, frozen=True, kw_only=True):
         deadline_at: absent: that of the turn before holds.
         left: what it has left in earlier turns; `left_at`: seq of the commit that says it, if that
             began an earlier turn.
+        undoes: ``cancelled`` or ``overdue``: in it, what the run did is undone before it ends so.
     """
 
     t: str = "run-turn"
@@ -110,6 +112,7 @@ class Turn(Record, frozen=True, kw_only=True):
     digests: Any = None
     left: LeftBehind | None = None
     left_at: Number = 0
+    undoes: str = ""
 
 
 class Waiting(Record, frozen=True, kw_only=True):
@@ -230,6 +233,8 @@ class Intent(Placed, frozen=True, kw_only=True):
     kind: Any = "tool"
     policy: Any = ""
     of: Any = ""
+    undo: KeptForUndo | None = None
+    compensates: str = ""
 
 
 class WaitBegan(Placed, frozen=True, kw_only=True):
@@ -349,9 +354,10 @@ def _kind(t: str, shape: type[Record], fields: str = "") -> None:
 _kind(
     "run-started",
     Started,
-    "function key args preview! version! queue! parent! digests input* deadline origin* trace",
+    "function key args preview! version! queue! parent! digests input* deadline origin* trace "
+    "compensate",
 )
-_kind("run-turn", Turn, "args digests preview! input* deadline_at left* left_at")
+_kind("run-turn", Turn, "args digests preview! input* deadline_at left* left_at undoes")
 _kind("run-waiting", Waiting, "waits! wake_at! seen!")
 _kind("run-finished", Finished, "status value! left left_out")
 _kind("run-resumed", Record)
@@ -370,7 +376,11 @@ _kind("progress", Placed, "place args preview! value")
 _kind("attempt-failed", Placed, "place args preview! attempt error again_at first_at")
 _kind("value", Valued, "place value within")
 _kind("patch", Valued, "place value")
-_kind("intent", Intent, "place args preview! kind key policy! attempt first_at made made_at of")
+_kind(
+    "intent",
+    Intent,
+    "place args preview! kind key policy! attempt first_at made made_at of undo* compensates",
+)
 _kind("wait-began", WaitBegan, "place branches* words! args preview! question schema")
 _kind("wait-ended", WaitEnded, "place label key! who! at! value sent*")
 _kind("message-refused", WaitEnded, "place label kind key! who! at! value problem!")
@@ -383,7 +393,8 @@ _kind("branch-deleted", Named, "name")
 _kind("trimmed", TrimRecord, "seen previous before removed* bases*")
 _kind("passed-over", Passed, "to rest*")
 
-_PARTS = (Error, WentBack, StartedChild, SentMessage, WaitBranch, LeftBehind, LeftCall, LeftEnd)
+_PARTS = (Error, WentBack, StartedChild, SentMessage, KeptForUndo, WaitBranch)
+_PARTS = (*_PARTS, LeftBehind, LeftCall, LeftEnd)
 for _shape in (*_OURS.values(), Other, *_PARTS):
     # msgspec analyses a type at its first use; two threads that do so at once crash the process.
     msgspec.msgpack.Decoder(_shape)

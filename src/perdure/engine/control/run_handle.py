@@ -24,6 +24,7 @@ from perdure.engine.control.rerun import fork_run, refuse_unfinished, retry_run
 from perdure.engine.control.run_report import RunReport
 from perdure.engine.control.settlement import check_open, journals, left_open
 from perdure.engine.control.unbegun import end_unbegun
+from perdure.engine.control.undoing_first import undoes_first
 from perdure.engine.control.wait_circles import WaitingInPlace
 from perdure.engine.control.waiting_for_runs import has_result, unfinished, wait_until
 from perdure.engine.execution.wakeups import POLL_S, Wakeups
@@ -402,6 +403,10 @@ class RunHandle(Generic[R]):
         Raises:
             Conflict: it came to its end before that was heard.
         """
+        if undoes_first(self._context, self.info):
+            with suppress(Conflict):  # it need not be resumed: whoever executes it hears of it
+                self.resume()
+            return False
         try:
             self._record(Cause("run-cancelled", why, run=self._id), cancellation(self._id, why))
         except (Conflict, ClosedError):

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from perdure.core.format.records import Intent
 from perdure.engine.journal.entry import Entry
 from perdure.engine.journal.journal import Journal
 from perdure.engine.journal.ledger import effects_of
@@ -59,6 +60,8 @@ def check_open(run: str, journal: Journal, call: str, *, ended: bool) -> None:
     target = f"run {run}, call {call}"
     if entry.in_doubt:
         return
+    if entry.outcome is None and isinstance(entry.call, Intent) and entry.call.compensates:
+        return  # it failed for good, and may be undone by hand
     if entry.outcome is None:
         raise Conflict(
             "is not in doubt: it failed, and will be tried again",

@@ -259,7 +259,7 @@ class AsyncDrive(Drive):
     async def _body(self, execution: Execution[Any]) -> Any:
         with counted(), inside(RunFrame(execution, "function", execution.root)):
             try:
-                return await self._function(AsyncRun(execution), *self._args, **self._kwargs)
+                return await self._doing(AsyncRun(execution), *self._args, **self._kwargs)
             except asyncio.CancelledError as cancelled:
                 await tick()  # whoever cancelled the whole run gets to say so
                 if execution.interrupted is not None:

@@ -26,6 +26,8 @@ from perdure.engine.dispatch.heartbeat import Heartbeat
 from perdure.engine.execution.execution import Execution
 from perdure.engine.execution.run_inbox import RunInbox
 from perdure.engine.execution.wakeups import Wakeups
+from perdure.engine.functions.agent_functions import spec_of
+from perdure.engine.functions.compensations import UndoneError, plan_of, undoing_turn
 from perdure.engine.functions.other_versions import misfit
 from perdure.engine.functions.turn_end import Again, handed_on, next_turn
 from perdure.engine.journal.deferred_records import PutOff
@@ -102,6 +104,9 @@ class Conclusion:
         if (lacked := lacking(error)) is not None:
             return self._stopped(execution, self._lacks(lacked), lacked)
         assert error is None or isinstance(error, Exception)
+        if isinstance(error, UndoneError):
+            self._commit(execution, *cancelled_end(self._row, error.why))
+            raise FinishedMeanwhileError
         turn: records.Turn | None = None
         plain: Plain = None
         try:
@@ -198,6 +203,9 @@ class Conclusion:
                 self._commit(execution if ours else None, "run-stopped", record, row)
                 if row.parent:
                     self._means.wakeups.tell(row.parent)
+            case CancelAsked() | DeadlinePassed() if turn := self._to_undo(execution, reason):
+                self._turn(execution, turn)
+                return NextTurn()
             case CancelAsked():
                 self._commit(execution, *cancelled_end(self._row, reason.problem))
                 raise FinishedMeanwhileError from cause  # its row says how, whoever asks
@@ -249,6 +257,22 @@ class Conclusion:
             self._hold.released()
             tell_others(self._means.context, self._means.wakeups, self.id, riders.sends)
         return row
+
+    def _to_undo(
+        self, execution: Execution[Any], reason: errors.PerdureError
+    ) -> records.Turn | None:
+        """Returns the record of a turn in which what the run did is undone before it ends for this
+        reason; None if there is nothing, or none of it is to be."""
+        if execution.undoes or not spec_of(self._function).compensate:
+            return None
+        plan = plan_of(execution, under_way="in doubt")
+        if not plan:
+            return None
+        # They are heard: in the next turn they would be news, and end it before all is undone.
+        asked = [one.no for one in execution.mail.cancels()]
+        execution.mail.take(asked)
+        execution.writer.later(Riders(consumed=asked))
+        return undoing_turn(self.id, plan, reason)
 
     def _cause(self, kind: str) -> Cause:
         return Cause(kind, self._command.order.function, run=self.id)

@@ -28,12 +28,13 @@ from perdure.engine.execution.current_run import RunFrame, current, enter, insid
 from perdure.engine.execution.execution import Execution, executing
 from perdure.engine.execution.run_inbox import RunInbox
 from perdure.engine.functions import orders
-from perdure.engine.functions.agent_functions import taking
+from perdure.engine.functions.agent_functions import spec_of, taking
+from perdure.engine.functions.compensations import compensated, undoer, undoing_in
 from perdure.engine.functions.other_versions import misfit, recorded_by, version_of
 from perdure.engine.functions.run import Run
 from perdure.engine.journal.failures import rebuild_error
 from perdure.engine.journal.journal import Journal
-from perdure.engine.journal.leaving import end_of, unwrapped
+from perdure.engine.journal.leaving import CancelAsked, end_of, unwrapped
 from perdure.engine.journal.left_history import Origins, cut_off, made_before, path_of
 from perdure.engine.journal.values import results_of
 from perdure.model import MAIN, Cause, Commit, RunInfo
@@ -90,6 +91,9 @@ class Drive(Conclusion):
         self._deadline = 0
         self._began: Commit | None = None
         self._mail: RunInbox | None = None
+        self._doing: Callable[..., Any] = command.function  # what is called in this turn
+        self._asked: str | None = None
+        """Why the run was asked to end, where it must first undo what it did."""
 
     # -- before ------------------------------------------------------------------------------
 
@@ -150,12 +154,12 @@ class Drive(Conclusion):
                     executing(execution),
                     inside(RunFrame(execution, "function", execution.root)),
                 ):
-                    run: Run[Any] = Run(execution)
+                    run, function = Run(execution), self._doing
                     try:
-                        outcome = self._function(run, *self._args, **self._kwargs)
+                        outcome = function(run, *self._args, **self._kwargs)
                     except BaseException as raised:
                         raised = unwrapped(raised, execution.interrupted)
-                        error = end_of(raised, self.id, self._function)
+                        error = end_of(raised, self.id, function)
                 end = self.conclude(execution, outcome, error)
                 if not isinstance(end, NextTurn):
                     return end
@@ -216,7 +220,9 @@ class Drive(Conclusion):
             row = self._noted(made)
         self._row = row
         asked = self.look.inbox("cancel")
-        if asked:
+        if asked and spec_of(self._function).compensate:
+            self._asked = str(asked[0].value or "")
+        elif asked:
             self._commit(None, *cancelled_end(self._row, str(asked[0].value or "")))
             raise FinishedMeanwhileError
         if row.status != "running":
@@ -278,13 +284,22 @@ class Drive(Conclusion):
         journal = Journal.read(self.id, reversed(commits), origin, origins.runs, began)
         before = made_before(working.reader, info, began, origins, journal)
         given = self._read_turn(began, origins) or self._order.input
-        self._given, filled_in = orders.completing(self._function, self.id, journal, given)
-        self._args, self._kwargs = self._command.arguments(self._function, self.id, self._given)
+        if undoes := undoing_in(began, self.id):
+            called = undoer(self.id, undoes, is_async=spec_of(self._function).is_async)
+        else:
+            called = self._function
+        self._given, filled_in = orders.completing(called, self.id, journal, given)
+        self._args, self._kwargs = self._command.arguments(called, self.id, self._given)
+        self._doing = called if undoes else compensated(called)
         if any_changes(commits):
             self._rewind(info.turn_at)  # else the state is what it was then
         options: Any = {"fakes": self._command.fakes, "played": self._command.played}
         options |= {"deadline": self._deadline, "before": before, "mail": self._mail}
         execution = self.execution_type(working, self.id, journal, self._means.wakeups, **options)
+        execution.undoes = undoes
+        if self._asked is not None and not undoes:  # nothing of it is done any more
+            execution.interrupt(CancelAsked(self._asked, target=f"run {self.id}"))
+        self._asked = None
         self._row, noted = recorded_by(self._function, self._row)
         execution.writer.later(noted)
         execution.writer.later(filled_in)

@@ -15,7 +15,8 @@ from perdure.engine.control.unbegun import end_told
 from perdure.engine.control.wait_circles import WaitingInPlace
 from perdure.engine.dispatch.automatic_points import Watcher
 from perdure.engine.dispatch.command import Command
-from perdure.engine.dispatch.drive import Drive, Means
+from perdure.engine.dispatch.conclusion import Means
+from perdure.engine.dispatch.drive import Drive
 from perdure.engine.dispatch.drive_end import BranchTaken, End, FinishedMeanwhileError, RunResult
 from perdure.engine.dispatch.heartbeat import LEASE_TTL, Heartbeat
 from perdure.engine.execution.current_run import current

@@ -95,6 +95,9 @@ class DrivenRun(Generic[T]):
     tasks: TasksOfRun | None
     """Of the event loop that it runs in, if it does."""
 
+    undoes = ""
+    """Set in a turn in which what the run did is undone: then it is not asked to end before."""
+
     resources_closed = False
     """True once its function has ended: nothing more is opened for it."""
 
@@ -135,6 +138,8 @@ class DrivenRun(Generic[T]):
         self.starting: dict[str, str] = {}
         """The arguments of the runs that it starts here, as digests by their ids: two starts may be
         on their way to the log at once."""
+        self.undos: dict[str, dict[int, Any]] = {}
+        """The compensations of tools that it has called, by the tools' names, each once."""
         self.stopping, self.asking = Stopping(self.leaving.passed_on), Asking(self.interrupt)
         self.tasks = None
         self.loop_thread = 0
@@ -364,6 +369,8 @@ class DrivenRun(Generic[T]):
     def look_for_cancel(self) -> None:
         """Looks for a request to end this run; called now and then, and on news."""
         self._look_at = time.monotonic() + LOOK_S
+        if self.undoes:
+            return
         asked = self.mail.cancels()
         if asked:
             self._stop = CancelAsked(str(asked[0].value or ""), target=f"run {self.id}")
@@ -374,6 +381,8 @@ class DrivenRun(Generic[T]):
 
     def stop(self, reason: PerdureError) -> None:
         """Makes the function leave at a boundary, or while it waits. From any thread."""
+        if self.undoes and isinstance(reason, CancelAsked | DeadlinePassed):
+            return  # it ends so once all is undone
         self._stop = reason
         self.wakeups.ring(self.id)
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Protocol, TypeVar, overload
 
 from perdure.core.arguments.bounds import NAME_MAX
+from perdure.core.arguments.checks import flag
 from perdure.core.arguments.checks import function as check_function
 from perdure.core.arguments.names import check_name, check_words, words_of
 from perdure.core.schema.schema import Schema
@@ -42,10 +43,15 @@ def agent(  # type: ignore[overload-overlap]  # a class can be called, too, and 
     name: str | None = None,
     version: str = "",
     replays: Iterable[str] = (),
+    compensate: bool = False,
 ) -> AgentDecorator[T]: ...
 @overload
 def agent(
-    *, name: str | None = None, version: str = "", replays: Iterable[str] = ()
+    *,
+    name: str | None = None,
+    version: str = "",
+    replays: Iterable[str] = (),
+    compensate: bool = False,
 ) -> AgentDecorator[dict[str, Any]]: ...
 @overload
 def agent(
@@ -61,6 +67,7 @@ def agent(
     name: str | None = None,
     version: str = "",
     replays: Iterable[str] = (),
+    compensate: bool = False,
 ) -> Any:
     """Makes a function one that a store can run durably on an agent whose state has this schema.
 
@@ -77,19 +84,21 @@ def agent(
         replays: other versions whose runs this one can continue, because it makes the calls that
             they recorded: ``["1"]``; ``""`` stands for runs begun without a version. From the first
             thing on that it records in a run, the run is of this version.
+        compensate: True undoes what a run's tool calls did before it fails; see `Run.compensate`.
     """
     if inspect.isfunction(schema):
         return agent(dict)(schema)
     of_schema = Schema.of(schema)
     name = None if name is None else check_name(name, "an agent function")
     version = _checked(check_words(version, "version="), "version=")
+    flag(compensate, "compensate=")
     others = frozenset(_checked(one, "each of replays=") for one in words_of(replays, "replays="))
 
     def decorate(function: Any) -> Any:
         check_function(function, "an agent function")
         refuse_generator(function)
         named = check_name(label(function) if name is None else name, "an agent function")
-        spec = AgentSpec(named, of_schema, version, is_async(function), others)
+        spec = AgentSpec(named, of_schema, version, is_async(function), others, compensate)
         note_spec(function, spec)
         return function
 

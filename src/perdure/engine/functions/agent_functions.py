@@ -21,6 +21,7 @@ class AgentSpec(Struct, Generic[T], frozen=True):
 
     Attributes:
         replays: the other versions whose runs it can continue.
+        compensate: what a run did is undone before it fails.
     """
 
     name: str
@@ -28,6 +29,7 @@ class AgentSpec(Struct, Generic[T], frozen=True):
     version: str
     is_async: bool
     replays: frozenset[str] = frozenset()
+    compensate: bool = False
 
 
 _versions: dict[tuple[str, str], Callable[..., Any]] = {}

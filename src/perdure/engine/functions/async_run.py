@@ -22,6 +22,7 @@ from perdure.engine.functions.any_run import AnyRun
 from perdure.engine.functions.async_map import AsyncMap
 from perdure.engine.functions.child_handle import Child
 from perdure.engine.functions.children import ChildOptions, started_child
+from perdure.engine.functions.compensations import undo_all_async
 from perdure.engine.functions.decorators import recorded_as, with_self
 from perdure.engine.functions.run import check_limit
 from perdure.engine.journal.cancellations import Heard, alone, as_told, told_of
@@ -161,6 +162,10 @@ class AsyncRun(AnyRun[T]):
 
     def _moved(self, what: str, effects: Effects) -> Pending[Any]:
         return Pending(what, lambda: self._execution.async_performer.call(effects))
+
+    def compensate(self) -> Pending[list[str]]:
+        """Undoes what the tool calls of this turn did; see `Run.compensate`."""
+        return Pending("run.compensate()", lambda: undo_all_async(self._execution))
 
     # -- several at once -------------------------------------------------------------------
 

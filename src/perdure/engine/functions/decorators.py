@@ -16,9 +16,11 @@ from typing import (
 from perdure.core.arguments.checks import Seconds, one_of
 from perdure.core.arguments.checks import function as check_function
 from perdure.core.arguments.names import check_name, check_point, point_before, shown
+from perdure.core.format.record_parts import KeptForUndo
 from perdure.core.schema.value_digest import class_label, digest, is_known
 from perdure.engine.execution.current_run import current, driving
 from perdure.engine.execution.driven_run import DrivenRun
+from perdure.engine.functions.undoing import Undo, note_undo
 from perdure.engine.journal.call import Call, CrashPolicy, StepDurability
 from perdure.engine.journal.call_identity import (
     SELF,
@@ -73,6 +75,7 @@ class RecordedFunction:
         point: bool | str = False,
         transaction: Callable[[], Any] | None = None,
         record_args: bool | Callable[..., Any] = True,
+        compensate: Callable[..., Any] | None = None,
     ) -> None:
         check_function(function, f"what is recorded as a {kind}")
         refuse_generator(function)
@@ -98,6 +101,9 @@ class RecordedFunction:
             check_function(identity, "identity=")
         self._identity = identity
         self._shows = check_record_args(record_args, function)
+        self._undo = None if compensate is None else Undo(compensate, function, self._shows)
+        if self._undo is not None:
+            note_undo(self.name, str(getattr(function, "__module__", "")), self._undo)
         told = kind == "step" or identity is not None
         self._captured = {} if told else captured_by(function)
         self._defaults = {} if told else defaults_of(function)
@@ -165,6 +171,7 @@ class RecordedFunction:
                 keys,
                 self.durability,
                 left_out,
+                self._kept(execution, args, kwargs),
             )
         except PerdureError:
             raise
@@ -173,6 +180,15 @@ class RecordedFunction:
             if not again and self._comes_from_outside(execution, args, kwargs):
                 raise execution.leaving.passed_on(error) from None
             raise
+
+    def _kept(
+        self, execution: DrivenRun[Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]
+    ) -> KeptForUndo | None:
+        """Returns what is kept of a call for its compensation; None if there is none."""
+        if self._undo is None:
+            return None
+        execution.undos.setdefault(self.name, {})[id(self._undo.function)] = self._undo
+        return KeptForUndo(tool=self.name, args=self._undo.kept(args, kwargs))
 
     def _known_results(self) -> Results:
         if self._results is None:  # only now: annotations may name classes that come later
@@ -376,6 +392,7 @@ def tool(
     checkpoint: bool | str = False,
     transaction: Callable[[], Any] | None = None,
     record_args: bool | Callable[..., Any] = True,
+    compensate: Callable[..., Any] | None = None,
 ) -> Callable[[Callable[P, R]], Callable[P, R]]: ...
 def tool(
     function: Any = None,
@@ -393,6 +410,7 @@ def tool(
     checkpoint: bool | str = False,
     transaction: Callable[[], Any] | None = None,
     record_args: bool | Callable[..., Any] = True,
+    compensate: Callable[..., Any] | None = None,
 ) -> Any:
     """Makes a function with outside effects a tool: its intent is durable before it is called, its
     outcome before its caller sees it. After a crash in between, `on_crash` decides, never chance:
@@ -409,11 +427,12 @@ def tool(
         name, returns, retry, timeout, total_timeout, heartbeat_timeout, identity, record_args: as
             for `step`. Each attempt has an intent of its own, and all have the same idempotency
             key. One that took too long is in doubt: `on_crash` decides.
-        checkpoint: True names the state before each call as a checkpoint, ``before refund``, and
-            ``before refund#2`` the next time; a text is another name. It costs no further commit.
-        transaction: opens a `Transaction` of another system, such as `sql_transaction`: the body
-            runs in it, ``perdure.transaction()``, and its outcome is stored along with its effect.
-            A call in doubt is looked up there, so that it takes effect exactly once.
+        checkpoint: True names the state before each call as a checkpoint, ``before refund``, then
+            ``before refund#2``; a text is another name. It costs no further commit.
+        transaction: opens a `Transaction` of another system, such as `sql_transaction`, around the
+            body. The outcome is stored with the effect, which happens exactly once.
+        compensate: a tool or function that undoes a call: ``refund(receipt, cents)`` gets its
+            result, and those of its arguments that it names; see `Run.compensate`.
 
     Raises:
         TypeError: it is bound to an object that cannot be distinguished from others.
@@ -430,19 +449,8 @@ def tool(
     point = checkpoint if type(checkpoint) is bool else check_point(checkpoint)
 
     def decorate(target: Any) -> Any:
-        recorded = RecordedFunction(
-            "tool",
-            target,
-            name,
-            returns,
-            limits,
-            on_crash,
-            probe,
-            identity,
-            point,
-            transaction,
-            record_args,
-        )
+        options = on_crash, probe, identity, point, transaction, record_args, compensate
+        recorded = RecordedFunction("tool", target, name, returns, limits, *options)
         recorded.settle_bound(named=name is not None)
         return recorded.decorate()
 

@@ -288,8 +288,9 @@ def starting(
     if asked:
         order = Order.asked(asked[0])
     order = replace(order.completed(function), version=spec_of(function).version)
+    began = replace(order.begin(run), compensate=spec_of(function).compensate)
     riders = Riders(
-        records=[order.begin(run)],
+        records=[began],
         runs=[begun_row(order, run, branch)],
         consumed=[message.no for message in asked],
     )

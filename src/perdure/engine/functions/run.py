@@ -7,21 +7,22 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import contextmanager, nullcontext
 from threading import get_ident
-from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 from perdure.core.arguments.checks import Seconds, count, iterable
 from perdure.core.arguments.checks import function as check_function
 from perdure.core.arguments.names import cause_of, check_words
 from perdure.engine.execution.activity import Crew
 from perdure.engine.execution.call_limits import Lending
-from perdure.engine.execution.current_run import RunFrame, enter_scope, inside
+from perdure.engine.execution.current_run import enter_scope
 from perdure.engine.execution.execution import Execution
-from perdure.engine.execution.run_edits import OpenEdit
 from perdure.engine.functions import run_moves
 from perdure.engine.functions.any_run import AnyRun
 from perdure.engine.functions.child_handle import Child
 from perdure.engine.functions.children import ChildOptions, started_child
+from perdure.engine.functions.compensations import undo_all
 from perdure.engine.functions.decorators import recorded_as, with_self
+from perdure.engine.functions.run_edit import RunEdit
 from perdure.engine.journal.scopes import Scope
 from perdure.engine.journal.values import is_async, label
 from perdure.engine.journal.waits import (
@@ -35,13 +36,12 @@ from perdure.engine.journal.waits import (
     only,
     with_timeout,
 )
-from perdure.errors import SchemaError
 from perdure.missing import MISSING
-from perdure.model import Cause, Checkpoint
+from perdure.model import Checkpoint
 from perdure.state.commit_lookup import Where
 from perdure.state.time_travel import BranchMove
 from perdure.system.late_imports import loading
-from perdure.system.locks import LOOK_MAX_S, End, Span, ends_block, first_frame, span_of
+from perdure.system.locks import LOOK_MAX_S
 from perdure.system.thread_pool import ThreadPool
 from perdure.system.user_errors import of_code
 
@@ -146,6 +146,23 @@ class Run(AnyRun[T]):
             TypeError, ValueError: it names no commit.
         """
         return self._execution.performer.call(run_moves.rollback(self._execution, to))  # type: ignore[no-any-return]
+
+    def compensate(self) -> list[str]:
+        """Undoes what the tool calls of this turn did, the last first, by the ``compensate=`` of
+        each tool; calls without one stay. Each compensation is a tool call: recorded, retried as
+        that says, in the ledger; what was undone before is not undone again.
+
+        Returns:
+            The places of the calls that were undone, in that order.
+
+        Raises:
+            PerdureError: such a call is under way in another task or thread.
+            TypeError: a compensation is async.
+
+        A compensation that fails for good stops the run: it needs attention, and goes on when it is
+        resumed, or that call is settled.
+        """
+        return undo_all(self._execution)
 
     # -- several at once -------------------------------------------------------------------
 
@@ -427,62 +444,6 @@ class ChildStarter:
         execution = self._execution
         effects = started_child(execution, function, agent, args, kwargs, self._options)
         return Child(execution, execution.performer.call(effects), function)
-
-
-class RunEdit(Generic[T]):
-    """The context manager of `Run.edit`."""
-
-    def __init__(self, execution: Execution[T], cause: Cause) -> None:
-        self._execution = execution
-        self._cause = cause
-        self._open: OpenEdit
-        self._end: End | None = None
-
-    def __enter__(self) -> T:
-        span = span_of(self, first_frame())
-        with self._execution.stopping:
-            return self._enter(span)
-
-    def _enter(self, span: Span | None) -> T:
-        execution = self._execution
-        scope, name = execution.scope(), f"edit:{self._cause.what}"
-        entry = execution.find_edit(name, scope)
-        execution.performer.wait_for_turn(entry, scope, name)
-        execution.edits.acquire()
-        try:
-            self._open = execution.edits.open(name, scope, entry, self._cause)
-        except BaseException:
-            execution.edits.release()
-            raise
-        self._inside = inside(RunFrame(execution, "edit", scope))
-        self._inside.__enter__()
-        execution.edit_span = span
-        return self._open.recording.draft  # type: ignore[no-any-return]
-
-    @ends_block
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        with self._execution.stopping:
-            self._exit(error)
-
-    def _exit(self, error: BaseException | None) -> None:
-        self._inside.__exit__(None, None, None)
-        execution = self._execution
-        try:
-            item = execution.edits.close(self._open, self._cause, error, own=of_code())
-            if item is None:
-                return
-            try:
-                execution.check()
-                execution.writer.write(item)
-            except SchemaError as refused:
-                failed, again = execution.edits.refused(self._open, refused)
-                if failed is not None:
-                    execution.writer.write(failed)
-                if again is not refused:
-                    raise again from refused
-                raise
-        finally:
-            execution.edits.release()
 
 
 def _refuse_async(function: Callable[..., Any]) -> None:

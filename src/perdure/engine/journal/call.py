@@ -7,6 +7,7 @@ from typing import Any, Literal, TypeVar
 
 from msgspec import Struct
 
+from perdure.core.format.record_parts import KeptForUndo
 from perdure.core.format.records import Outcome, Placed
 from perdure.core.schema.digest_keys import NO_KEYS, DigestKeys
 from perdure.engine.journal.call_identity import Captured, Unsaid
@@ -59,6 +60,12 @@ class Call(Struct):
     """Of a step: whether its records wait for the disk; None: as the store's do."""
     left_out: LeftOut | None = None
     """Its arguments as the log has them, where the author leaves some out."""
+    undo: KeptForUndo | None = None
+    """The tool, and the arguments that are kept for its compensation."""
+    compensates: str = ""
+    """The place of the call that it undoes. It must come to a good end."""
+    asks_first: bool = False
+    """Nobody knows whether there is anything to undo: a person decides before it is made."""
 
     @property
     def target(self) -> str:

@@ -51,7 +51,7 @@ class Journal(Struct):
         clock: the times given to the function, in units since the turn's begin: by the place of the
             last outcome that it had heard of, and the number of requests since.
         began_at: the begin of the run, or of its current turn, in microseconds since 1970; 0 if
-            unknown.
+            unknown; `turn_at`: the seq of that commit.
         left: the entries that the function has not come to.
         unpatched: names of patches that the run does not have: it was past one when it was asked.
         aliases: ids of the runs that it was forked from.
@@ -69,6 +69,7 @@ class Journal(Struct):
     timers: dict[str, Entry] = field(default_factory=dict)
     clock: dict[str, dict[int, int]] = field(default_factory=dict)
     began_at: int = 0
+    turn_at: int = 0
     left: Leftover = field(default_factory=Leftover)
     unpatched: set[str] = field(default_factory=set)
     aliases: Collection[str] = ()
@@ -103,6 +104,7 @@ class Journal(Struct):
         journal = cls(run, origin, commits=list(commits), aliases=aliases)
         if began is not None:
             journal.began_at, journal.turn = began.at_micros, began.id
+            journal.turn_at = began.seq
             for record in began.typed:
                 journal._note_ticket(record)
         for commit in journal.commits:

@@ -55,6 +55,7 @@ class Made(Struct):
         instead: the key of the call that it replaced, or was to replace.
         of: the module of the called function; empty if that is not recorded.
         place, run: of its records.
+        undone: a compensation of it was begun.
     """
 
     name: str
@@ -70,6 +71,7 @@ class Made(Struct):
     outcome_at: int = 0
     place: str = ""
     run: str = ""
+    undone: bool = False
 
     @property
     def stands(self) -> bool:
@@ -85,6 +87,8 @@ class Made(Struct):
         """The outcome that can be taken over for a call of the same name, of a function of that
         module, with these arguments; None: nobody knows it, or whether it is the same call."""
         outcome = self.outcome
+        if self.undone:  # what it gave is not there any more
+            return None
         if self.of != of and self.of:  # it may have moved, or be another one
             return None
         if outcome is None or outcome.cancelled or outcome.not_done:
@@ -338,6 +342,7 @@ def _read_calls(
     first unreadable commit that may record a call, or 0. Values that were completed there are so in
     the journal, too."""
     settled: dict[tuple[str, int], Made] = {}
+    last: dict[tuple[str, str], Made] = {}
     recorded, unread = RecordedCalls(), 0
     for commit in commits:
         if not unread and _may_call(commit, untils):
@@ -360,6 +365,9 @@ def _read_calls(
             if begun_key(record):
                 made = calls.setdefault(key, _made(place, key, record, commit.seq))
                 made.real |= not record.made_at
+                last[run, place] = made
+                if isinstance(record, Intent) and (paid := last.get((run, record.compensates))):
+                    paid.undone = True
                 made.outcome = record if record.t == "step" else None
                 made.outcome_at = commit.seq if record.t == "step" else 0
             call = calls.get(key)
@@ -432,7 +440,7 @@ def _left(made: Made) -> LeftCall:
         seq=made.seq,
         args=made.args,
         preview=made.preview,
-        outcome=made.outcome_at,
+        outcome=0 if made.undone else made.outcome_at,
         made=made.instead,
         of=made.of,
     )

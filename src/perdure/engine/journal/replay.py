@@ -42,6 +42,7 @@ from perdure.engine.journal.left_history import Made
 from perdure.engine.journal.own_errors import make_again
 from perdure.engine.journal.previews import short
 from perdure.engine.journal.recorded_values import completed, plain_of, settle_hint
+from perdure.engine.journal.undoing_stops import not_undone, undo_in_doubt
 from perdure.errors import (
     CallFailed,
     InDoubt,
@@ -127,6 +128,8 @@ def _tool_again(call: Call, arrived: Arrived, made: Made) -> Effects:
         made=made.key,
         made_at=made.seq,
         of=call.of,
+        undo=call.undo,
+        compensates=call.compensates,
     )
     gave = made.gave(call.digests, call.of) if arrived.effects == "reuse" else None
     said: dict[str, Any] = {}
@@ -201,12 +204,16 @@ def _tool(call: Call, entry: Entry | None) -> Effects:
         if entry.in_doubt and entry.asked:
             call.instead = entry.call.made
             raise _made_before(call, entry.call.made_at)
-        if entry.in_doubt:
+        if entry.in_doubt and not (call.asks_first and entry.attempts == 1):
             outcome = yield from _settle_doubt(call, tries, "the process ended, or it stopped,")
         elif outcome is not None and not outcome.not_done:
             outcome = yield from completed(call, entry, outcome)
         if outcome is not None and not outcome.not_done:
             return _outcome(call, outcome)
+    if call.asks_first and (entry is None or (entry.in_doubt and entry.attempts == 1)):
+        if entry is None:
+            yield RecordEffect(Riders((tries.intent(),), sync=True))
+        raise undo_in_doubt(call)
     while True:
         try:
             if tries.wait_first:
@@ -228,6 +235,9 @@ def _tool(call: Call, entry: Entry | None) -> Effects:
             return (yield from _record_value(call, value, by="call"))
         failure = error_record(error)
         again_at = yield from tries.again_at(error)
+        if again_at is None and call.compensates:
+            yield RecordEffect(Riders((tries.failed(failure, 0),), sync=True))
+            raise not_undone(call, error)
         if again_at is None:
             yield RecordEffect(Riders((call.outcome(error=failure),), sync=True))
             raise _handed(call, error, failure)
@@ -313,6 +323,8 @@ class _Tries(Struct):
             first_at=self._first,
             made=call.instead,
             of=call.of,
+            undo=call.undo,
+            compensates=call.compensates,
         )
 
     def again_at(self, error: Exception) -> Generator[Effect, Any, int | None]:
