@@ -36,6 +36,7 @@ ON_POSTGRES = {
     "test_named_beside",
     "test_delivered_moves",
     "test_routes",
+    "test_sagas_cancelled",
     "test_left_out",
     "test_child_handles",
 }
