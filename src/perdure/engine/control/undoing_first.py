@@ -8,18 +8,24 @@ from perdure.engine.journal.left_history import path_of
 from perdure.model import RunInfo
 from perdure.state.context import Context
 from perdure.state.runs.family_messages import begin_of
+from perdure.storage.log.commits import UNREADABLE
 
 
 def undoes_first(context: Context, info: RunInfo) -> bool:
     """Returns True if a run that nobody executes may not be ended here: by its ``compensate=True``
     it must first undo what it did. One that needs attention may, if it stopped while it did so, or
     was asked to end before: that is the way out.
-
-    Raises:
-        Corrupt, NotFound: its log cannot be read.
+    So may one whose log cannot be read: nobody could undo it.
     """
     if not info.started:
         return False
+    try:
+        return _undoes_first(context, info)
+    except UNREADABLE:
+        return False
+
+
+def _undoes_first(context: Context, info: RunInfo) -> bool:
     reader = reader_of_run(context, info.id)
     if undoing_in(reader.commit(info.turn_at), info.id):
         return info.status != "needs_attention"
