@@ -28,6 +28,7 @@ from perdure.errors import CallFailed, NeedsAttention, PerdureError, SchemaError
 from perdure.missing import MISSING
 from perdure.model import Commit
 from perdure.system.late_imports import NotLoadedError
+from perdure.visible import visible
 
 PLAN = "run.compensate"
 """The name of the step that finds what is to be undone."""
@@ -187,7 +188,7 @@ def _came(entry: Entry, run: str, under_way: Came | None) -> Came:
         return under_way
     if outcome is None:
         raise PerdureError(
-            f"{entry.place} is under way in another task, and would take effect behind this",
+            f"{visible(entry.place)} is under way in another task, and would take effect behind this",
             target=f"run {run}",
             hint="wait for the run's tasks and threads before you compensate",
         )

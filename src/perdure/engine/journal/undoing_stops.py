@@ -7,12 +7,13 @@ from perdure.engine.journal.failures import words
 from perdure.engine.journal.recorded_values import settle_hint
 from perdure.errors import NeedsAttention
 from perdure.system import shell
+from perdure.visible import visible
 
 
 def not_undone(call: Call, error: Exception) -> NeedsAttention:
     """Returns the reason for a compensation that failed in all its attempts."""
     stopped = NeedsAttention(
-        f"{call.compensates} is not undone: {call.name} failed with {type(error).__name__}: "
+        f"{visible(call.compensates)} is not undone: {visible(call.name)} failed with {type(error).__name__}: "
         f"{words(error)}",
         target=call.target,
         hint=f"put that right and `{shell.perdure('resume', call.run)}`, which tries it again; or "
@@ -25,9 +26,9 @@ def not_undone(call: Call, error: Exception) -> NeedsAttention:
 def undo_in_doubt(call: Call) -> NeedsAttention:
     """Returns the reason for a call of which nobody knows whether it is to be undone."""
     return NeedsAttention(
-        f"nobody knows whether {call.compensates} took effect, and so whether {call.name} has "
-        f"anything to undo: {call.preview()}",
+        f"nobody knows whether {visible(call.compensates)} took effect, and so whether "
+        f"{visible(call.name)} has anything to undo: {call.preview()}",
         target=call.target,
-        hint=f"look, then say of {call.place} that it is done if nothing is left to undo, or not "
+        hint=f"look, then say of {visible(call.place)} that it is done if nothing is left to undo, or not "
         f"done to have it called: {settle_hint(call)}",
     )
