@@ -393,8 +393,8 @@ _kind("branch-deleted", Named, "name")
 _kind("trimmed", TrimRecord, "seen previous before removed* bases*")
 _kind("passed-over", Passed, "to rest*")
 
-_PARTS = (Error, WentBack, StartedChild, SentMessage, KeptForUndo, WaitBranch)
-_PARTS = (*_PARTS, LeftBehind, LeftCall, LeftEnd)
+_PARTS: Sequence[type[Struct]] = (Error, WentBack, StartedChild, SentMessage, KeptForUndo)
+_PARTS = (*_PARTS, WaitBranch, LeftBehind, LeftCall, LeftEnd)
 for _shape in (*_OURS.values(), Other, *_PARTS):
     # msgspec analyses a type at its first use; two threads that do so at once crash the process.
     msgspec.msgpack.Decoder(_shape)
