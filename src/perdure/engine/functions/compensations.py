@@ -188,7 +188,8 @@ def _came(entry: Entry, run: str, under_way: Came | None) -> Came:
         return under_way
     if outcome is None:
         raise PerdureError(
-            f"{visible(entry.place)} is under way in another task, and would take effect behind this",
+            f"{visible(entry.place)} is under way in another task, and would take effect behind "
+            "this",
             target=f"run {run}",
             hint="wait for the run's tasks and threads before you compensate",
         )

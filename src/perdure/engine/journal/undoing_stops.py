@@ -13,7 +13,8 @@ from perdure.visible import visible
 def not_undone(call: Call, error: Exception) -> NeedsAttention:
     """Returns the reason for a compensation that failed in all its attempts."""
     stopped = NeedsAttention(
-        f"{visible(call.compensates)} is not undone: {visible(call.name)} failed with {type(error).__name__}: "
+        f"{visible(call.compensates)} is not undone: {visible(call.name)} failed with "
+        f"{type(error).__name__}: "
         f"{words(error)}",
         target=call.target,
         hint=f"put that right and `{shell.perdure('resume', call.run)}`, which tries it again; or "
@@ -29,6 +30,6 @@ def undo_in_doubt(call: Call) -> NeedsAttention:
         f"nobody knows whether {visible(call.compensates)} took effect, and so whether "
         f"{visible(call.name)} has anything to undo: {call.preview()}",
         target=call.target,
-        hint=f"look, then say of {visible(call.place)} that it is done if nothing is left to undo, or not "
-        f"done to have it called: {settle_hint(call)}",
+        hint=f"look, then say of {visible(call.place)} that it is done if nothing is left to undo, "
+        f"or not done to have it called: {settle_hint(call)}",
     )
