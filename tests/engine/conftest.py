@@ -39,6 +39,7 @@ ON_POSTGRES = {
     "test_sagas_cancelled",
     "test_left_out",
     "test_child_handles",
+    "test_forks_beside",
 }
 """Modules that run on PostgreSQL each time; PERDURE_POSTGRES=1 runs all there."""
 
@@ -136,10 +137,11 @@ class Async:
         self._place = place
         self._kept = place.open()  # a memory store lives as long as it is open
 
-    def run(self, function: Any, *args: Any) -> Any:
+    def run(self, function: Any, *args: Any, key: str = "main") -> Any:
         async def main() -> Any:
             async with perdure.open_async(self._place.url, durability="os") as store:
-                return await asyncio.wait_for(store.run(function, "a", *args), 60)
+                ran = store.options(key=key).run(function, "a", *args)
+                return await asyncio.wait_for(ran, 60)
 
         return asyncio.run(main())
 

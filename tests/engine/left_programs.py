@@ -7,6 +7,10 @@ that nothing stands for yet. While there is one, the same call must ask, or be r
 is none, it must be made without a question. So nothing happens twice unasked, and nobody is asked
 in vain. It knows of no turns: that is the rule.
 
+A fork and the run that it was made from may both go on. As long as both are in the turn of the
+fork, what that run has done since is left behind, too, unless the fork came first. Where that run
+made something again which it had done before, the oracle does not say which of both counts.
+
     python -m tests.engine.left_programs FIRST COUNT [URL]
 """
 
@@ -43,6 +47,8 @@ class Event(Struct):
         done: it has had its effect, or may have.
         real: it has had it, since it was decided on last.
         decided: a person said that it is to be made.
+        perhaps: the run that this one was forked from may have done it since.
+        turn: the number of its turn.
     """
 
     place: str
@@ -52,20 +58,82 @@ class Event(Struct):
     crashed: bool = False
     real: bool = False
     decided: bool = False
+    perhaps: bool = False
+    turn: int = 1
+
+    @property
+    def made(self) -> bool:
+        """It is a call of its own, for no other one."""
+        return self.done and not self.matched
+
+
+class Origin(Struct):
+    """A run that one was forked from: as the fork knows it.
+
+    Attributes:
+        since: the number of its calls at the fork.
+        turn: that which both were in.
+    """
+
+    history: History
+    since: int
+    turn: int
 
 
 class History(Struct):
-    """One run, as the oracle knows it."""
+    """One run, as the oracle knows it.
+
+    Attributes:
+        life: all calls with an effect since it began, also those that it left.
+        origins: the runs that it was forked from, the nearest first.
+        maybe: what the oracle cannot say of calls from earlier turns.
+    """
 
     events: list[Event] = field(default_factory=list)
     reached: int = 0
     outstanding: Counter[Kind] = field(default_factory=Counter)
     effects: str = "ask"
     turns: int = 1
+    life: list[Event] = field(default_factory=list)
+    origins: list[Origin] = field(default_factory=list)
+    maybe: set[Kind] = field(default_factory=set)
+
+    def forked(self) -> History:
+        events, outstanding = deepcopy(self.events), self.outstanding.copy()
+        near = Origin(self, len(self.life), self.turns)
+        origins = [near, *(one for one in self.origins if one.turn == self.turns)]
+        return History(
+            events, 0, outstanding, self.effects, self.turns, [], origins, self.maybe.copy()
+        )
+
+    def late(self, kind: Kind) -> tuple[int, bool]:
+        """Returns how many such calls the runs that it was forked from have made since, at least,
+        that it has to find; and whether it may find one."""
+        must, may, younger = 0, kind in self.maybe, [*self.life]
+        for origin in self.origins:
+            theirs = origin.history.life
+            late = [e for e in theirs[origin.since :] if e.kind == kind and e.turn == origin.turn]
+            ours = [e for e in younger if e.kind == kind]
+            # One that is matched may stand for one of an earlier turn, or be made again.
+            must = max(must, sum(e.made for e in late) - len(ours))
+            may = may or bool(late) or any(e.kind == kind and e.matched for e in theirs)
+            younger += theirs[: origin.since]
+        return must, may
+
+    def next_turn(self, turns: int) -> None:
+        if self.origins:
+            for kind in {e.kind for o in self.origins for e in o.history.life if e.kind}:
+                must, may = self.late(kind)
+                self.outstanding[kind] += max(0, must)
+                if may:
+                    self.maybe.add(kind)
+        self.turns, self.events, self.origins = turns, [], []
 
     def back_to(self, number: int, effects: str) -> None:
         for left in self.events[number:]:
-            if left.kind is not None and (left.matched or left.done):
+            if left.kind is not None and left.perhaps:
+                self.maybe.add(left.kind)
+            elif left.kind is not None and (left.matched or left.done):
                 self.outstanding[left.kind] += 1
         del self.events[number:]
         self.effects = effects
@@ -157,23 +225,34 @@ class World:
         """The function is called: for a replay of the turn, or because that is over."""
         turns = self.store.handle(f"a/act/{self.key}").info.turn
         if turns != self.now.turns:
-            self.now.turns, self.now.events = turns, []
+            self.now.next_turn(turns)
         self.now.reached = 0
 
     def comes(self, place: str, kind: Kind | None) -> Event:
         """The function comes to a call, again or for the first time."""
         history = self.now
         if history.reached == len(history.events):
-            event = Event(place, kind)
-            if kind is not None and history.outstanding[kind]:
-                history.outstanding[kind] -= 1
-                event.matched = True
+            event = Event(place, kind, turn=history.turns)
+            if kind is not None:
+                self.has_been(event, kind)
+                history.life.append(event)
             history.events.append(event)
         event = history.events[history.reached]
         assert event.place == place, (event, place)
         history.reached += 1
         event.done = True  # from now on nobody knows otherwise
         return event
+
+    def has_been(self, event: Event, kind: Kind) -> None:
+        """Says of a call that is new in this history whether it was made before."""
+        history = self.now
+        must, may = history.late(kind)
+        if history.outstanding[kind]:
+            history.outstanding[kind] -= 1
+            event.matched = True
+        elif must > 0:
+            event.matched = True
+        event.perhaps = may and not event.matched
 
     def take(self, kind: Kind, key: str) -> None:
         """It is done outside: it must be new, or decided on."""
@@ -235,7 +314,8 @@ class World:
         before = " before, at commit " in asks
         assert before or event.crashed, f"{event}: asked in vain: {asks}"
         if before:
-            assert event.matched, f"{event}: asked in vain: {asks}"
+            assert event.matched or event.perhaps, f"{event}: asked in vain: {asks}"
+            event.matched = True
         self.asked += 1
         if self.random.random() < 0.2:
             return False
@@ -265,7 +345,7 @@ class World:
         if self.random.random() < 0.3 and len(self.histories) < RUNS_MAX:
             branch = f"b{len(self.histories)}"
             made = self.handle.fork(place, branch=branch, effects=effects)
-            self.histories[made.info.key] = new = deepcopy(self.now)
+            self.histories[made.info.key] = new = self.now.forked()
             new.back_to(number, effects)
             return
         try:

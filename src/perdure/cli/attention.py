@@ -208,7 +208,7 @@ def _print_doubt(console: Screen, session: Session, run: RunInfo, effect: Effect
     why = ": its process ended before an outcome was recorded"
     if before:
         became = ("was made before", "bold red")
-        why = f", at commit {effect.made_at}, and the run was set back since"
+        why = f", at commit {effect.made_at}: before the run was set back, or by its origin"
     console.print(
         text(
             "  ",

@@ -282,7 +282,7 @@ class Drive(Conclusion):
         # the run back, no longer from the one that began the turn.
         origin = (back := origins.back or began).seq, back.id
         journal = Journal.read(self.id, reversed(commits), origin, origins.runs, began)
-        before = made_before(working.reader, info, began, origins, journal)
+        before = made_before(working.context.backend, working.reader, info, began, origins, journal)
         given = self._read_turn(began, origins) or self._order.input
         if undoes := undoing_in(began, self.id):
             called = undoer(self.id, undoes, is_async=spec_of(self._function).is_async)

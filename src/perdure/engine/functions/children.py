@@ -23,6 +23,7 @@ from perdure.engine.journal.call_identity import KEY, digests
 from perdure.engine.journal.deleted_runs import find_stranger, trace_of
 from perdure.engine.journal.effects import Arrive, Arrived, Carried, Effect, Effects, RecordEffect
 from perdure.engine.journal.failures import error_record, rebuild_error
+from perdure.engine.journal.left_calls import LEFT
 from perdure.engine.journal.previews import preview
 from perdure.engine.journal.run_log import lineage
 from perdure.engine.journal.values import binding_of, fitting
@@ -270,8 +271,8 @@ def _started_before(execution: Execution[Any], place: str, asked: records.Record
     settle = "settle", execution.agent, place
     same = shell.perdure(*settle, done=json.dumps(run))
     return NeedsAttention(
-        f"run {visible(run)} was started before, at commit {asked.made_at}, and this run was "
-        f"set back since: {visible(asked.preview)}",
+        f"run {visible(run)} was started before, at commit {asked.made_at}, {LEFT}: "
+        f"{visible(asked.preview)}",
         target=f"run {execution.id}, call {place}",
         hint=f"to take that one, run: `{same}`; to start another one, run: "
         f"`{shell.perdure(*settle, not_done=True)}`; then run it again",
@@ -295,9 +296,8 @@ def _gone(execution: Execution[Any], place: str, asked: records.Record) -> Needs
     settle = "settle", execution.agent, place
     other, one = shell.perdure(*settle, not_done=True), shell.perdure(*settle, done='"ID"')
     return NeedsAttention(
-        f"run {visible(asked.made)} was started before, at commit {asked.made_at}, and "
-        "is not there, nor is it recorded how it ended; and this run was set back since: "
-        f"{visible(asked.preview)}",
+        f"run {visible(asked.made)} was started before, at commit {asked.made_at}, {LEFT}; it is "
+        f"not there, nor is it recorded how it ended: {visible(asked.preview)}",
         target=f"run {execution.id}, call {place}",
         hint=f"to start another one, run: `{other}`; to take one by its id, run: `{one}`; "
         "then run it again",
@@ -310,8 +310,8 @@ def _perhaps_started(
     settle = "settle", execution.agent, place
     same, other = shell.perdure(*settle, done='"ID"'), shell.perdure(*settle, not_done=True)
     return NeedsAttention(
-        f"a run may have been started here before, as commit {asked.made_at} cannot be read, "
-        f"and this run was set back since: {asked.preview}",
+        f"a run may have been started here before, {LEFT}, as commit {asked.made_at} cannot be "
+        f"read: {asked.preview}",
         target=f"run {execution.id}, call {place}",
         hint=f"to take one by its id, as `perdure runs` lists it, run: `{same}`; to start "
         f"another one, run: `{other}`; then run it again",

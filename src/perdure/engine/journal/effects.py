@@ -16,7 +16,7 @@ from perdure.core.values.plain_values import Plain
 from perdure.engine.journal.call import Call
 from perdure.engine.journal.call_identity import Form
 from perdure.engine.journal.entry import Entry
-from perdure.engine.journal.left_history import Made
+from perdure.engine.journal.left_calls import Made
 from perdure.engine.journal.retries import NO_LIMITS, Limits
 from perdure.model import Commit
 from perdure.state.run_moves import PlannedMove

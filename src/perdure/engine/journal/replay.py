@@ -38,7 +38,7 @@ from perdure.engine.journal.failures import (
     words,
 )
 from perdure.engine.journal.lacking_resources import lacks
-from perdure.engine.journal.left_history import Made
+from perdure.engine.journal.left_calls import LEFT, Made
 from perdure.engine.journal.own_errors import make_again
 from perdure.engine.journal.previews import short
 from perdure.engine.journal.recorded_values import completed, plain_of, settle_hint
@@ -147,11 +147,11 @@ def _tool_again(call: Call, arrived: Arrived, made: Made) -> Effects:
 
 
 def _made_before(call: Call, seq: int) -> NeedsAttention:
-    made = f"it was made before, at commit {seq}"
+    made = f"it was made before, at commit {seq}, {LEFT}"
     if not call.instead:
-        made = f"it may have been made before, as commit {seq} cannot be read"
+        made = f"it may have been made before, {LEFT}, as commit {seq} cannot be read"
     return NeedsAttention(
-        f"{made}, and the run was set back since: {call.preview()}",
+        f"{made}: {call.preview()}",
         target=call.target,
         hint=settle_hint(call),
     )
