@@ -14,6 +14,7 @@ import msgspec
 import pydantic
 from typing_extensions import ReadOnly, TypeAliasType, TypedDict
 
+from tests.shapes.aliased import aliased
 from tests.shapes.generate import A_LIST, A_TYPED_DICT, META, Generator
 from tests.shapes.inherited import applied, inherited
 from tests.shapes.leaves import Color, Level, Make, Mood, Rights, _of
@@ -212,6 +213,7 @@ class Wider(Generator):
         if self._chance(0.6):
             return super()._composed(depth)
         makers = (
+            self._aliased,
             self._root_model,
             self._discriminated,
             self._choices,
@@ -234,6 +236,9 @@ class Wider(Generator):
 
     def _recursive(self, depth: int) -> tuple[Any, Make]:
         return self.rng.choice(RECURSIVE)
+
+    def _aliased(self, depth: int) -> tuple[Any, Make]:
+        return aliased(self.rng, self._name(), self.kind(depth), self.kind(depth))
 
     # pydantic
 
