@@ -296,7 +296,8 @@ class Drive(Conclusion):
         options: Any = {"fakes": self._command.fakes, "played": self._command.played}
         options |= {"deadline": self._deadline, "before": before, "mail": self._mail}
         execution = self.execution_type(working, self.id, journal, self._means.wakeups, **options)
-        execution.undoes = undoes
+        if undoes:
+            execution.undoes = undoes
         if self._asked is not None and not undoes:  # nothing of it is done any more
             execution.interrupt(CancelAsked(self._asked, target=f"run {self.id}"))
         self._asked = None

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from perdure.core.format.records import Kept, Placed, WaitBegan
@@ -88,6 +89,21 @@ class TasksOfRun(Protocol):
     def defers(self, reason: PerdureError | None, *, for_steps: bool = True) -> bool: ...
 
 
+class CallsHere(Struct):
+    """What is noted of a run's calls while it executes here.
+
+    Attributes:
+        met: see `call_identity.Unsaid`.
+        starting: the arguments of the runs that it starts, as digests by their ids: two starts may
+            be on their way to the log at once.
+        undos: the compensations of tools that it has called, by the tools' names, each once.
+    """
+
+    met: dict[int, Any] = {}
+    starting: dict[str, str] = {}
+    undos: dict[str, dict[int, Any]] = {}
+
+
 class DrivenRun(Generic[T]):
     """See the module. Its journal and counters may be used by several threads at once."""
 
@@ -134,12 +150,7 @@ class DrivenRun(Generic[T]):
         self.leaving = Leaving(self.interrupt, run_id)
         self.writer = RunWriter(working, self.seeing, self.leaving.failed, self._lock)
         self.going = Going(lambda: wakeups.ring(run_id))
-        self.met: dict[int, Any] = {}  # see call_identity.Unsaid
-        self.starting: dict[str, str] = {}
-        """The arguments of the runs that it starts here, as digests by their ids: two starts may be
-        on their way to the log at once."""
-        self.undos: dict[str, dict[int, Any]] = {}
-        """The compensations of tools that it has called, by the tools' names, each once."""
+        self.calls = CallsHere()
         self.stopping, self.asking = Stopping(self.leaving.passed_on), Asking(self.interrupt)
         self.tasks = None
         self.loop_thread = 0

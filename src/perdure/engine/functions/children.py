@@ -164,7 +164,7 @@ def _start(
     problem = find_problem(execution, child, order) if options.key is not None else None
     if problem is not None and _is_of_a_relative(execution, child, order):
         return (yield from _take_over(record, child))
-    if problem is None and execution.starting.setdefault(child, order.args) != order.args:
+    if problem is None and execution.calls.starting.setdefault(child, order.args) != order.args:
         problem = _conflict(child, "with other arguments")
     if problem is not None:
         yield RecordEffect(Riders((replace(record, error=error_record(problem)),)))

@@ -209,7 +209,7 @@ def _undo_of(execution: Execution[Any], item: dict[str, Any]) -> Undo | None:
         RunInterrupted: the run has called several of that name.
     """
     tool = str(item["undo"]["tool"])
-    called = [*execution.undos.get(tool, {}).values()]
+    called = [*execution.calls.undos.get(tool, {}).values()]
     if len(called) > 1:
         raise execution.interrupt(
             NeedsAttention(

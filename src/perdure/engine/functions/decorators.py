@@ -136,7 +136,7 @@ class RecordedFunction:
                 left_out = LeftOut(words_for(self._shows, arguments, args, kwargs), told)
                 told = keys.seal(told, keys.newest)
             if unknown:
-                unsaid = Unsaid(self.name, self.kind, told, unknown, execution.met)
+                unsaid = Unsaid(self.name, self.kind, told, unknown, execution.calls.met)
                 if not is_known(told.get(SELF, "-")):
                     del arguments[SELF]  # its repr has an address, another one each time
             captured, home = None, self._home
@@ -144,7 +144,7 @@ class RecordedFunction:
                 values = self._captured
                 if self._defaults:
                     values = {**values, **self._binding.not_passed(self._defaults, arguments)}
-                captured = Captured(self.name, told, values, home, execution.met)
+                captured = Captured(self.name, told, values, home, execution.calls.met)
             function, probe, fakes = self._body, self._probe, execution.fakes
             if fakes:
                 function, probe = fakes.get(self.decorated, function), fakes.get(probe, probe)
@@ -187,7 +187,7 @@ class RecordedFunction:
         """Returns what is kept of a call for its compensation; None if there is none."""
         if self._undo is None:
             return None
-        execution.undos.setdefault(self.name, {})[id(self._undo.function)] = self._undo
+        execution.calls.undos.setdefault(self.name, {})[id(self._undo.function)] = self._undo
         return KeptForUndo(tool=self.name, args=self._undo.kept(args, kwargs))
 
     def _known_results(self) -> Results:
