@@ -15,7 +15,7 @@ class DiskWaits:
     Attributes:
         durability: the store's.
         flush_after_s: the seconds after which what did not wait is to be synced; None: never.
-        unsynced: the commits since the last that waited.
+        unsynced: the commits since the last that waited; its writer says when there are none.
     """
 
     def __init__(self, durability: Durability, group: GroupPolicy) -> None:
@@ -39,7 +39,3 @@ class DiskWaits:
         self.unsynced += len(batch)
         grouped = self.durability != "os" and self.unsynced >= self._commits_max
         return grouped or self.needed(batch)
-
-    def synced(self) -> None:
-        """All that was written is on disk."""
-        self.unsynced = 0

@@ -131,7 +131,7 @@ class RecordedFunction:
                 told = digests(arguments, unknown)
             else:
                 told = declared(self._identity(*args, **kwargs), unknown)
-            left_out, keys = None, execution.context.digest_keys
+            left_out, keys = None, execution.working.context.digest_keys
             if self._shows is not True:
                 left_out = LeftOut(words_for(self._shows, arguments, args, kwargs), told)
                 told = keys.seal(told, keys.newest)
@@ -171,7 +171,7 @@ class RecordedFunction:
                 keys,
                 self.durability,
                 left_out,
-                self._kept(execution, args, kwargs),
+                None if self._undo is None else self._kept(self._undo, execution, args, kwargs),
             )
         except PerdureError:
             raise
@@ -182,13 +182,15 @@ class RecordedFunction:
             raise
 
     def _kept(
-        self, execution: DrivenRun[Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]
-    ) -> KeptForUndo | None:
-        """Returns what is kept of a call for its compensation; None if there is none."""
-        if self._undo is None:
-            return None
-        execution.calls.undos.setdefault(self.name, {})[id(self._undo.function)] = self._undo
-        return KeptForUndo(tool=self.name, args=self._undo.kept(args, kwargs))
+        self,
+        undo: Undo,
+        execution: DrivenRun[Any],
+        args: tuple[Any, ...],
+        kwargs: Mapping[str, Any],
+    ) -> KeptForUndo:
+        """Returns what is kept of a call for its compensation."""
+        execution.calls.undos.setdefault(self.name, {})[id(undo.function)] = undo
+        return KeptForUndo(tool=self.name, args=undo.kept(args, kwargs))
 
     def _known_results(self) -> Results:
         if self._results is None:  # only now: annotations may name classes that come later

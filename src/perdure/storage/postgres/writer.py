@@ -135,7 +135,7 @@ class Writer:
                     if connection.doubt is not None and any(map(_is_in, outcomes)):
                         connection.check_doubt()
                     if durable:
-                        self._waits.synced()
+                        self._waits.unsynced = 0
                         self._late.done()
                         self._keep_in_mind(items, outcomes)
                     else:

@@ -232,7 +232,7 @@ class Writer:
                 last = item.then[-1] if item.then else item
                 self._heads[outcome.no] = (last.seq, last.header)
         if durable:
-            self._waits.synced()
+            self._waits.unsynced = 0
             housekeeper.flush_due = False
         elif self._waits.flush_after_s is not None:
             housekeeper.flush_later()
