@@ -90,7 +90,7 @@ class TasksOfRun(Protocol):
 
 
 class CallsHere(Struct):
-    """What is noted of a run's calls while it executes here.
+    """Notes on a run's calls, kept while it executes here.
 
     Attributes:
         met: see `call_identity.Unsaid`.
