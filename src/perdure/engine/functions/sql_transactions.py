@@ -49,7 +49,7 @@ def sql_transaction(
     if not _TABLE.fullmatch(table):
         raise ValueError(f"table={shown(table)}: a plain name, or two of them with a dot between")
     if paramstyle is not None:
-        one_of(paramstyle, "paramstyle=", tuple(STYLES))
+        paramstyle = one_of(paramstyle, "paramstyle=", tuple(STYLES))
     return lambda: SqlTransaction(connect(), table, paramstyle)
 
 
