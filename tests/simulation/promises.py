@@ -29,6 +29,8 @@ class Audit:
         self._store = store
         self._backend = store.runner.context.backend
         self._logs: dict[str, list[Commit]] = {}
+        self._whole: list[Commit] = []
+        """Of all branches: a run that had not begun may be ended beside main."""
 
     # -- has everything come to rest? --------------------------------------------------------
 
@@ -80,6 +82,7 @@ class Audit:
         found: list[str] = []
         for info in infos:
             self._logs[info.name] = [*self._store.agent_of(info).log()]
+            self._whole += self._store.agent_of(info).log(all_branches=True)
             found += self._of_log(info)
         rows = {row.id: row for row in self._backend.runs()}
         found += self._of_leases()
@@ -286,15 +289,14 @@ class Audit:
 
     def _taken(self) -> Iterator[tuple[str, str, bool]]:
         """Signals in the logs: run, key, and whether it was only left over."""
-        for agent in self._logs:
-            for commit in self._commits(agent):
-                for record in commit.records:
-                    run = str(record.get("run", ""))
-                    key = str(record.get("key", ""))
-                    if record["t"] == "wait-ended" and key.startswith("signal-"):
-                        yield run, key, False
-                    for left in record.get("left", ()):
-                        yield run, str(left["key"]), True
+        for commit in sorted(self._whole, key=lambda commit: (commit.agent, commit.seq)):
+            for record in commit.records:
+                run = str(record.get("run", ""))
+                key = str(record.get("key", ""))
+                if record["t"] == "wait-ended" and key.startswith("signal-"):
+                    yield run, key, False
+                for left in record.get("left", ()):
+                    yield run, str(left["key"]), True
 
     def _is_trimmed(self, run: str) -> bool:
         """Whether its log does not tell any more which signals it took."""
