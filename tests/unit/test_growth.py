@@ -67,6 +67,7 @@ EXCUSED = {
     "Child.signalling": "of the library's own faces",
     "Child.end": "what `Child.result` waits for",
     "RunHandle.settle": "reads the journal as `effects` does, and commits as `cancel` does",
+    "Run.compensate": "a call for each that it undoes; it reads the log as `effects` does",
     "RunHandle.resume": "commits as `cancel` does, and reads less",
 }
 """Without a line in the table, and why."""
