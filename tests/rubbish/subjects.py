@@ -46,6 +46,8 @@ CLASSES: tuple[type, ...] = (
     perdure.Schema,
     perdure.SnapshotPolicy,
     perdure.CheckpointPolicy,
+    perdure.GroupPolicy,
+    perdure.Ticket,
     perdure.Retry,
     perdure.Signal,
     perdure.Ask,

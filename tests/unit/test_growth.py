@@ -67,6 +67,9 @@ EXCUSED = {
     "Child.signalling": "of the library's own faces",
     "Child.end": "what `Child.result` waits for",
     "RunHandle.settle": "reads the journal as `effects` does, and commits as `cancel` does",
+    "Ticket.keep": "one record of what is kept",
+    "Ticket.settle": "of the library's own faces",
+    "Ticket.value": "a value at hand",
     "Run.compensate": "a call for each that it undoes; it reads the log as `effects` does",
     "RunHandle.resume": "commits as `cancel` does, and reads less",
 }
