@@ -43,9 +43,11 @@ def deleting(
     flags(purge=purge, cancel_runs=cancel_runs)
     names = _named(context.backend, name, prefix)
     yield from _deleting(context, wakeups, names, purge, cancel_runs)
+    if prefix is None:
+        return names
     for _ in range(ROUNDS):
         # Those that were made meanwhile: a run that is being ended may start others.
-        more = _found(context.backend, prefix) if prefix is not None else []
+        more = _found(context.backend, prefix)
         if not more:
             break
         yield from _deleting(context, wakeups, more, purge, cancel_runs)
