@@ -8,20 +8,11 @@ from typing import Any
 
 import perdure
 from perdure.store import Store
+from tests.powerloss.world import act, moment, recorded, world
 
 AGENT = "estimate"
 ROUNDS, STEPS = 3, 4
 RESULT = [sum(range(number, number + STEPS)) for number in range(ROUNDS)]
-
-world: list[str] = []
-"""What the tool did, in order."""
-
-_listeners: list[Callable[[str], None]] = []
-
-
-def _moment(effect: str = "") -> None:
-    for listener in _listeners:
-        listener(effect)
 
 
 def _was_sent(total: int) -> object:
@@ -35,9 +26,7 @@ def estimate(number: int) -> int:
 
 @perdure.tool(on_crash="probe", probe=_was_sent)
 def send(total: int) -> int:
-    _moment()  # I5: the intent is durable, and so are the steps that it was made of
-    world.append(f"send {total}")
-    _moment(f"send {total}")
+    act(f"send {total}")
     return total
 
 
@@ -46,19 +35,15 @@ def estimates(run: perdure.Run[dict[str, Any]]) -> list[int]:
     sent = []
     for number in range(ROUNDS):
         sent.append(send(sum([estimate(number + more) for more in range(STEPS)])))
-        _moment()
+        moment()
     return sent
 
 
 def perform(store: Store, acknowledged: Callable[[], None], mark: Callable[[str], object]) -> None:
     """From its start to its end. `mark` is told of each effect when it has happened."""
-    world.clear()
-    _listeners.append(lambda effect: mark(effect) if effect else acknowledged())  # type: ignore[arg-type]
-    try:
+    with recorded(acknowledged, mark):
         assert store.run(estimates, AGENT) == RESULT
         acknowledged()
-    finally:
-        _listeners.clear()
 
 
 def finish(store: Store, effects: list[str]) -> None:

@@ -10,27 +10,11 @@ import perdure
 from perdure.engine.control.run_handle import RunHandle
 from perdure.store import Store
 from perdure.testing import run_until_waiting
+from tests.powerloss.world import act, moment, recorded, world
 
 ARGUMENTS = ("ticket", "c-7")
 RESULT = "refunded 500, told c-7"
 TURNS_MAX = 10
-
-world: list[str] = []
-"""What the tools did, in order."""
-
-_listeners: list[Callable[[str], None]] = []
-"""Told at each moment inside the run, with the effect that just happened, or ""."""
-
-
-def _moment(effect: str = "") -> None:
-    for listener in _listeners:
-        listener(effect)
-
-
-def _act(effect: str) -> None:
-    _moment()  # I5: the intent is durable before the tool is called
-    world.append(effect)
-    _moment(effect)
 
 
 def _was_refunded(cents: int) -> object:
@@ -39,19 +23,19 @@ def _was_refunded(cents: int) -> object:
 
 @perdure.step
 def look_up(customer: str) -> list[str]:
-    _moment()
+    moment()
     return [f"{customer}-{number}" for number in range(40)]
 
 
 @perdure.tool(on_crash="probe", probe=_was_refunded)
 def refund(cents: int) -> int:
-    _act(f"refund {cents}")
+    act(f"refund {cents}")
     return cents
 
 
 @perdure.tool(on_crash="retry")
 def tell(customer: str) -> str:
-    _act(f"tell {customer}")
+    act(f"tell {customer}")
     return customer
 
 
@@ -60,9 +44,9 @@ def support(run: perdure.Run[dict[str, Any]], customer: str) -> str:
     found = look_up(customer)
     with run.edit("found") as draft:
         draft["found"] = found
-    _moment()
+    moment()
     paid = refund(run.wait_for("cents", schema=int))
-    _moment()
+    moment()
     if run.ask("Tell them?"):
         tell(customer)
     with run.edit("done") as draft:
@@ -76,13 +60,7 @@ def go_on(store: Store) -> RunHandle[Any]:
 
 def perform(store: Store, acknowledged: Callable[[], None], mark: Callable[[str], object]) -> None:
     """From its start to its end. `mark` is told of each effect when it has happened."""
-    world.clear()
-
-    def listener(effect: str) -> None:
-        mark(effect) if effect else acknowledged()
-
-    _listeners.append(listener)
-    try:
+    with recorded(acknowledged, mark):
         handle = go_on(store)
         acknowledged()
         handle.signal("cents", 500, key="cents")
@@ -93,8 +71,6 @@ def perform(store: Store, acknowledged: Callable[[], None], mark: Callable[[str]
         acknowledged()
         assert go_on(store).result() == RESULT
         acknowledged()
-    finally:
-        _listeners.clear()
 
 
 def finish(store: Store, effects: list[str]) -> None:
