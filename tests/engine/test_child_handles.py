@@ -412,9 +412,10 @@ def test_the_same_from_asynchronous_code(place: Place) -> None:
             assert await asyncio.wait_for(first, 60) == "one two"
             return await asyncio.wait_for(running, 60)
 
-    expected = ["pending", "was cancelled: not needed", "one two", "done", False]
+    expected = ["was cancelled: not needed", "one two", "done", False]
     kept = place.open()
     with pytest.warns(RuntimeWarning, match="was never awaited"):
         said = asyncio.run(main())
-    assert said == expected
+    assert said[0] in ("pending", "running")  # who is to execute it may have begun it by then
+    assert said[1:] == expected
     until(lambda: inbox(kept) == [], "the end of all messages")

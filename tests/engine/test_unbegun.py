@@ -29,6 +29,12 @@ def say(run: perdure.Run[dict], text: str) -> str:
     return text
 
 
+@perdure.agent(dict, name="say")
+async def asaying(run: perdure.AsyncRun[dict], text: str) -> str:
+    CALLED.append(text)
+    return text
+
+
 @perdure.agent(dict)
 def waiting(run: perdure.Run[dict]) -> Any:
     return run.wait_for("go")
@@ -237,6 +243,36 @@ def test_one_whose_canceller_was_killed_is_ended_by_any_worker(
     assert child.status == "pending"
     with working(place.open(), waiting):
         until(lambda: child.status == "cancelled")
+
+
+@pytest.mark.parametrize("there", [False, True])
+@pytest.mark.parametrize("is_async", [False, True])
+def test_one_whose_canceller_was_killed_is_ended_by_who_calls_it(
+    place: Place, monkeypatch: pytest.MonkeyPatch, there: bool, is_async: bool
+) -> None:
+    """Who called it with its key, where its agent was not there, began it again and again: each
+    begin was refused, for the request to end that it did not take, and the call never returned."""
+    store = place.open()
+    if there:
+        store.agent("child").update(lambda draft: draft.update(there=True))
+    go(store, parent, "p")
+    with monkeypatch.context() as killed:
+        killed.setattr(unbegun, "end_unbegun", lambda *_: False)
+        store.handle("p/parent/main").cancel("enough")
+    say_too = store.start(say, "other", "free")
+
+    async def called() -> None:
+        async with perdure.open_async(place.url) as opened:
+            await opened.options(key="k").run(asaying, "child", "for the parent")
+
+    with pytest.raises(RunFailed, match="with p/parent/main"):
+        if is_async:
+            asyncio.run(called())
+        else:
+            store.options(key="k").run(say, "child", "for the parent")
+    assert CALLED == [] and [run.status for run in store.runs("child")] == ["cancelled"]
+    assert [one.run for one in store.runner.context.backend.inbox()] == [say_too.id]
+    say_too.cancel()
 
 
 # -- for a person ------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from perdure.core.format.records import RunCancelled, Stopped
+from perdure.core.format.records import Record, RunCancelled, Stopped
 from perdure.core.schema.schema import Schema
 from perdure.engine.control.agent_deletion import any_branch
 from perdure.engine.execution.wakeups import Wakeups
@@ -58,24 +58,31 @@ def end_unbegun(context: Context, wakeups: Wakeups, run: str, why: str) -> bool:
     """
 
     def cancelled(order: Order, mail: Unused) -> tuple[Cause, Riders]:
+        riders = ended_at_once(order.begin(run), begun_row(order, run, MAIN), mail, why)
         said = str(mail.cancels[0].value or "") if mail.cancels else why
-        row = replace(
-            begun_row(order, run, MAIN),
-            status="cancelled",
-            ended=HERE,
-            problem=row_text(said) or "by request",
-        )
-        riders = Riders(
-            records=[order.begin(run), *mail.records(RunCancelled(run=run, why=said))],
-            runs=[row],
-            sends=to_parents(row, mail.asked[1:]),
-            consumed=mail.consumed,
-            read_to=mail.read_to,
-            sync=True,
-        )
         return Cause("run-cancelled", said, run=run, trace=order.trace), riders
 
     return _note(context, wakeups, run, cancelled, anywhere=True)
+
+
+def ended_at_once(began: Record, row: RunInfo, mail: Unused, why: str) -> Riders:
+    """Returns the additions to the commit with which a run begins and is cancelled.
+
+    Args:
+        row: that of the run when it has begun.
+        mail: what is in its inbox: nothing else may come meanwhile.
+        why: the reason, unless one was given before.
+    """
+    said = str(mail.cancels[0].value or "") if mail.cancels else why
+    row = replace(row, status="cancelled", ended=HERE, problem=row_text(said) or "by request")
+    return Riders(
+        records=[began, *mail.records(RunCancelled(run=row.id, why=said))],
+        runs=[row],
+        sends=to_parents(row, mail.asked[1:]),
+        consumed=mail.consumed,
+        read_to=mail.read_to,
+        sync=True,
+    )
 
 
 def stop_unbegun(context: Context, wakeups: Wakeups, run: str, problem: str) -> bool:

@@ -21,6 +21,7 @@ from perdure.state.working_copy import WorkingCopy
 from perdure.storage.appending import Riders
 from perdure.storage.log.proposals import Committed
 from perdure.storage.looks import Look
+from perdure.system.backoff import chances
 
 
 class BranchLease:
@@ -75,13 +76,22 @@ class BranchLease:
 
         Returns:
             The commit; None if the agent is there.
+
+        Raises:
+            Conflict: others keep being first, and yet the agent is not there.
         """
-        while self._working.reader_if_created() is None:
+        for _ in chances():
+            if self._working.reader_if_created() is not None:
+                return None
             self._look.again()
             made = self.take_with(*begin())
             if made is not None:
                 return made
-        return None
+        raise Conflict(
+            "others keep writing to what the run begins with",
+            target=f"agent {self._working.name!r}",
+            hint="call it again",
+        )
 
     def take_with(self, cause: Cause, riders: Riders) -> Committed | None:
         """Takes the lease with a commit, and creates the agent with both if it is not there: in one

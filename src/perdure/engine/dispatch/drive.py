@@ -10,7 +10,9 @@ from typing import Any
 from msgspec.structs import replace
 
 from perdure import errors
+from perdure.core.format.records import Record
 from perdure.engine.control.stopping import stop_unread
+from perdure.engine.control.unbegun import ended_at_once, tell_others
 from perdure.engine.dispatch.branch_lease import BranchLease
 from perdure.engine.dispatch.command import Command
 from perdure.engine.dispatch.conclusion import Conclusion
@@ -42,6 +44,7 @@ from perdure.state.initial_state import LateInitial
 from perdure.state.others_commits import any_changes
 from perdure.state.runs.family_messages import begin_of
 from perdure.state.runs.run_rows import FINISHED
+from perdure.state.runs.unused_signals import Unused
 from perdure.state.working_copy import WorkingCopy
 from perdure.storage.appending import Riders
 from perdure.storage.log.commits import UNREADABLE
@@ -218,6 +221,10 @@ class Drive(Conclusion):
         else:
             self.begun()
             row = self._noted(made)
+            if row.status in FINISHED:
+                sent = made.linked.riders.sends
+                tell_others(self._means.context, self._means.wakeups, self.id, sent)
+                raise FinishedMeanwhileError
         self._row = row
         asked = self.look.inbox("cancel")
         if asked and spec_of(self._function).compensate:
@@ -238,7 +245,13 @@ class Drive(Conclusion):
 
     def _beginning_if_wanted(self) -> tuple[Cause, Riders]:
         self.refuse_other_arguments(self._find_if_wanted())
-        return self._beginning(None)
+        cause, begins = self._beginning(None)
+        if self.look.inbox("cancel"):  # who had it end, with its parent, was gone before it ended
+            mail = Unused.read(self._means.context.backend, self.id)
+            began, row = begins.records[0], begins.runs[0]
+            assert isinstance(began, Record)
+            return self._cause("run-cancelled"), ended_at_once(began, row, mail, "")
+        return cause, begins
 
     def _beginning(self, info: RunInfo | None) -> tuple[Cause, Riders]:
         """The commit that the run begins with or, if it rested, goes on with."""
