@@ -42,7 +42,7 @@ def saving(working: WorkingCopy[T], state: T, cause: Cause) -> Flow[Commit | Non
         if (used := used_key(working, cause, declared)) is not None:
             return used, [], Riders()
         working.normalise()
-        new = working.schema.merge_unknown(working.plain, new)
+        new = working.merged_unknown(new)
         delta = diff(working.plain, new)
         working.drop_drift()  # a value handed over whole may be the live one, changed
         return None, delta, key_riders(cause, declared)

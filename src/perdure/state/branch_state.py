@@ -106,7 +106,7 @@ class BranchState(Generic[T]):
         if self._live.value is not MISSING:
             return self._live.value  # type: ignore[no-any-return]
         self._complete()
-        return self._live.of(self._plain, self._seq, self.schema_to_write[1])
+        return self._live.of(self._plain, self._seq, (self._stored or self._own)[1])
 
     def look(self) -> T:
         """Returns the live object. Takes the lock only where it has to be built, or a commit lands
@@ -166,7 +166,7 @@ class BranchState(Generic[T]):
         """Fills in the defaults that may be others each time, once: all that is built of the state
         has the same ones."""
         if self._incomplete:
-            plain = self.schema.complete(self._plain)
+            plain = self.schema.complete(self._plain, (self._stored or self._own)[1])
             if plain is not self._plain:
                 self.migration_due = True  # first: it must not go unnoticed
             self._plain, self._incomplete = plain, False
@@ -239,6 +239,21 @@ class BranchState(Generic[T]):
         plain = draft.before() if isinstance(draft, Recording) and self.editing else self.plain
         return self.schema.drift(self.typed, plain)
 
+    def merged_unknown(self, new: Plain) -> Plain:
+        """Returns a whole value to be saved, with what the classes do not know of the state; see
+        `Schema.merge_unknown`.
+
+        Raises:
+            SchemaError: as there; or a field seems to be renamed: the value under its old name
+                would never be seen again.
+        """
+        merged = self.schema.merge_unknown(self.plain, new)
+        if self._seq:
+            _, version = self._stored or self._own
+            for one in (self._plain, merged):
+                self.schema.refuse_renamed(one, self.name, self._seq, version)
+        return merged
+
     def changed_outside(self, *, whole: bool = False) -> Drift | None:
         """Returns a change of the live object that was made outside `edit`, if there is one; None
         while a change of it is under way.
@@ -307,9 +322,10 @@ class BranchState(Generic[T]):
     def _adopt(self, folded: Folded) -> None:
         if folded.schema_id != self.schema.id:
             raise not_found.other_schema(self.name, folded.schema_id, self.schema)
-        plain = self.schema.complete(self.schema.migrate(folded.state, folded.schema_version))
+        stored = folded.schema_id, folded.schema_version
+        plain = self.schema.complete(self.schema.migrate(folded.state, stored[1]), stored[1])
         self._plain = MISSING
-        self._stored = stored = (folded.schema_id, folded.schema_version)
+        self._stored = stored
         (_, own), (_, version) = self._own, stored
         self._older = version[0] < own[0]
         self.migration_due, self._normalised = self._older or plain is not folded.state, False

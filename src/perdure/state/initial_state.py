@@ -73,11 +73,14 @@ class Brought(Struct, frozen=True):
         """Returns the state as a program with this schema creates the agent.
 
         Raises:
-            SchemaError: the program reads no states of that schema or version.
+            SchemaError: the program reads no states of that schema or version, or fields in it
+                seem to be renamed.
         """
         if self.schema != schema.id:
             raise other_schema(agent, self.schema, schema)
-        return FirstState(schema.complete(schema.migrate(self.state, self.version)))
+        plain = schema.migrate(self.state, self.version)
+        schema.refuse_renamed(plain, agent, 0, self.version)
+        return FirstState(schema.complete(plain))
 
 
 class LateInitial(Struct, frozen=True):

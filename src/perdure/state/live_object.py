@@ -7,6 +7,7 @@ from typing import Any, Generic, TypeVar
 from perdure.core.live.drift import compare
 from perdure.core.live.ephemeral import carry_over
 from perdure.core.schema.schema import Schema, TypedPlan
+from perdure.core.types.objects import UNKNOWN_KEYS
 from perdure.core.values.ops import Op, is_torn
 from perdure.core.values.plain_values import Plain
 from perdure.errors import SchemaError
@@ -91,12 +92,22 @@ class Live(Generic[T]):
         if next(compare(self._schema.root, self.value, plain, deep=False), None) is not None:
             self.drop()
 
-    def advance(self, plain: Plain, delta: list[Op], inverses: list[Op], *, by_place: bool) -> bool:
-        """Brings it in step with ops that the log has.
+    def advance(
+        self,
+        plain: Plain,
+        delta: list[Op],
+        inverses: list[Op],
+        version: tuple[int, int],
+        *,
+        by_place: bool,
+    ) -> bool:
+        """Brings it in step with ops that the log has. Drops it where they do not fit, or where
+        fields seem to be renamed in what they bring: the next look says so.
 
         Args:
             plain: the plain state with the ops applied.
             delta, inverses: copies of the ops; they may be changed.
+            version: the one that they were written under.
             by_place: see `Schema.plan`.
 
         Returns:
@@ -104,11 +115,14 @@ class Live(Generic[T]):
             written, or was interrupted in that, and the log has the right one.
         """
         plan: TypedPlan | None = None
+        met = UNKNOWN_KEYS.met
         try:
             plan = self._schema.plan(self.value, plain, delta, inverses, by_place=by_place)
+            if UNKNOWN_KEYS.met is not met:
+                self._schema.refuse_renamed(plain, self._agent, 0, version)
         except SchemaError:
             self.drop()
-            return not is_torn(inverses)
+            return not is_torn(inverses) and (plan is None or not plan.normalises)
         if plan.normalises:
             self.drop()
             return False

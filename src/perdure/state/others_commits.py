@@ -81,4 +81,6 @@ def advance_both(reader: LogReader, plain: Plain, live: Live[Any], commit: Commi
         raise Corrupt(str(error), target=reader.target(commit.seq), hint=chain.HINT) from error
     by_place = live.keeps_fields and compares(reader, commit.cause)
     delta = [ops.own(op) for op in commit.delta]
-    return plain if live.advance(plain, delta, inverses, by_place=by_place) else MISSING
+    version = commit.schema_version
+    in_step = live.advance(plain, delta, inverses, version, by_place=by_place)
+    return plain if in_step else MISSING

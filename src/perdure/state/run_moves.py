@@ -87,7 +87,7 @@ def planning_rollback(
     schema, version = working.schema, folded.schema_version
     if folded.schema_id != schema.id:
         raise not_found.other_schema(working.name, folded.schema_id, schema)
-    plain = schema.complete(schema.migrate(folded.state, version))
+    plain = schema.complete(schema.migrate(folded.state, version), version)
     schema.build_stored(plain, working.name, seq, version)
     shown = working.take_as_stored()
     riders = Riders((Passed(to=seq, rest=[]),))

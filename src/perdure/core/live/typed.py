@@ -25,7 +25,7 @@ from perdure.core.types.derived_fields import derived, untouched, without
 from perdure.core.types.kept_whole import check_parts
 from perdure.core.types.nodes import DictNode, LeafNode, Node, Walker, isolate
 from perdure.core.types.normal_form import fields_as_stored, restless
-from perdure.core.types.objects import ObjectNode
+from perdure.core.types.objects import UNKNOWN_KEYS, ObjectNode
 from perdure.core.types.unions import UnionNode
 from perdure.core.values import ops as ops_module
 from perdure.core.values.ops import (
@@ -242,6 +242,7 @@ class Planner(Ground):
         is built anew."""
         tag = shadow.node.face.tag if isinstance(shadow.node, ObjectNode) else None
         is_tag = tag is not None and path[-1] == tag[0]
+        UNKNOWN_KEYS.met = object()
         return _OpaqueError(len(path) - 1) if is_tag else _UnseenError()
 
     def _delete(self, shadow: Shadow, index: int, op: Delete) -> None:

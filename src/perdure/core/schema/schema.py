@@ -23,10 +23,11 @@ from perdure.core.types.annotations import Ephemeral, EphemeralMark
 from perdure.core.types.moved_objects import is_of_a_move
 from perdure.core.types.nodes import AnyNode, Node, TupleNode, isolate
 from perdure.core.types.normal_form import completed, longer_named_tuples, normalised
-from perdure.core.types.objects import in_stored_order
+from perdure.core.types.objects import UNKNOWN_KEYS, in_stored_order
 from perdure.core.types.read_values import read
 from perdure.core.types.refused_in_states import refuse_in_states
 from perdure.core.types.registry import Registry
+from perdure.core.types.renamed_fields import first_renamed
 from perdure.core.types.unions import UnionNode
 from perdure.core.types.unknown_fields import keep_unknown, unknown
 from perdure.core.values.ops import Append, Op
@@ -213,18 +214,53 @@ class Schema(Generic[T]):
 
     def build_stored(self, plain: Plain, agent: str, seq: int, version: tuple[int, int]) -> T:
         """Returns the typed value of a state that is in the log, under that version; see `build`.
-        Where the type does not accept it, the error names the commit: the log is healthy, and the
-        remedy is in the program, or in the newer one that wrote it."""
+        Where the type does not accept it, or fields seem to be renamed, the error names the commit:
+        the log is healthy, and the remedy is in the program, or in the newer one that wrote it."""
+        before = UNKNOWN_KEYS.met
         try:
-            return self.build(plain)
+            built = self.build(plain)
         except SchemaError as error:
-            raise SchemaError(
-                error.problem,
-                target=f"agent {agent!r}, commit {seq}, {error.target or 'state'}",
-                hint=error.hint
-                or f"{self._remedy(version)}; `{shell.perdure('state', agent, at=seq)}`, or a "
-                f"handle with perdure.Schema(dict, id={self.id!r}), gives it as plain data",
-            ) from error
+            raise self._stored(error, agent, seq, version) from error
+        if UNKNOWN_KEYS.met is not before:
+            self.refuse_renamed(plain, agent, seq, version)
+        return built
+
+    def refuse_renamed(self, plain: Plain, agent: str, seq: int, version: tuple[int, int]) -> None:
+        """Refuses a state, in this program's form, in which fields seem to be renamed. O(state).
+
+        Args:
+            seq: of the commit that it is of; 0 if it is in no commit yet.
+            version: the one that the state is stored under. Of what a newer program stored, this
+                one need not know all fields.
+
+        Raises:
+            SchemaError: names the first object, its fields, and both ways out.
+        """
+        found = None if version > self.version else first_renamed(self.root, plain)
+        if found is None:
+            return
+        major = self.version[0]
+        if version[0] < major:
+            hint = f"let the migration rename it: {found.declared(major)}"
+        else:
+            names = ", ".join(map(repr, found.stored))
+            line = found.declared(major + 1)
+            hint = f"call the field {names} again, or rename it by a new major version: {line}"
+        error = SchemaError(found.problem, target=format_path(found.path), hint=hint)
+        raise self._stored(error, agent, seq, version)
+
+    def _stored(
+        self, error: SchemaError, agent: str, seq: int, version: tuple[int, int]
+    ) -> SchemaError:
+        """Returns an error about a stored state, with what it is of and how else it can be read."""
+        target = f"commit {seq}, {error.target or 'state'}" if seq else error.target
+        hint = error.hint or self._remedy(version)
+        if seq:
+            hint += (
+                f"; `{shell.perdure('state', agent, at=seq)}`, or a handle with "
+                f"perdure.Schema(dict, id={self.id!r}), gives it as plain data"
+            )
+        return SchemaError(error.problem, target=f"agent {agent!r}, {target}", hint=hint)
 
     def _remedy(self, version: tuple[int, int]) -> str:
         """Returns what to do about a state, stored under that version, that does not fit."""
@@ -284,12 +320,14 @@ class Schema(Generic[T]):
         program puts fields of another one."""
         return self.registry.fills_in and self.registry.has_unions
 
-    def complete(self, plain: Plain) -> Plain:
+    def complete(self, plain: Plain, version: tuple[int, int] = (0, 0)) -> Plain:
         """`plain`, with the fields that it lacks and that may be others each time, by defaults or
         code: until a write stores them, they follow from nothing. The same where it lacks none, or
-        does not fit."""
+        does not fit. `version`: the one that it is stored under, if any."""
         try:
-            return completed(self.root, plain) if self.registry.fills_in else plain
+            if not self.registry.fills_in:
+                return plain
+            return completed(self.root, plain, by_newer=version > self.version)
         except PerdureError:
             return plain
 

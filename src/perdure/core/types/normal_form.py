@@ -8,6 +8,7 @@ from typing import Any
 from perdure.core.types.moved_objects import Moves, Part
 from perdure.core.types.nodes import AnyNode, LeafNode, Node, TupleNode, Walker, isolate
 from perdure.core.types.objects import ObjectNode, alike, is_default
+from perdure.core.types.renamed_fields import renamed_in
 from perdure.core.types.unions import may_be_another
 from perdure.core.types.unknown_fields import Known, keep_unknown
 from perdure.core.values.plain_values import SCALARS, Path, Plain, copy, format_path
@@ -165,9 +166,14 @@ def _thinned_dict(
     return result if isinstance(node, ObjectNode) else {key: result[key] for key in taken}
 
 
-def completed(node: Node, plain: Plain) -> Plain:
+def completed(node: Node, plain: Plain, *, by_newer: bool = False) -> Plain:
     """`plain`, with what it lacks of fields that may be others each time, as they are now. The same
-    where it lacks none of them."""
+    where it lacks none of them.
+
+    Args:
+        by_newer: a newer program stored it, and this one need not know all fields. Else an object
+            stays as it is where a field of it seems to be renamed: the default would hide that.
+    """
     kind = type(plain)
     if kind not in (dict, list, tuple):
         return plain
@@ -180,12 +186,16 @@ def completed(node: Node, plain: Plain) -> Plain:
     made: dict[Any, Plain] = {}
     for key, item in plain.items() if kind is dict else enumerate(plain):
         child = None if type(item) in SCALARS else node.child(key)
-        if child is not None and (whole := completed(child, item)) is not item:
+        if child is None:
+            continue
+        whole = completed(child, item, by_newer=by_newer)
+        if whole is not item:
             made[key] = whole
     if kind is not dict:
         return kind(made.get(at, item) for at, item in enumerate(plain)) if made else plain
     if isinstance(node, ObjectNode) and node.filled_in - plain.keys():
-        made |= {} if may_be_another(declared, plain) else _filled_in(node, plain)
+        hidden = may_be_another(declared, plain) or (not by_newer and renamed_in(node, plain))
+        made |= {} if hidden else _filled_in(node, plain)
     return {**plain, **made} if made else plain
 
 

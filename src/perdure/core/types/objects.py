@@ -85,6 +85,17 @@ class ObjectNode(Node):
         return all(isinstance(node, LeafNode) for node in self._nodes.values())
 
     @cached
+    def with_parts(self) -> tuple[str, ...]:
+        """The fields in which further objects may stand."""
+        own = [(name, getattr(one, "item", one)) for name, one in self._nodes.items()]
+        return tuple(name for name, one in own if not isinstance(one, LeafNode))
+
+    @cached
+    def defaulted(self) -> frozenset[str]:
+        """The fields that the class fills in by itself where they are not stored."""
+        return frozenset(one.name for one in self.fields.values() if one.default or one.late)
+
+    @cached
     def _nodes(self) -> Mapping[str, Node]:
         """The nodes of all fields."""
         return {name: self._field(name) for name in self.face.fields}
