@@ -69,6 +69,7 @@ if TYPE_CHECKING:
     from perdure.model import Cause
     from perdure.repairing import repair
     from perdure.state.checkpoint_policy import CheckpointPolicy
+    from perdure.state.guards import Guards
     from perdure.state.snapshot_policy import SnapshotPolicy
     from perdure.storage.group_policy import GroupPolicy
     from perdure.store import Store, open
@@ -94,6 +95,7 @@ __all__ = [
     "Fenced",
     "GroupPolicy",
     "GuardMismatch",
+    "Guards",
     "InDoubt",
     "NeedsAttention",
     "NotAStore",
@@ -170,6 +172,7 @@ _NAMES = LazyNames(
         "perdure.missing": "MISSING",
         "perdure.model": "Cause",
         "perdure.state.checkpoint_policy": "CheckpointPolicy",
+        "perdure.state.guards": "Guards",
         "perdure.state.snapshot_policy": "SnapshotPolicy",
         "perdure.storage.group_policy": "GroupPolicy",
         "perdure.store": "Store open",

@@ -32,6 +32,7 @@ from perdure.retention.purging import Purged, incarnations, origins, purge_name,
 from perdure.state.checkpoint_policy import CheckpointPolicy
 from perdure.state.checkpoints import config_hash
 from perdure.state.context import Context
+from perdure.state.guards import Guards
 from perdure.state.incarnation import own_agent
 from perdure.state.snapshot_policy import SnapshotPolicy
 from perdure.state.working_copy import WorkingCopy
@@ -62,6 +63,7 @@ def open(
     checkpoints: CheckpointPolicy | None = None,
     digest_key: DigestKey | None = None,
     group: GroupPolicy | None = None,
+    guards: Guards | None = None,
 ) -> Store:
     """Opens a store, making it if it is not there.
 
@@ -82,16 +84,17 @@ def open(
             keeps who has that from trying values. Default: ``PERDURE_DIGEST_KEY``; else none.
         group: when commits at ``"group"`` reach the disk: all but tools' where that is the
             store's durability, and those of steps that say so.
+        guards: what runs that resume here are compared by; default: what their checkpoints name.
 
     Raises:
         NotFound: it is not there and `create` is False.
         NotAStore, UnsupportedFormat, Corrupt, StoreUnavailable: it cannot be used as it is.
         TypeError, ValueError: an argument is invalid; nothing was opened.
     """
-    lease_ttl = check_settings(snapshots, checkpoints, lease_ttl, group)
+    lease_ttl = check_settings(snapshots, checkpoints, lease_ttl, group, guards)
     keys, create, group = digest_keys(digest_key), flag(create, "create="), group or GROUPED
     backend = locate(url, durability=durability, create=create, group=group)
-    return Store(backend, snapshots, lease_ttl, checkpoints, keys)
+    return Store(backend, snapshots, lease_ttl, checkpoints, keys, guards)
 
 
 class Store:
@@ -105,9 +108,10 @@ class Store:
         lease_ttl: timedelta = LEASE_TTL,
         checkpoints: CheckpointPolicy | None = None,
         keys: DigestKeys | None = None,
+        guards: Guards | None = None,
     ) -> None:
         self._context = Context(backend, Committer(backend), snapshots or SnapshotPolicy())
-        self._context.checkpoints = checkpoints
+        self._context.checkpoints, self._context.guards = checkpoints, guards
         self._context.digest_keys = digest_keys(None) if keys is None else keys
         self._lease_ttl = lease_ttl
         self._runners: dict[None, Runner] = {}

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     )
     from perdure.engine.control.explanation import Explanation
     from perdure.engine.control.naming_all import CheckpointedAll
-    from perdure.engine.control.run_report import RunReport
+    from perdure.engine.control.run_report import GuardReport, RunReport
     from perdure.engine.control.ways_out import WayOut
     from perdure.engine.dispatch.run_options import Options
     from perdure.engine.dispatch.worker import OpenStore
@@ -66,6 +66,7 @@ if TYPE_CHECKING:
     from perdure.retention.purging import Purged
     from perdure.retention.trimming import Trimmed
     from perdure.state.edit_block import Edit
+    from perdure.state.surroundings import SurroundingsChange
     from perdure.state.time_travel import BranchMove
     from perdure.storage.answers import Sizes
     from perdure.transfer.whole_log import LogEntry
@@ -96,6 +97,7 @@ __all__ = [
     "EffectInfo",
     "Event",
     "Explanation",
+    "GuardReport",
     "Increment",
     "LogEntry",
     "Message",
@@ -123,6 +125,7 @@ __all__ = [
     "Sizes",
     "Splice",
     "SqlTransaction",
+    "SurroundingsChange",
     "TextSplice",
     "Transaction",
     "Trimmed",
@@ -142,7 +145,7 @@ _NAMES = LazyNames(
         "perdure.delta": (
             "Append Delete Increment Move Op Plain Set SetAdd SetRemove Splice TextSplice"
         ),
-        "perdure.engine.control.run_report": "RunReport",
+        "perdure.engine.control.run_report": "GuardReport RunReport",
         "perdure.engine.control.naming_all": "CheckpointedAll",
         "perdure.engine.control.ways_out": "WayOut",
         "perdure.engine.control.explanation": "Explanation",
@@ -166,6 +169,7 @@ _NAMES = LazyNames(
         "perdure.retention.purging": "Purged",
         "perdure.retention.trimming": "Trimmed",
         "perdure.state.edit_block": "Edit",
+        "perdure.state.surroundings": "SurroundingsChange",
         "perdure.state.time_travel": "BranchMove",
         "perdure.storage.answers": "Sizes",
         "perdure.transfer.whole_log": "LogEntry",

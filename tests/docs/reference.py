@@ -75,6 +75,7 @@ PAGES = (
         (
             *("open", "Store", "Agent", "increment", "move", "Schema", "invariant"),
             *("transitions", "Ephemeral", "SnapshotPolicy", "CheckpointPolicy", "GroupPolicy"),
+            "Guards",
             *("Cause", "MISSING", "backup", "repair"),
         ),
     ),
@@ -299,6 +300,7 @@ WHOLE = {
     "Schema",
     "SnapshotPolicy",
     "CheckpointPolicy",
+    "Guards",
     "GroupPolicy",
 }
 """Classes that users make, or derive from, and of which they call nothing."""

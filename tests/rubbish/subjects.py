@@ -48,6 +48,7 @@ CLASSES: tuple[type, ...] = (
     perdure.CheckpointPolicy,
     perdure.GroupPolicy,
     perdure.Ticket,
+    perdure.Guards,
     perdure.Retry,
     perdure.Signal,
     perdure.Ask,

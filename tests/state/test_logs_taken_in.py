@@ -10,7 +10,7 @@ import pytest
 
 import perdure
 from perdure.core.format import chain, remains
-from perdure.core.format.records import plain_of
+from perdure.core.format.stored_records import plain_of
 from perdure.core.values import codec, ops
 from perdure.core.values.plain_values import copy
 from perdure.errors import Corrupt

@@ -17,7 +17,7 @@ import perdure
 from perdure import Conflict, Corrupt, NotFound, Store
 from perdure.agents import Agent
 from perdure.core.format import remains
-from perdure.core.format.records import plain_of, written
+from perdure.core.format.stored_records import plain_of, written
 from perdure.model import to_micros
 from perdure.retention import trimming
 from perdure.storage.appending import Append

@@ -75,7 +75,16 @@ EXCUSED = {
 }
 """Without a line in the table, and why."""
 
-_DECLARED = ("Schema", "SnapshotPolicy", "CheckpointPolicy", "Retry", "Signal", "Ask", "Timer")
+_DECLARED = (
+    "Schema",
+    "SnapshotPolicy",
+    "CheckpointPolicy",
+    "Guards",
+    "Retry",
+    "Signal",
+    "Ask",
+    "Timer",
+)
 """Made by callers, with no log behind them."""
 
 

@@ -12,7 +12,7 @@ from perdure.core.format import records
 from perdure.storage import standing
 from perdure.storage.sqlite import feed, rows
 
-types = {*records._OURS.values(), records.Other, *records._PARTS, model.Checkpoint, standing.Why,
+types = {*records.SHAPES.values(), records.Other, *records._PARTS, model.Checkpoint, standing.Why,
          feed._Cursor}
 for one in types:  # who takes it apart from now on fails
     one.__annotations__ = dict.fromkeys(one.__annotations__, "Unknown")

@@ -34,6 +34,7 @@ from perdure.model import MAIN, AgentInfo, Durability, RunInfo, RunStatus, Verif
 from perdure.retention.purging import Purged
 from perdure.state.checkpoint_policy import CheckpointPolicy
 from perdure.state.event_loop.loop_waits import in_own_thread
+from perdure.state.guards import Guards
 from perdure.state.snapshot_policy import SnapshotPolicy
 from perdure.storage.answers import Sizes
 from perdure.storage.group_policy import GroupPolicy
@@ -54,6 +55,7 @@ def open_async(
     lease_ttl: timedelta = LEASE_TTL,
     checkpoints: CheckpointPolicy | None = None,
     digest_key: DigestKey | None = None,
+    guards: Guards | None = None,
     group: GroupPolicy | None = None,
 ) -> Opening:
     """Opens a store like `perdure.open`, for coroutines: ``async with
@@ -72,6 +74,7 @@ def open_async(
             lease_ttl=lease_ttl,
             checkpoints=checkpoints,
             digest_key=digest_key,
+            guards=guards,
             group=group,
         )
     )

@@ -276,6 +276,9 @@ def _record(record: records.Record, say: Say, whole: bool) -> Text | None:
         case records.Stopped():
             problem = str(record.problem)
             return text(("! ", "bold red"), problem if whole else problem.partition("\n")[0])
+        case records.Guarded() if record.changed:
+            what = ", ".join(one for one, _, _ in record.changed)
+            return text(("! ", "yellow"), f"its surroundings changed: {what}")
         case records.RunCancelled():
             return text(("■ ", "cyan"), f"cancelled {record.run}")
     return None

@@ -27,7 +27,7 @@ from perdure.cli.session import NUMBER_MAX, Session, opened
 from perdure.cli.terminal import Screen, stdout_console, table, text
 from perdure.cli.words import REMOVED, ago, cut, full, moment, short, span
 from perdure.model import UNFINISHED, UNTIL
-from perdure.types import Explanation, Message, Question, RunInfo, RunReport, WayOut
+from perdure.types import Explanation, GuardReport, Message, Question, RunInfo, RunReport, WayOut
 
 Event = Any  # the library's own type has no public name
 EVENTS = 40
@@ -35,6 +35,7 @@ OTHERS = 10
 CALLS = ("step", "tool", "edit", "move", "wait")
 MARK_STYLES = {
     "stopped": "bold red",
+    "changed": "yellow",
     "cancelled": "dim",
     "set back": "magenta",
     "turn": "cyan",
@@ -130,6 +131,9 @@ def _print_head(console: Screen, session: Session, known: RunReport, executor: s
         row("result", full(run.result))
     elif run.problem and run.status in ("failed", "cancelled"):
         row("why", run.problem)
+    if known.guards is not None and known.guards.changed and run.status != "needs_attention":
+        what = ", ".join(change.what for change in known.guards.changed)
+        row("changed", f"{what} ({ago(known.guards.at)})")
     if known.notes:
         note = known.notes[-1]
         share = f" {note.fraction:.0%}" if note.fraction is not None else ""
@@ -344,6 +348,19 @@ def _report_json(known: RunReport, executor: str | None) -> dict[str, Any]:
         ],
         "inbox": [message_json(message) for message in known.inbox],
         "children": [plain.run_json(child) for child in known.children],
+        "guards": _guards_json(known.guards) if known.guards is not None else None,
+    }
+
+
+def _guards_json(guards: GuardReport) -> dict[str, Any]:
+    return {
+        "at": plain.time_json(guards.at),
+        "seq": guards.seq,
+        "on_change": guards.on_change,
+        "changed": [plain.of(one) for one in guards.changed],
+        "dependencies": dict(guards.dependencies),
+        "config": guards.config,
+        "environment": list(guards.environment),
     }
 
 

@@ -3,25 +3,22 @@ rehydration."""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Mapping
-from hashlib import sha256
 from typing import Any
 
 from msgspec import Struct
 
-from perdure.core.arguments.checks import mapping
-from perdure.core.arguments.names import words_of
 from perdure.core.format import records
-from perdure.core.values import codec
-from perdure.core.values.plain_values import Plain, take
+from perdure.core.values.plain_values import Plain
 from perdure.core.values.state_hash import state_hash
-from perdure.errors import Corrupt, NotFound
+from perdure.errors import Corrupt
 from perdure.model import Checkpoint, Commit
 from perdure.public_data import PublicData
 from perdure.state.branch_state import BranchState
+from perdure.state.installed_versions import config_hash as config_hash
+from perdure.state.installed_versions import installed as installed
+from perdure.state.installed_versions import versions as versions
 from perdure.storage.log.proposals import HERE
-from perdure.system.late_imports import loading
 
 
 class Mismatch(PublicData, Struct, frozen=True):
@@ -33,54 +30,6 @@ class Mismatch(PublicData, Struct, frozen=True):
 
     def __str__(self) -> str:
         return f"{self.what}: recorded {self.recorded}, found {self.found}"
-
-
-def config_hash(config: Mapping[str, Any] | None) -> str | None:
-    """Returns the hash of a configuration; its values must be plain.
-
-    Raises:
-        TypeError: it is not a mapping.
-    """
-    if config is None:
-        return None
-    plain = take(mapping(config, "config= must be a mapping of names to values"), root="config")
-    return "sha256:" + sha256(b"perdure.config.v1\0" + codec.canonical(plain)).hexdigest()
-
-
-def versions(names: Iterable[str]) -> dict[str, str]:
-    """Returns the installed versions of distributions.
-
-    Raises:
-        NotFound: one is not installed. TypeError: a single name instead of several.
-    """
-    found = {}
-    for name in words_of(names, "dependencies"):
-        version = _installed(name)
-        if version is None:
-            raise NotFound(
-                "is not installed",
-                target=f"distribution {name!r}",
-                hint="name distributions as `pip list` does",
-            )
-        found[name] = version
-    return found
-
-
-def _installed(name: str) -> str | None:
-    """Returns the installed version of a distribution; None if there is none.
-
-    Raises:
-        StoreUnavailable: that cannot be found out now.
-    """
-    with loading:
-        from importlib import metadata  # 15 ms to import, for few
-
-        try:
-            return metadata.version(name)
-        except metadata.PackageNotFoundError:
-            # It finds nothing, either, where no folder can be opened.
-            os.close(os.open(os.path.dirname(metadata.__file__), os.O_RDONLY))
-            return None
 
 
 def recorded(record: records.CheckpointRecord, commit: Commit) -> Checkpoint:
@@ -164,7 +113,7 @@ def compare(
     if config is not None or checkpoint.config_hash is not None:
         pairs.append(("configuration", checkpoint.config_hash, config_hash(config)))
     for name, version in checkpoint.dependencies.items():
-        pairs.append((f"version of {name}", version, _installed(name)))
+        pairs.append((f"version of {name}", version, installed(name)))
     return [Mismatch(*pair) for pair in pairs if pair[1] != pair[2]]
 
 

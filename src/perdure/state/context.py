@@ -12,6 +12,7 @@ from perdure.core.schema.digest_keys import NO_KEYS, DigestKeys
 from perdure.errors import Conflict, NotFound, StoreUnavailable
 from perdure.model import Lease, Message
 from perdure.state.checkpoint_policy import CheckpointPolicy
+from perdure.state.guards import Guards
 from perdure.state.snapshot_policy import SnapshotPolicy
 from perdure.storage.appending import Refused
 from perdure.storage.capabilities import Backend, Sent
@@ -44,6 +45,7 @@ class Context:
         self.snapshots = snapshots
         self.checkpoints: CheckpointPolicy | None = None
         self.digest_keys: DigestKeys = NO_KEYS
+        self.guards: Guards | None = None
         self._closed = False
         self.begin_anew()
         process_id.renew_in_children(self)

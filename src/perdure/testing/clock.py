@@ -15,6 +15,7 @@ from perdure.core.schema.digest_keys import DigestKey, DigestKeys, digest_keys
 from perdure.engine.dispatch.heartbeat import LEASE_TTL
 from perdure.engine.dispatch.open_settings import check_settings
 from perdure.model import MICROS_MAX, Durability, from_micros, to_micros
+from perdure.state.guards import Guards
 from perdure.state.snapshot_policy import SnapshotPolicy
 from perdure.storage.capabilities import Backend
 from perdure.storage.group_policy import GROUPED, GroupPolicy
@@ -109,15 +110,16 @@ class Clock:
         lease_ttl: timedelta = LEASE_TTL,
         digest_key: DigestKey | None = None,
         group: GroupPolicy | None = None,
+        guards: Guards | None = None,
     ) -> Store:
         """Opens a store like `perdure.open`, with this clock; without an fsync, because a test's
         machine does not lose power.
 
         A named memory (``memory://name``) keeps the clock that it was first opened with.
         """
-        check_settings(snapshots, None, lease_ttl, group)
+        check_settings(snapshots, None, lease_ttl, group, guards)
         backend = locate(url, durability=durability, clock=self, group=group or GROUPED)
-        return self.store_on(backend, snapshots, lease_ttl, digest_keys(digest_key))
+        return self.store_on(backend, snapshots, lease_ttl, digest_keys(digest_key), guards)
 
     def open_async(self, url: str | os.PathLike[str], **more: Any) -> Opening:
         """Opens a store like `perdure.open_async`, with this clock; `more` as for `open`."""
@@ -129,9 +131,11 @@ class Clock:
         snapshots: SnapshotPolicy | None = None,
         lease_ttl: timedelta = LEASE_TTL,
         keys: DigestKeys | None = None,
+        guards: Guards | None = None,
     ) -> Store:
         """Returns a store on a backend that uses this clock."""
-        store = Store(backend, snapshots, check_settings(snapshots, None, lease_ttl), None, keys)
+        lease_ttl = check_settings(snapshots, None, lease_ttl)
+        store = Store(backend, snapshots, lease_ttl, None, keys, guards)
         store.runner.wakeups.in_place_s = 0.0  # or a short sleep would wait for a clock that stands
         self._stores.add(store)
         return store

@@ -297,6 +297,11 @@ twice_a_second = perdure.GroupPolicy(every_commits=1000, every_seconds=0.5)
 with perdure.open("memory://", durability="group", group=twice_a_second) as grouped:
     grouped.agent("ticket-1").save({"status": "open"}, "opened")
 
+# %% Guards
+stopping = perdure.Guards(environment=["REGION"], on_change="stop")
+with perdure.open("memory://", guards=stopping) as where_it_matters:
+    assert where_it_matters.agents() == []
+
 # %% Cause
 cause = agent.commit(agent.seq).cause
 assert (cause.kind, cause.what) == ("edit", "the answer first")

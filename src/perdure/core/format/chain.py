@@ -16,7 +16,8 @@ from msgspec import Meta, Struct
 from msgspec.structs import astuple
 
 from perdure.core.format import envelope, remains
-from perdure.core.format.records import Record, read_records, written
+from perdure.core.format.records import Record
+from perdure.core.format.stored_records import read_records, written
 from perdure.core.values import codec
 from perdure.core.values.ops import (
     Append,

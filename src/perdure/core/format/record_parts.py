@@ -1,12 +1,16 @@
-"""Parts of records: errors, runs that were started, what they were sent, what is kept of calls.
-See `records`."""
+"""Parts of records: errors, started runs and messages to them, what is kept of calls, events that a
+wait waits for, what a run is executed with. See `records`."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from msgspec import Struct
+from msgspec import Meta, Struct
+
+from perdure.model import MICROS_MAX
+
+Moment = Annotated[int, Meta(ge=0, le=MICROS_MAX)]
 
 
 class Error(Struct, frozen=True, kw_only=True):
@@ -45,3 +49,36 @@ class KeptForUndo(Struct, frozen=True, kw_only=True, gc=False):
 
     tool: str
     args: dict[str, Any]
+
+
+class WaitBranch(Struct, frozen=True, gc=False):
+    """One of the events that a wait waits for.
+
+    Attributes:
+        kind, name: a ``signal``, its name; ``ask``, its question; ``child``, its run; ``timer``.
+        until: of a timer: when it is due, in microseconds since 1970 by the store's clock."""
+
+    label: str
+    kind: Literal["signal", "ask", "child", "timer"]
+    name: str = ""
+    until: Moment = 0
+
+
+class Surroundings(Struct, frozen=True, kw_only=True, gc=False):
+    """The surroundings that a run is executed in. Of what is not there the value is empty.
+
+    Attributes:
+        config: the hash of the whole configuration; empty: none was given.
+        parts: digests of its parts, by their names.
+        dependencies: versions of distributions, by their names.
+        environment: digests of environment variables, by their names.
+    """
+
+    config: str = ""
+    parts: dict[str, str] = {}
+    dependencies: dict[str, str] = {}
+    environment: dict[str, str] = {}
+
+
+Change = tuple[str, str, str]
+"""One difference of surroundings: what, as recorded, and as found."""

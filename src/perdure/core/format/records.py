@@ -8,37 +8,21 @@ fields not named here, a newer version's, are not checked. docs/format.md, "Reco
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from operator import attrgetter
 from types import MappingProxyType
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 import msgspec
-from msgspec import NODEFAULT, UNSET, Meta, Struct, UnsetType, convert, field
-from msgspec.structs import asdict, force_setattr
+from msgspec import NODEFAULT, UNSET, Struct, UnsetType, field
 
 from perdure.core.format.left_behind import Digests, LeftBehind, LeftCall, LeftEnd, Number, WentBack
-from perdure.core.format.record_parts import Error, ErrorMap, KeptForUndo
+from perdure.core.format.record_parts import Change, Error, ErrorMap, KeptForUndo, Moment
 from perdure.core.format.record_parts import SentMessage as SentMessage
 from perdure.core.format.record_parts import StartedChild as StartedChild
-from perdure.core.values.plain_values import Plain
-from perdure.model import MICROS_MAX
+from perdure.core.format.record_parts import Surroundings as Surroundings
+from perdure.core.format.record_parts import WaitBranch as WaitBranch
 
-Moment = Annotated[int, Meta(ge=0, le=MICROS_MAX)]
 NOTHING: Mapping[str, Any] = MappingProxyType({})
-
-
-class WaitBranch(Struct, frozen=True, gc=False):
-    """One of the events that a wait waits for.
-
-    Attributes:
-        kind, name: a ``signal``, its name; ``ask``, its question; ``child``, its run; ``timer``.
-        until: of a timer: when it is due, in microseconds since 1970 by the store's clock."""
-
-    label: str
-    kind: Literal["signal", "ask", "child", "timer"]
-    name: str = ""
-    until: Moment = 0
 
 
 class Record(Struct, frozen=True, kw_only=True, gc=False):
@@ -133,6 +117,24 @@ class Finished(Record, frozen=True, kw_only=True):
 class Stopped(Record, frozen=True, kw_only=True):
     t: str = "run-stopped"
     problem: Any = ""
+    now: Surroundings | None = None
+    changed: Sequence[Change] = ()
+
+
+class Pending(Record, frozen=True, kw_only=True):
+    """A run that needed attention will be tried again. `accepts`: whoever says so accepts the
+    surroundings for which it stopped."""
+
+    t: str = "run-pending"
+    accepts: bool = False
+
+
+class Guarded(Record, frozen=True, kw_only=True):
+    t: str = "run-guards"
+    run: str
+    now: Surroundings
+    on_change: str = ""
+    changed: Sequence[Change] = ()
 
 
 class RunCancelled(Record, frozen=True, kw_only=True):
@@ -325,10 +327,11 @@ class Named(Record, frozen=True, kw_only=True):
     name: str
 
 
-_OURS: dict[str, type[Record]] = {}
+SHAPES: dict[str, type[Record]] = {}
+"""The class of each kind of record."""
 Names = Sequence[str]
-_WRITTEN: dict[str, tuple[Names, attrgetter[Any], Sequence[Any], Names, Names]] = {}
 _EMPTY: Sequence[Any] = ()
+WRITTEN: dict[str, tuple[Names, attrgetter[Any], Sequence[Any], Names, Names]] = {}
 """The written form of each kind of record: names of fields, a function that reads them all, the
 values with which they are left out; the fields that hold lists, and those with structs or pairs."""
 _LEFT = "cancelled after error told several kept_on"
@@ -341,14 +344,14 @@ def _kind(t: str, shape: type[Record], fields: str = "") -> None:
         fields: names of fields; with ``!``: written even if empty; with ``*``: has structs or
             pairs.
     """
-    _OURS[t] = shape
+    SHAPES[t] = shape
     marked = ["t!", *fields.split()] if " run" in fields else ["t!", "run", *fields.split()]
     names = [one.rstrip("!*") for one in marked]
     known = {one.encode_name: one for one in msgspec.structs.fields(shape)}
     absent = [NODEFAULT if "!" in one else known[one.rstrip("*")].default for one in marked]
     read = attrgetter(*(known[name].name for name in names))
     lists = [name for name, default in zip(names, absent, strict=True) if default is _EMPTY]
-    _WRITTEN[t] = names, read, absent, lists, [one[:-1] for one in marked if "*" in one]
+    WRITTEN[t] = names, read, absent, lists, [one[:-1] for one in marked if "*" in one]
 
 
 _kind(
@@ -362,8 +365,9 @@ _kind("run-waiting", Waiting, "waits! wake_at! seen!")
 _kind("run-finished", Finished, "status value! left left_out")
 _kind("run-resumed", Record)
 _kind("run-version", Record, "version!")
-_kind("run-pending", Record)
-_kind("run-stopped", Stopped, "problem!")
+_kind("run-pending", Pending, "accepts")
+_kind("run-stopped", Stopped, "problem! now* changed*")
+_kind("run-guards", Guarded, "now* on_change changed*")
 _kind("run-cancelled", RunCancelled, "why left left_out")
 _kind("run-retried", SetBack, "from! again*")
 _kind("run-progress", Noted, "text! fraction!")
@@ -394,106 +398,12 @@ _kind("trimmed", TrimRecord, "seen previous before removed* bases*")
 _kind("passed-over", Passed, "to rest*")
 
 _PARTS: Sequence[type[Struct]] = (Error, WentBack, StartedChild, SentMessage, KeptForUndo)
-_PARTS = (*_PARTS, WaitBranch, LeftBehind, LeftCall, LeftEnd)
-for _shape in (*_OURS.values(), Other, *_PARTS):
+_PARTS = (*_PARTS, WaitBranch, LeftBehind, LeftCall, LeftEnd, Surroundings)
+for _shape in (*SHAPES.values(), Other, *_PARTS):
     # msgspec analyses a type at its first use; two threads that do so at once crash the process.
     msgspec.msgpack.Decoder(_shape)
-
-
-def plain_of(record: Record) -> dict[str, Any]:
-    """A record as it is stored: what it has not is not there."""
-    names, read, absent, lists, nested = _WRITTEN[record.t]
-    plain: dict[str, Any] = {}
-    for name, value, empty in zip(names, read(record), absent, strict=True):
-        if value is not empty:  # a loop: one of C's makes more objects than it saves
-            plain[name] = value
-    for name in lists:  # which of them are empty is known once they are written
-        if not plain.get(name, True):
-            del plain[name]
-    for name in nested:
-        if name in plain:
-            plain[name] = _flat(plain[name])
-    return plain
-
-
-def _flat(value: Any) -> Any:
-    if isinstance(value, Struct):
-        fields = asdict(value).items()
-        return {name: _flat(one) if type(one) is list else one for name, one in fields}
-    return [
-        asdict(one) if isinstance(one, Struct) else list(one) if type(one) is tuple else one
-        for one in value
-    ]
 
 
 def is_ours(record: Record) -> bool:
     """True if this version knows its kind; else it is a newer version's, or a framework's."""
     return type(record) is not Other
-
-
-def written(records: Sequence[Any]) -> list[dict[str, Any]]:
-    """Records as they are stored, typed ones or maps; each can be read again.
-
-    Raises:
-        ValueError, TypeError: one does not have the shape of its kind.
-    """
-    said = []
-    shape: type[Record] | None
-    for record in records:
-        if isinstance(record, Record):
-            plain, shape = plain_of(record), _OURS[record.t]
-        elif type(record) is dict and type(kind := record.get("t")) is str:
-            plain, shape = record, _OURS.get(kind)
-        else:
-            raise TypeError(_NO_RECORD)
-        if shape is not None:
-            read = convert(plain, shape)
-            if shape is Finished:
-                _check_end(read)
-        said.append(plain)
-    return said
-
-
-def read_records(records: Sequence[Any]) -> tuple[tuple[dict[str, Plain], ...], tuple[Record, ...]]:
-    """Returns the records of a payload, plain and typed: with the fields of their kinds. The typed
-    ones share arguments and errors with the plain ones.
-
-    Raises:
-        ValueError, TypeError: one does not have the shape of its kind.
-    """
-    typed: list[Record] = []
-    for record in records:  # each read of a log comes by: nothing is called that need not be
-        if type(record) is not dict or type(kind := record.get("t")) is not str:
-            raise TypeError(_NO_RECORD)
-        shape = _OURS.get(kind)
-        if shape is None:
-            typed.append(_of_others(record))
-            continue
-        read = convert(record, shape)
-        if shape is Finished:
-            _check_end(read)
-        if read.args:
-            force_setattr(read, "args", record["args"])
-        if read.error is not None:
-            force_setattr(read, "error", record["error"])
-        if read.value is UNSET:
-            force_setattr(read, "value", None)
-        typed.append(read)
-    return tuple(records), tuple(typed)
-
-
-_NO_RECORD = "a record must be a map with its kind under 't'"
-
-
-def _check_end(read: Record) -> None:
-    if isinstance(read, Finished) and read.status == "failed":
-        convert(read.value, Error)
-
-
-def _of_others(record: dict[Any, Any]) -> Other:
-    read: dict[str, Any] = {}
-    for name, kind in (("run", str), ("child", StartedChild), ("again", WentBack)):
-        with suppress(ValueError, TypeError):
-            if name in record:
-                read[name] = convert(record[name], kind)
-    return Other(t=record["t"], **read)

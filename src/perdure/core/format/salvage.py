@@ -13,7 +13,8 @@ import msgspec
 from msgspec.structs import replace
 
 from perdure.core.format import chain, envelope, remains
-from perdure.core.format.records import Record, read_records
+from perdure.core.format.records import Record
+from perdure.core.format.stored_records import read_records
 from perdure.core.values import codec
 from perdure.core.values.ops import OpError
 from perdure.errors import Corrupt, PerdureError, UnsupportedFormat

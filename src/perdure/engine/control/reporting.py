@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import suppress
 
+from perdure.engine.control.comparisons import last_comparison
 from perdure.engine.control.run_report import RunReport
 from perdure.engine.control.why import explain
 from perdure.engine.execution.wakeups import Leaked
@@ -36,6 +37,7 @@ def report(
         recorded.notes,
         [message for message in backend.inbox(info.id) if message.kind != "start"],
         [one for run in dict.fromkeys(recorded.children) if (one := _child(backend, info, run))],
+        last_comparison(recorded.commits, info.id),
     )
 
 

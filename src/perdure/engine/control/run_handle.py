@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from perdure.core.arguments.checks import flag, seconds
 from perdure.core.arguments.checks import function as check_function
 from perdure.core.arguments.names import check_key, check_words
-from perdure.core.format.records import Outcome, Record
+from perdure.core.format.records import Outcome, Pending, Record
 from perdure.core.values.plain_values import Plain, take
 from perdure.engine.control.explanation import Explanation
 from perdure.engine.control.noting import Noting, cancellation, note_of_run, reader_of_run
@@ -405,7 +405,7 @@ class RunHandle(Generic[R]):
         """
         if undoes_first(self._context, self.info):
             with suppress(Conflict):  # it need not be resumed: whoever executes it hears of it
-                self.resume()
+                self._resume(accepts=False)  # who wants it ended does not say where
             return False
         try:
             self._record(Cause("run-cancelled", why, run=self._id), cancellation(self._id, why))
@@ -455,17 +455,20 @@ class RunHandle(Generic[R]):
         self._wakeups.tell(self._id)
 
     def resume(self) -> None:
-        """Lets a run that needs attention be tried again, now that what stopped it is put right.
+        """Lets a run that needs attention be tried again, now that what stopped it is put right; if
+        its surroundings changed, see `Guards`, they are accepted as they were found.
 
         Raises:
             Conflict: it does not need attention.
         """
+        self._resume(accepts=True)
 
+    def _resume(self, *, accepts: bool) -> None:
         def pending(info: RunInfo) -> tuple[Record, RunInfo]:
             if info.status != "needs_attention":
                 raise Conflict(f"is {info.status}", target=f"run {self._id}")
             row = replace(info, status="pending", problem=None)
-            return Record(t="run-pending", run=self._id), row
+            return Pending(run=self._id, accepts=accepts), row
 
         self._record(Cause("run-pending", run=self._id), pending)
         self._wakeups.tell(self._id)

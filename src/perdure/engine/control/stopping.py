@@ -25,6 +25,7 @@ from perdure.model import Cause, RunInfo, RunStatus
 from perdure.state.context import Context
 from perdure.state.runs.family_messages import starter_of
 from perdure.state.runs.run_rows import row_text
+from perdure.state.surroundings import ChangedError
 from perdure.storage.capabilities import Backend, RunQuery
 
 
@@ -35,11 +36,13 @@ def stop(
     problem: str,
     *,
     among: Sequence[RunStatus] = ("pending", "running", "waiting"),
+    cause: PerdureError | None = None,
 ) -> None:
     """Notes that a run needs a person. Writes; needs no state, so that it works even after damage.
 
     Args:
         among: the statuses in which it may be; in another it is left as it is.
+        cause: the error; of changed surroundings it is recorded which ones.
 
     Raises:
         Conflict: it is finished, somebody executes it, or it is noted already.
@@ -49,6 +52,8 @@ def stop(
         if info.status not in among:
             raise Conflict(f"is {info.status}", target=f"run {run}")
         row = replace(info, status="needs_attention", problem=row_text(problem))
+        if isinstance(cause, ChangedError):
+            return Stopped(run=run, problem=problem, now=cause.now, changed=[*cause.changed]), row
         return Stopped(run=run, problem=problem), row
 
     info = find_run(context.backend, run)
@@ -83,12 +88,18 @@ def stop_in_circle(context: Context, wakeups: Wakeups, run: str, children: Seque
     raise problem
 
 
-def stop_unread(context: Context, wakeups: Wakeups, run: str, error: PerdureError) -> None:
+def stop_unread(
+    context: Context,
+    wakeups: Wakeups,
+    run: str,
+    error: PerdureError,
+    cause: PerdureError | None = None,
+) -> None:
     """The same of one whose log cannot be read, here or at all. Never fails: its caller raises the
     error itself, and who executes it is to have given the lease back."""
     own = "" if isinstance(error, NeedsAttention) else "its record cannot be read: "
     with suppress(PerdureError):
-        stop(context, wakeups, run, row_text(f"{own}{error}"))
+        stop(context, wakeups, run, row_text(f"{own}{error}"), cause=cause)
 
 
 def stop_without_children(context: Context, wakeups: Wakeups) -> None:

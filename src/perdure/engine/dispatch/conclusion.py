@@ -151,6 +151,8 @@ class Conclusion:
         execution.carry_tickets()
         if execution.before is not None:
             record = execution.before.carried_on(record, self._row)
+        if (carried := execution.journal.surroundings.carried(self.id)) is not None:
+            execution.writer.later(Riders([carried]))
         self._commit(execution, "run-turn", record, row, last=False)
         self._row = replace(row, turn_at=self.working.seq)
         self._mail = execution.mail.next_turn()

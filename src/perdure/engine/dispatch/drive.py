@@ -25,6 +25,7 @@ from perdure.engine.dispatch.drive_end import (
     cancelled_end,
     one_before,
 )
+from perdure.engine.dispatch.guarding import compare
 from perdure.engine.execution import inside_calls as inside_calls  # loaded before it is asked for
 from perdure.engine.execution.current_run import RunFrame, current, enter, inside
 from perdure.engine.execution.execution import Execution, executing
@@ -46,7 +47,7 @@ from perdure.state.runs.family_messages import begin_of
 from perdure.state.runs.run_rows import FINISHED
 from perdure.state.runs.unused_signals import Unused
 from perdure.state.working_copy import WorkingCopy
-from perdure.storage.appending import Riders
+from perdure.storage.appending import NOTHING, Riders
 from perdure.storage.log.commits import UNREADABLE
 from perdure.storage.log.proposals import Committed
 from perdure.storage.looks import Look
@@ -93,6 +94,7 @@ class Drive(Conclusion):
         self._results = results_of(command.function)
         self._deadline = 0
         self._began: Commit | None = None
+        self._compared = False
         self._mail: RunInbox | None = None
         self._doing: Callable[..., Any] = command.function  # what is called in this turn
         self._asked: str | None = None
@@ -182,7 +184,7 @@ class Drive(Conclusion):
         except (errors.NeedsAttention, errors.UnknownZone, *UNREADABLE) as error:
             self._hold.release()  # I8: it needs a person, and says why
             told = misfit(error, self._function, self.version)
-            stop_unread(self._means.context, self._means.wakeups, self.id, told)
+            stop_unread(self._means.context, self._means.wakeups, self.id, told, error)
             raise
         self.look.forget()
         return execution
@@ -295,6 +297,7 @@ class Drive(Conclusion):
         # the run back, no longer from the one that began the turn.
         origin = (back := origins.back or began).seq, back.id
         journal = Journal.read(self.id, reversed(commits), origin, origins.runs, began)
+        guarded = self._compare(journal)
         before = made_before(working.context.backend, working.reader, info, began, origins, journal)
         given = self._read_turn(began, origins) or self._order.input
         if undoes := undoing_in(began, self.id):
@@ -315,9 +318,20 @@ class Drive(Conclusion):
             execution.interrupt(CancelAsked(self._asked, target=f"run {self.id}"))
         self._asked = None
         self._row, noted = recorded_by(self._function, self._row)
+        execution.writer.later(guarded)
         execution.writer.later(noted)
         execution.writer.later(filled_in)
         return execution
+
+    def _compare(self, journal: Journal) -> Riders:
+        """Compares the surroundings with those that the run recorded, once for each attempt;
+        returns what is to be recorded of that."""
+        if self._compared or self._command.played is not None:
+            return NOTHING
+        guards = spec_of(self._function).guards
+        noted = compare(self._means.context, guards, self.id, journal.surroundings)
+        self._compared = True
+        return noted
 
     def _first(self, info: RunInfo) -> Commit:
         """The commit that began the run; read once."""

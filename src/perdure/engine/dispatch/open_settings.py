@@ -9,14 +9,20 @@ from perdure.core.arguments.checks import seconds
 from perdure.core.arguments.exact_types import is_a
 from perdure.core.arguments.names import shown
 from perdure.state.checkpoint_policy import CheckpointPolicy
+from perdure.state.guards import check_guards
 from perdure.state.snapshot_policy import SnapshotPolicy
 from perdure.storage.group_policy import GroupPolicy
 
 
 def check_settings(
-    snapshots: object, checkpoints: object, lease_ttl: object, group: object = None
+    snapshots: object,
+    checkpoints: object,
+    lease_ttl: object,
+    group: object = None,
+    guards: object = None,
 ) -> timedelta:
     """Refuses settings that would only fail later, at some commit. Returns `lease_ttl`."""
+    check_guards(guards)
     if snapshots is not None and not is_a(snapshots, SnapshotPolicy):
         raise TypeError(f"snapshots= must be a perdure.SnapshotPolicy, not {shown(snapshots)}")
     if checkpoints is not None and not is_a(checkpoints, CheckpointPolicy):

@@ -85,6 +85,8 @@ class Attempt:
 
         def committing(along: Riders) -> Flow[Committed]:
             self._made = yield from planned.committing(execution.working, cause, along)
+            if (point := planned.riders.checkpoint) is not None:
+                execution.journal.surroundings.note(record_of(point))
             return self._made
 
         return Item(cause, Riders((self._outcome,)), change=committing)

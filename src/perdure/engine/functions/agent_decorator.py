@@ -13,6 +13,7 @@ from perdure.core.arguments.names import check_name, check_words, words_of
 from perdure.core.schema.schema import Schema
 from perdure.engine.functions.agent_functions import AgentSpec, note_spec
 from perdure.engine.journal.values import is_async, label, refuse_generator
+from perdure.state.guards import Guards, check_guards
 
 if TYPE_CHECKING:
     from perdure.engine.functions.async_run import AsyncRun
@@ -44,6 +45,7 @@ def agent(  # type: ignore[overload-overlap]  # a class can be called, too, and 
     version: str = "",
     replays: Iterable[str] = (),
     compensate: bool = False,
+    guards: Guards | None = None,
 ) -> AgentDecorator[T]: ...
 @overload
 def agent(
@@ -52,6 +54,7 @@ def agent(
     version: str = "",
     replays: Iterable[str] = (),
     compensate: bool = False,
+    guards: Guards | None = None,
 ) -> AgentDecorator[dict[str, Any]]: ...
 @overload
 def agent(
@@ -68,6 +71,7 @@ def agent(
     version: str = "",
     replays: Iterable[str] = (),
     compensate: bool = False,
+    guards: Guards | None = None,
 ) -> Any:
     """Makes a function one that a store can run durably on an agent whose state has this schema.
 
@@ -85,6 +89,8 @@ def agent(
             they recorded: ``["1"]``; ``""`` stands for runs begun without a version. From the first
             thing on that it records in a run, the run is of this version.
         compensate: True undoes what a run's tool calls did before it fails; see `Run.compensate`.
+        guards: what of the program's surroundings its runs are compared by when they resume, and
+            what is done if it changed; added to those of the store.
     """
     if inspect.isfunction(schema):
         return agent(dict)(schema)
@@ -92,13 +98,14 @@ def agent(
     name = None if name is None else check_name(name, "an agent function")
     version = _checked(check_words(version, "version="), "version=")
     flag(compensate, "compensate=")
+    guards = check_guards(guards)
     others = frozenset(_checked(one, "each of replays=") for one in words_of(replays, "replays="))
 
     def decorate(function: Any) -> Any:
         check_function(function, "an agent function")
         refuse_generator(function)
         named = check_name(label(function) if name is None else name, "an agent function")
-        spec = AgentSpec(named, of_schema, version, is_async(function), others, compensate)
+        spec = AgentSpec(named, of_schema, version, is_async(function), others, compensate, guards)
         note_spec(function, spec)
         return function
 

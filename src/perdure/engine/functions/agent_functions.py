@@ -11,6 +11,7 @@ from msgspec import Struct
 from perdure.core.schema.schema import Schema
 from perdure.engine.functions.decorators import MARK
 from perdure.engine.journal.values import label
+from perdure.state.guards import Guards
 from perdure.storage.answers import Served
 
 T = TypeVar("T")
@@ -22,6 +23,7 @@ class AgentSpec(Struct, Generic[T], frozen=True):
     Attributes:
         replays: the other versions whose runs it can continue.
         compensate: what a run did is undone before it fails.
+        guards: see `agent`.
     """
 
     name: str
@@ -30,6 +32,7 @@ class AgentSpec(Struct, Generic[T], frozen=True):
     is_async: bool
     replays: frozenset[str] = frozenset()
     compensate: bool = False
+    guards: Guards | None = None
 
 
 _versions: dict[tuple[str, str], Callable[..., Any]] = {}

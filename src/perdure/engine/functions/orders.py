@@ -12,8 +12,9 @@ from perdure.core.arguments.bounds import RUN_ID_BYTES_MAX
 from perdure.core.arguments.checks import Seconds, seconds
 from perdure.core.arguments.names import check_name, shown
 from perdure.core.format import chain
-from perdure.core.format.records import Completed, Record, Started, Turn, plain_of
+from perdure.core.format.records import Completed, Record, Started, Turn
 from perdure.core.format.rows import order_of
+from perdure.core.format.stored_records import plain_of
 from perdure.core.values.plain_values import Plain
 from perdure.engine.functions.agent_functions import spec_of
 from perdure.engine.journal.call_identity import FORM, digests

@@ -33,6 +33,7 @@ from perdure.engine.journal.scopes import scope_of
 from perdure.engine.journal.unreached import Leftover, first_left
 from perdure.errors import NeedsAttention
 from perdure.model import Commit
+from perdure.state.surroundings import KnownSurroundings
 from perdure.visible import visible
 
 
@@ -56,6 +57,7 @@ class Journal(Struct):
         unpatched: names of patches that the run does not have: it was past one when it was asked.
         aliases: ids of the runs that it was forked from.
         tickets: what the openers of its resources kept last, by the names of these.
+        surroundings: what is known of those that it is executed in.
         input: the completed arguments of the turn, and the seq of the commit that has them; None:
             they lacked nothing when it began.
     """
@@ -74,6 +76,7 @@ class Journal(Struct):
     unpatched: set[str] = field(default_factory=set)
     aliases: Collection[str] = ()
     tickets: dict[str, Plain] = field(default_factory=dict)
+    surroundings: KnownSurroundings = field(default_factory=KnownSurroundings)
     input: tuple[int, tuple[list[Plain], dict[str, Plain]]] | None = None
     _by_name: defaultdict[str, list[Entry]] = field(default_factory=lambda: defaultdict(list))
     _by_args: dict[tuple[str, frozenset[tuple[str, str]]], list[Entry]] = field(
@@ -106,7 +109,8 @@ class Journal(Struct):
             journal.began_at, journal.turn = began.at_micros, began.id
             journal.turn_at = began.seq
             for record in began.typed:
-                journal._note_ticket(record)
+                if record.run == run or record.run in aliases:
+                    journal._note_placeless(record)
         for commit in journal.commits:
             for record in commit.typed:
                 whose = record.run
@@ -139,7 +143,7 @@ class Journal(Struct):
         elif isinstance(record, Fired):
             self._note_fired(record, seq)
         else:
-            self._note_ticket(record)
+            self._note_placeless(record)
         if record.again is not None:
             self._cut()
         if entry is None:
@@ -151,8 +155,10 @@ class Journal(Struct):
             self._unsure.pop(entry.place, None)
         return entry
 
-    def _note_ticket(self, record: Record) -> None:
-        if isinstance(record, Kept) and record.run == self.run:  # not of the run it was forked from
+    def _note_placeless(self, record: Record) -> None:
+        if not isinstance(record, Kept):
+            self.surroundings.note(record)
+        elif record.run == self.run:  # not of the run it was forked from
             self.tickets[record.name] = record.value
 
     def complete(self, record: Completed, seq: int) -> Entry | None:

@@ -22,9 +22,9 @@ class Event(PublicData, Struct):
     Attributes:
         kind: ``step``, ``tool``, ``edit``, ``value``, ``patch`` or ``wait``; or an event:
             ``started``, ``turn``, ``unloaded`` (it waits), ``resumed``, ``version`` (from here on
-            another version of its function recorded it), ``to be resumed``,
-            ``stopped``, ``set back``, ``finished``, ``cancelled``, ``refused`` (a message); or
-            ``removed``: a call of which retention left only the place.
+            another version of its function recorded it), ``changed`` (its surroundings, see
+            `Guards`), ``to be resumed``, ``stopped``, ``set back``, ``finished``, ``cancelled``,
+            ``refused`` (a message); or ``removed``: a call of which retention left only the place.
         at: the time when it began, or happened. For a step only its end is recorded: then the time
             of the record before it in the same task.
         ended: the time when its outcome was recorded; None if not yet.

@@ -11,6 +11,7 @@ from msgspec import UNSET, Struct, field
 from perdure.core.format.records import (
     Cancelled,
     Finished,
+    Guarded,
     Intent,
     Noted,
     Record,
@@ -29,6 +30,7 @@ from perdure.errors import Corrupt, NotFound, UnsupportedFormat
 from perdure.model import FINISHED, Commit, RunInfo, from_micros
 from perdure.state.runs.family_messages import begin_of
 from perdure.state.runs.run_reading import BEGINS_ANEW
+from perdure.state.surroundings import in_words
 from perdure.storage.capabilities import Backend, RunQuery
 from perdure.storage.log.reader import SEQ_END, LogReader
 
@@ -40,6 +42,7 @@ MARKS: Mapping[str, str] = {
     "run-version": "version",
     "run-pending": "to be resumed",
     "run-stopped": "stopped",
+    "run-guards": "changed",
     "run-retried": "set back",
     "run-finished": "finished",
     "run-cancelled": "cancelled",
@@ -145,6 +148,8 @@ def _read(commits: Iterator[Commit], runs: frozenset[str] | set[str], turn_at: i
                         del by_place[place]
             if isinstance(record, Noted):
                 read.notes.append(Note(record.text, record.fraction, commit.at))
+            elif isinstance(record, Guarded):  # along with the first record of what it came before
+                read.events += [_mark(record, commit)] if record.changed else []
             elif record.t in MARKS:
                 read.events.append(_mark(record, commit))
                 before = {"": commit.at}
@@ -179,6 +184,8 @@ def _mark(record: Record, commit: Commit) -> Event:
     match record:
         case Stopped() | WaitEnded():
             event.words = str(record.problem)
+        case Guarded():
+            event.words = in_words(record.changed)
         case RunCancelled():
             event.words = "" if record.why is UNSET else str(record.why)
         case SetBack():
