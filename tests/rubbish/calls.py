@@ -219,11 +219,14 @@ class Caller:
             holder = world.store.agent("a")
         elif owner == "RunHandle":
             holder = world.handle(_RUNS.get(method, "asks/asking/main"))
-        elif owner == "Schema":
-            holder = perdure.Schema
-            given = dict(given)
+        elif target == "Schema.of":
             perdure.Schema.of(*given.values())
             return
+        elif target == "Schema.from_json_schema":
+            _edit(world.store.agent(f"s{n}", self._bound(target, None, given)))
+            return
+        elif owner == "Schema":
+            holder = perdure.Schema(dict)
         if target in ("Store.run", "Options.run"):
             args, kwargs = bind(parameters(self.every[target], method=True), given)
             run_until_waiting(holder, *args, **kwargs)

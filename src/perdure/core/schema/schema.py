@@ -6,12 +6,14 @@ import typing
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Generic, TypeVar, overload
 
-from perdure.core.arguments.checks import iterable
+from perdure.core.arguments.checks import flag, iterable
 from perdure.core.live.append_plan import TypedPlan, appended
 from perdure.core.live.drift import Drift, drift_of
 from perdure.core.live.ephemeral import changed_items
 from perdure.core.live.typed import Planner
 from perdure.core.schema.invariants import Invariant, invariant, transitions
+from perdure.core.schema.json_documents import Document
+from perdure.core.schema.refusals import not_minor, of_stored
 from perdure.core.schema.schema_arguments import (
     check_id,
     check_migrations,
@@ -20,8 +22,9 @@ from perdure.core.schema.schema_arguments import (
 )
 from perdure.core.schema.taken_values import take_at
 from perdure.core.types.annotations import Ephemeral, EphemeralMark
+from perdure.core.types.json_schemas import json_schema_of
 from perdure.core.types.moved_objects import is_of_a_move
-from perdure.core.types.nodes import AnyNode, Node, TupleNode, isolate
+from perdure.core.types.nodes import AnyNode, Node, isolate
 from perdure.core.types.normal_form import completed, longer_named_tuples, normalised
 from perdure.core.types.objects import UNKNOWN_KEYS, in_stored_order
 from perdure.core.types.read_values import read
@@ -34,7 +37,6 @@ from perdure.core.values.ops import Append, Op
 from perdure.core.values.plain_values import Path, Plain, format_path
 from perdure.errors import PerdureError, SchemaError, UnknownZone
 from perdure.missing import MISSING
-from perdure.system import shell
 from perdure.system.cached import cached
 
 __all__ = [
@@ -73,6 +75,9 @@ class Schema(Generic[T]):
         TypeError, ValueError: an argument is invalid; nothing is written under such a schema.
     """
 
+    document: Document | None = None
+    """The JSON Schema document that declares the state, if one does."""
+
     @overload
     def __init__(
         self,
@@ -110,6 +115,57 @@ class Schema(Generic[T]):
         self.version = whole_version(version)
         self.migrations = check_migrations(migrations)
         self.invariants = [Invariant(one) for one in iterable(invariants, "invariants")]
+
+    @staticmethod
+    def from_json_schema(
+        document: dict[str, Any],
+        *,
+        id: str,
+        version: int | tuple[int, int] = (1, 0),
+        migrations: Mapping[int, Migration] = {},
+        invariants: Sequence[Callable[..., Any]] = (),
+    ) -> Schema[Any]:
+        """Returns the schema of states that a JSON Schema document declares: dicts (lists, if the
+        document's `type` is "array") of what JSON has.
+
+        The `jsonschema` library checks each whole state: as the agent is created, at each write,
+        and as it is read. A write costs O(state) so.
+
+        Args:
+            document: the JSON Schema, of the dialect that its `$schema` names, else of 2020-12. Its
+                references lead to places in it; nothing is fetched. `format` is an annotation.
+            id, version, migrations, invariants: as of `Schema`. Any change of the document that
+                refuses what it allowed is a new major version.
+
+        Raises:
+            TypeError, ValueError: an argument is invalid. SchemaError: the document is no valid
+                JSON Schema, or refers to what it has not. ImportError: the library is missing; says
+                how to install it.
+        """
+        declared = Document(document)
+        made: Schema[Any] = Schema(
+            declared.type, id=id, version=version, migrations=migrations, invariants=invariants
+        )
+        made.document = declared
+        return made
+
+    def json_schema(self, *, exact: bool = True) -> dict[str, Any]:
+        """Returns the JSON Schema (2020-12) of the states' JSON form, as a dict: of what is stored,
+        so a field that has a default may be missing, and one of a newer program may be there. The
+        document itself where one declares the state.
+
+        Args:
+            exact: of what `perdure state` writes, with ``{"$decimal": "1.10"}`` for what JSON
+                lacks. False: of the form with texts, lists and null for that.
+
+        Raises:
+            TypeError: `exact` is not a bool. SchemaError: states may not be of the type.
+        """
+        flag(exact, "exact=")
+        if self.document is not None:
+            return self.document.content
+        _ = self.is_declared
+        return json_schema_of(self.root, self.id, exact=exact)
 
     @staticmethod
     def of(spec: Any) -> Schema[Any]:
@@ -170,7 +226,10 @@ class Schema(Generic[T]):
         if annotation is ROOT:
             annotation = self.node_at(path)
         node = annotation if isinstance(annotation, Node) else self.registry.node(annotation, None)
-        return take_at(node, value, path, {} if aliases_refused else None)
+        plain = take_at(node, value, path, {} if aliases_refused else None)
+        if self.document is not None and not path and node is self.root:
+            self.document.check(plain)
+        return plain
 
     def node_at(self, path: Path) -> Node:
         """Returns the node of a path, as far as the types alone determine it.
@@ -204,6 +263,8 @@ class Schema(Generic[T]):
             found = next(unknown(root, plain), None)
             if found is not None:
                 raise SchemaError("there is no such field", target=format_path(found))
+        if self.document is not None:
+            self.document.check(plain)
         built: T = root.build(plain)
         return built
 
@@ -220,7 +281,7 @@ class Schema(Generic[T]):
         try:
             built = self.build(plain)
         except SchemaError as error:
-            raise self._stored(error, agent, seq, version) from error
+            raise of_stored(self, error, agent, seq, version) from error
         if UNKNOWN_KEYS.met is not before:
             self.refuse_renamed(plain, agent, seq, version)
         return built
@@ -247,34 +308,7 @@ class Schema(Generic[T]):
             line = found.declared(major + 1)
             hint = f"call the field {names} again, or rename it by a new major version: {line}"
         error = SchemaError(found.problem, target=format_path(found.path), hint=hint)
-        raise self._stored(error, agent, seq, version)
-
-    def _stored(
-        self, error: SchemaError, agent: str, seq: int, version: tuple[int, int]
-    ) -> SchemaError:
-        """Returns an error about a stored state, with what it is of and how else it can be read."""
-        target = f"commit {seq}, {error.target or 'state'}" if seq else error.target
-        hint = error.hint or self._remedy(version)
-        if seq:
-            hint += (
-                f"; `{shell.perdure('state', agent, at=seq)}`, or a handle with "
-                f"perdure.Schema(dict, id={self.id!r}), gives it as plain data"
-            )
-        return SchemaError(error.problem, target=f"agent {agent!r}, {target}", hint=hint)
-
-    def _remedy(self, version: tuple[int, int]) -> str:
-        """Returns what to do about a state, stored under that version, that does not fit."""
-        if version > self.version:
-            newer, own = (f"{major}.{minor}" for major, minor in (version, self.version))
-            return (
-                f"a newer program stored it, under version {newer}, and this one has {own}: deploy "
-                "the newer program here, too; what an older one cannot read needs a new major "
-                "version"
-            )
-        return (
-            f"it was stored this way under an earlier {self.id!r}: let the type accept it, migrate "
-            "it by the next major version of its schema, or `save` a whole value"
-        )
+        raise of_stored(self, error, agent, seq, version)
 
     def migrate(self, plain: Plain, stored: tuple[int, int]) -> Plain:
         """Returns the state in the form of this program's major version; `plain` is not changed.
@@ -351,18 +385,8 @@ class Schema(Generic[T]):
         if normal is not plain and version < self.version and version[0] == self.version[0]:
             found = next(longer_named_tuples(self.root, plain, normal), None)
             if found is not None:
-                raise self._not_minor(*found, version)
+                raise not_minor(self, *found, version)
         return normal
-
-    def _not_minor(self, at: Path, node: TupleNode, version: tuple[int, int]) -> SchemaError:
-        major, minor = self.version
-        return SchemaError(
-            f"a {node.cls.__name__} has more fields than under version {version[0]}.{version[1]}, "
-            "whose programs could not read it any more: it is stored by position",
-            target=format_path(at),
-            hint=f"this is no minor version {major}.{minor} of {self.id!r}, but a major one: "
-            f"perdure.Schema(…, version={major + 1}, migrations={{{major}: lambda old: old}})",
-        )
 
     def plan(
         self,
@@ -390,6 +414,8 @@ class Schema(Generic[T]):
             SchemaError: the new state does not fit, with its path.
             Drifted: the live object was changed outside `edit` at a touched path.
         """
+        if self.document is not None:
+            self.document.check(plain, root_name)
         if len(ops) == 1 and type(ops[0]) is Append and not by_place:
             simple = appended(self.root, typed, plain, ops[0], root_name)
             if simple is not None:

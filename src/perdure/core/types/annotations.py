@@ -154,7 +154,7 @@ def limits(metadata: Iterable[Any]) -> ItemLimits:
     """Returns the limits that annotated_types, pydantic and msgspec write as min_length and
     max_length; judged if there are other marks than these."""
     least, most, judged = 0, None, False
-    for mark in _marks(metadata):
+    for mark in marks_of(metadata):
         low, high = getattr(mark, "min_length", None), getattr(mark, "max_length", None)
         least = low if isinstance(low, int) else least
         most = high if isinstance(high, int) else most
@@ -162,7 +162,8 @@ def limits(metadata: Iterable[Any]) -> ItemLimits:
     return ItemLimits(least, most, judged)
 
 
-def _marks(metadata: Iterable[Any]) -> Iterator[Any]:
+def marks_of(metadata: Iterable[Any]) -> Iterator[Any]:
+    """Yields the marks of an annotation, those within others too."""
     for mark in metadata:
         yield mark
         nested = getattr(mark, "metadata", None)  # pydantic's FieldInfo keeps its marks there
