@@ -383,6 +383,7 @@ class Store:
         key: str = MAIN,
         queue: str = "default",
         deadline: float | timedelta | None = None,
+        time_limit: float | timedelta | None = None,
         trace: str | None = None,
         initial: Any = MISSING,
     ) -> Options:
@@ -392,17 +393,18 @@ class Store:
             key: names the run: one command, one key. It does not choose a branch.
             queue: for workers that pick up one kind of runs only.
             deadline: the time that it may take from its begin, seconds or a timedelta; then it
-                fails with `TimedOut`.
+                fails with `TimedOut`. Runs that it starts must have ended by then, too.
+            time_limit: the same, without the time in queues, and that in which nobody executes it.
             trace: a trace id: each commit of the run has it as `cause.trace`, whichever process
                 makes it, and so have those of the runs that it starts.
             initial: the state to create the agent with, if it is not there when the run begins.
 
         Raises:
             ValueError: key or queue is empty, longer than 200 characters, or not valid text; or the
-                deadline is not positive, or is more than a thousand years.
+                deadline or time limit is not positive, or is more than a thousand years.
             TypeError: an argument has the wrong type.
         """
-        return Options(self.runner, key, queue, deadline, trace, initial)
+        return Options(self.runner, key, queue, deadline, trace, initial, time_limit)
 
     def runs(
         self,

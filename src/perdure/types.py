@@ -36,15 +36,12 @@ if TYPE_CHECKING:
     from perdure.engine.dispatch.run_options import Options
     from perdure.engine.dispatch.worker import OpenStore
     from perdure.engine.dispatch.worker_events import WorkerEvent
-    from perdure.engine.functions.async_run import (
-        AsyncChild,
-        AsyncChildStarter,
-        AsyncRunEdit,
-        Pending,
-    )
+    from perdure.engine.functions.async_run import AsyncChild, AsyncChildStarter, Pending
+    from perdure.engine.functions.async_run_edit import AsyncRunEdit
     from perdure.engine.functions.child_handle import Child
+    from perdure.engine.functions.child_starter import ChildStarter
     from perdure.engine.functions.resources import AsyncResource, Resource, ResourceDecorator
-    from perdure.engine.functions.run import ChildStarter, RunThreads
+    from perdure.engine.functions.run import RunThreads
     from perdure.engine.functions.run_edit import RunEdit
     from perdure.engine.functions.sql_transactions import SqlTransaction
     from perdure.engine.functions.transactions import Transaction
@@ -152,10 +149,12 @@ _NAMES = LazyNames(
         "perdure.engine.dispatch.run_options": "Options",
         "perdure.engine.dispatch.worker": "OpenStore",
         "perdure.engine.dispatch.worker_events": "WorkerEvent",
-        "perdure.engine.functions.async_run": "AsyncChild AsyncChildStarter AsyncRunEdit Pending",
+        "perdure.engine.functions.async_run": "AsyncChild AsyncChildStarter Pending",
+        "perdure.engine.functions.async_run_edit": "AsyncRunEdit",
         "perdure.engine.functions.child_handle": "Child",
+        "perdure.engine.functions.child_starter": "ChildStarter",
         "perdure.engine.functions.resources": "AsyncResource Resource ResourceDecorator",
-        "perdure.engine.functions.run": "ChildStarter RunThreads",
+        "perdure.engine.functions.run": "RunThreads",
         "perdure.engine.functions.run_edit": "RunEdit",
         "perdure.engine.functions.sql_transactions": "SqlTransaction",
         "perdure.engine.functions.transactions": "Transaction",

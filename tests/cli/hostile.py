@@ -111,6 +111,7 @@ def words_for(folder: Path, runs: dict[str, str]) -> Iterator[dict[str, str]]:
         "arguments": HOSTILE,
         "named": "question=" + HOSTILE,
         "deadline": "1h",
+        "time_limit": "1h",
         "initial": '{"customer": "c"}',
         "timeout": "0s",
         "output": str(folder / ("out" + NAMED)),

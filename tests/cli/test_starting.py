@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 import perdure
+from perdure.testing import run_until_waiting
 from tests.cli.operator import Operator
 
 JOBS = """
@@ -25,6 +26,10 @@ def adding(run, a: int, b: int = 1) -> int:
 @perdure.agent(dict)
 async def saying(run, text: str, loud: bool = False) -> str:
     return text
+
+@perdure.agent(dict)
+def patient(run) -> str:
+    return run.wait_for("go")
 
 @perdure.agent(Ticket)
 def handling(run) -> str:
@@ -71,6 +76,26 @@ def test_text_is_taken_as_it_is_where_text_is_wanted(operator: Operator, jobs: s
     assert found == ["42", "plain words", '"in quotes"', "true", "{not json"]
 
 
+def test_how_long_it_may_take_is_said_and_shown(operator: Operator, jobs: str) -> None:
+    """Nobody could see why a run would end, before it had."""
+    limits = ("--deadline", "2d", "--time-limit", "90min")
+    said = operator.json("start", f"{jobs}:patient", "p", *limits)["why"]
+    assert "; it has 1 h 30 min left of its time limit of 1 h 30 min" in said["why"]
+    assert said["time_limit_s"] == said["time_left_s"] == 5400 and said["deadline"] is None
+    with perdure.open(operator.path) as store:
+        import started_jobs
+
+        run_until_waiting(store, started_jobs.patient, "p")
+    said = operator.json("why", "p")
+    assert "; its deadline is 20" in said["why"] and "in 1 d 23 h" in said["why"]
+    assert "it has 1 h 29 min left of its time limit of 1 h 30 min" in said["why"]
+    assert "timer" not in said["why"] and 5300 < said["time_left_s"] < 5400
+    shown = operator.see("run", "show", "p")
+    assert "time limit  1 h " in shown and " left of 1 h 30 min" in shown
+    assert "deadline    20" in shown
+    assert operator.json("run", "show", "p")["why"]["time_limit_s"] == 5400
+
+
 def test_an_agent_that_needs_values_is_given_them(operator: Operator, jobs: str) -> None:
     words = operator.refused("start", f"{jobs}:handling", "new")[1]
     assert "cannot be made without values" in words and "--initial JSON" in words
@@ -99,6 +124,8 @@ def test_an_agent_that_needs_values_is_given_them(operator: Operator, jobs: str)
         (("started_jobs:adding", "", "1"), "an agent must have"),
         (("started_jobs:adding", "a", "1", "--deadline", "soon"), "a length of time"),
         (("started_jobs:adding", "a", "1", "--deadline", "0s"), "deadline"),
+        (("started_jobs:adding", "a", "1", "--time-limit", "soon"), "a length of time"),
+        (("started_jobs:adding", "a", "1", "--time-limit", "0s"), "time_limit"),
     ],
     ids=str,
 )

@@ -22,7 +22,8 @@ from perdure.engine.dispatch.run_options import Options
 from perdure.engine.dispatch.worker import Worker
 from perdure.engine.functions.async_run import AsyncChild, AsyncChildStarter, AsyncRun
 from perdure.engine.functions.child_handle import Child
-from perdure.engine.functions.run import ChildStarter, Run, RunThreads
+from perdure.engine.functions.child_starter import ChildStarter
+from perdure.engine.functions.run import Run, RunThreads
 from perdure.store import Store
 
 CLASSES: tuple[type, ...] = (

@@ -27,9 +27,11 @@ from perdure.aio import (
     open_async,
 )
 from perdure.engine.control.run_handle import RunHandle
-from perdure.engine.functions.async_run import AsyncChild, AsyncChildStarter, AsyncRun, AsyncRunEdit
+from perdure.engine.functions.async_run import AsyncChild, AsyncChildStarter, AsyncRun
+from perdure.engine.functions.async_run_edit import AsyncRunEdit
 from perdure.engine.functions.child_handle import Child
-from perdure.engine.functions.run import ChildStarter, Run
+from perdure.engine.functions.child_starter import ChildStarter
+from perdure.engine.functions.run import Run
 from perdure.engine.functions.run_edit import RunEdit
 from perdure.state.edit_block import Edit
 from perdure.store import Options, Store

@@ -266,12 +266,18 @@ class AsyncStore:
         key: str = MAIN,
         queue: str = "default",
         deadline: float | timedelta | None = None,
+        time_limit: float | timedelta | None = None,
         trace: str | None = None,
         initial: Any = MISSING,
     ) -> AsyncOptions:
         """See `Store.options`."""
         options = self._store.options(
-            key=key, queue=queue, deadline=deadline, trace=trace, initial=initial
+            key=key,
+            queue=queue,
+            deadline=deadline,
+            time_limit=time_limit,
+            trace=trace,
+            initial=initial,
         )
         return AsyncOptions(self._home, self._store.runner, options)
 

@@ -22,6 +22,13 @@ from perdure.system.done_already import DoneAlready
 FIRST = "options(initial="
 """In the hint of an error about an agent's first state: what a program would give it by."""
 
+DEADLINE = typer.Option("--deadline", metavar="AGE", help="The time that it may take: 90s, 2h, 7d.")
+TIME_LIMIT = typer.Option(
+    "--time-limit",
+    metavar="AGE",
+    help="The same, but counted only while it is executed or waits.",
+)
+
 
 def start(
     ctx: typer.Context,
@@ -50,10 +57,8 @@ def start(
     queue: Annotated[
         str, typer.Option("--queue", "-q", metavar="NAME", help="For workers of this queue only.")
     ] = "default",
-    deadline: Annotated[
-        str | None,
-        typer.Option("--deadline", metavar="AGE", help="The time that it may take: 90s, 2h, 7d."),
-    ] = None,
+    deadline: Annotated[str | None, DEADLINE] = None,
+    time_limit: Annotated[str | None, TIME_LIMIT] = None,
     initial: Annotated[
         str | None,
         typer.Option(
@@ -73,8 +78,9 @@ def start(
     ]
     kwargs = dict(_named(words, dict(types)) for words in named or ())
     options: dict[str, Any] = {"key": key, "queue": queue}
-    if deadline is not None:
-        options["deadline"] = age("--deadline", deadline)
+    for name, given in (("deadline", deadline), ("time_limit", time_limit)):
+        if given is not None:
+            options[name] = age(f"--{name.replace('_', '-')}", given)
     if initial is not None:
         options["initial"] = value_of("--initial", initial)
     with DoneAlready() as done, opened(ctx) as session:

@@ -124,6 +124,11 @@ def _print_head(console: Screen, session: Session, known: RunReport, executor: s
         row("begun", f"{moment(began)} ({ago(began)}){asked}")
     if run.turn > 1:
         row("turn", f"{run.turn}")
+    if known.why.deadline is not None:
+        row("deadline", moment(known.why.deadline))
+    if known.why.time_limit is not None and known.why.time_left is not None:
+        left = span(known.why.time_left)
+        row("time limit", f"{left} left of {span(known.why.time_limit)}")
     if run.status not in UNFINISHED and run.changed_at_micros:
         ended = run.changed_at
         row("ended", f"{moment(ended)}, after {span(ended - run.started_at)}")
@@ -396,6 +401,9 @@ def why_json(said: Explanation) -> dict[str, Any]:
         "situation": said.situation,
         "why": said.why,
         "since": plain.time_json(said.since) if said.since is not None else None,
+        "deadline": plain.time_json(said.deadline) if said.deadline is not None else None,
+        "time_limit_s": said.time_limit and said.time_limit.total_seconds(),
+        "time_left_s": said.time_left and said.time_left.total_seconds(),
         "executor": said.executor,
         "behind": said.behind,
         "workers": list(said.workers),

@@ -21,6 +21,7 @@ from perdure.engine.dispatch.conclusion import Means
 from perdure.engine.dispatch.drive import Drive
 from perdure.engine.dispatch.drive_end import End, RunResult
 from perdure.engine.execution.commit_items import Item
+from perdure.engine.execution.driven_run import NO_END, Ends
 from perdure.engine.execution.execution import Execution
 from perdure.engine.execution.performer import check_given_up
 from perdure.engine.execution.run_writer import RunWriter
@@ -33,7 +34,6 @@ from perdure.engine.journal.entry import CHANGES, Entry
 from perdure.engine.journal.failures import words
 from perdure.engine.journal.journal import Journal, describe
 from perdure.engine.journal.leaving import DeadlinePassed
-from perdure.engine.journal.left_history import Origins
 from perdure.engine.journal.release_order import PROVEN_S
 from perdure.engine.journal.scopes import Scope
 from perdure.engine.journal.values import binding_of, label, parameters_of
@@ -340,13 +340,11 @@ class _ReplayDrive(Drive):
         self._late = any(map(is_late, self.working.reader.commit(self._end).typed))
         return self.execution
 
-    def _read_turn(self, began: Commit, origins: Origins) -> Any:
-        given = super()._read_turn(began, origins)
-        self._deadline = 0  # it has passed, or not, when the run was executed
-        return given
-
     def _compare(self, journal: Journal) -> Riders:
         return NOTHING  # it is the code that is tried, not where it runs
+
+    def _find_end(self, info: RunInfo, commits: Sequence[Commit]) -> Ends:
+        return NO_END  # it was up, or not, when the run was executed
 
     def _rewind(self, seq: int) -> None:
         self.working.rewind(self._states.at(seq))
@@ -396,7 +394,7 @@ class _ReplayDrive(Drive):
 class _AsyncReplayDrive(_ReplayDrive, AsyncDrive):
     """One turn of an ``async def`` function's recorded run."""
 
-    def _left_s(self) -> float:
+    def _left_s(self, execution: Execution[Any]) -> float:
         """Returns 0 at the place where the run's deadline passed: what its function awaits there
         may never come."""
         if self.execution is None or not self._late:

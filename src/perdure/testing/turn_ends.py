@@ -63,9 +63,11 @@ def recorded_end(commit: Commit, *, last: bool) -> TurnEnd | None:
 
 
 def is_late(record: records.Record) -> bool:
-    """Returns True if it says that a run failed as its deadline had passed."""
+    """Returns True if it says that a run failed as its time was up."""
     if not isinstance(record, records.Finished) or record.status != "failed":
         return False
+    if record.overdue:
+        return True
     late = error_record(overdue(record.run))
     return all(record.value.get(name) == late[name] for name in ("type", "text"))
 

@@ -44,7 +44,7 @@ _NO_ORDER = "t", "run"
 
 class RequestedRun(Struct, frozen=True):
     """A run that another one, `by`, requested. `lives`: True if it goes on when that one is
-    cancelled. `args`: one digest of its arguments."""
+    cancelled, or its time is up. `args`: one digest of its arguments."""
 
     by: str
     agent: str
@@ -234,7 +234,7 @@ def _is_to_end(backend: Backend, rows: Mapping[str, RunInfo], ties: Ties, run: s
     starter = _row(backend, rows, start.by)
     others = (_row(backend, rows, one) for one in ties.families.having[run])
     going_on = any(one is not None and one.status in UNFINISHED for one in others)
-    return starter is not None and starter.status == "cancelled" and not going_on
+    return starter is not None and ties.families.takes_along(starter) and not going_on
 
 
 def _cancel_untold(

@@ -11,6 +11,7 @@ from msgspec import Meta, Struct
 from perdure.model import MICROS_MAX
 
 Moment = Annotated[int, Meta(ge=0, le=MICROS_MAX)]
+"""Microseconds since 1970; also a number of microseconds."""
 
 
 class Error(Struct, frozen=True, kw_only=True):

@@ -70,6 +70,8 @@ class Started(Record, frozen=True, kw_only=True):
     turn: Number = 0
     turn_at: Number = 0
     deadline: Moment = 0
+    until: Moment = 0
+    limit: Moment = 0
     origin: tuple[Number, bytes] | None = None
     queue: Any = ""
     parent: Any = ""
@@ -84,6 +86,7 @@ class Turn(Record, frozen=True, kw_only=True):
 
     Attributes:
         deadline_at: absent: that of the turn before holds.
+        spent: of a run with a time limit: the microseconds that its earlier turns have taken.
         left: what it has left in earlier turns; `left_at`: seq of the commit that says it, if that
             began an earlier turn.
         undoes: ``cancelled`` or ``overdue``: in it, what the run did is undone before it ends so.
@@ -93,10 +96,20 @@ class Turn(Record, frozen=True, kw_only=True):
     run: str
     input: tuple[list[Any], dict[str, Any]]
     deadline_at: Moment | UnsetType = UNSET
+    spent: Moment = 0
     digests: Any = None
     left: LeftBehind | None = None
     left_at: Number = 0
     undoes: str = ""
+
+
+class Resumed(Record, frozen=True, kw_only=True):
+    """A run is executed again. `spent`: of one with a time limit, the microseconds of it that it
+    has taken; absent: it has none."""
+
+    t: str = "run-resumed"
+    run: str
+    spent: Moment | UnsetType = UNSET
 
 
 class Waiting(Record, frozen=True, kw_only=True):
@@ -112,6 +125,7 @@ class Finished(Record, frozen=True, kw_only=True):
     value: Any = None
     left: Sequence[dict[str, Any]] = ()
     left_out: Any = 0
+    overdue: Any = False
 
 
 class Stopped(Record, frozen=True, kw_only=True):
@@ -357,13 +371,13 @@ def _kind(t: str, shape: type[Record], fields: str = "") -> None:
 _kind(
     "run-started",
     Started,
-    "function key args preview! version! queue! parent! digests input* deadline origin* trace "
-    "compensate",
+    "function key args preview! version! queue! parent! digests input* deadline until limit "
+    "origin* trace compensate",
 )
-_kind("run-turn", Turn, "args digests preview! input* deadline_at left* left_at undoes")
+_kind("run-turn", Turn, "args digests preview! input* deadline_at spent left* left_at undoes")
 _kind("run-waiting", Waiting, "waits! wake_at! seen!")
-_kind("run-finished", Finished, "status value! left left_out")
-_kind("run-resumed", Record)
+_kind("run-finished", Finished, "status value! left left_out overdue")
+_kind("run-resumed", Resumed, "spent")
 _kind("run-version", Record, "version!")
 _kind("run-pending", Pending, "accepts")
 _kind("run-stopped", Stopped, "problem! now* changed*")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Literal
 
 from msgspec import Struct
@@ -34,6 +34,10 @@ class Explanation(PublicData, Struct, frozen=True):
         calls: calls of its current turn that have no outcome, oldest first.
         last: the last call that has an outcome; None if its turn has none.
         asked_to_end: the time when it was asked to end, if it has not ended.
+        deadline: the moment by which it must have ended; None: there is none, it has ended, or that
+            will be counted from its begin.
+        time_limit: its time limit, if it has one and has not ended; `time_left`: what it has not
+            taken of that.
         ways: what to do, best first; never empty.
     """
 
@@ -48,4 +52,7 @@ class Explanation(PublicData, Struct, frozen=True):
     calls: tuple[Event, ...] = ()
     last: Event | None = None
     asked_to_end: datetime | None = None
+    deadline: datetime | None = None
+    time_limit: timedelta | None = None
+    time_left: timedelta | None = None
     ways: tuple[WayOut, ...] = ()

@@ -69,7 +69,8 @@ def fork_run(
     if context.backend.runs(RunQuery(run_id=new)):
         raise _taken("there is such a run", new)
     began = _started(reader, info)
-    began.pop("origin", None)
+    for of_a_child in ("origin", "until"):
+        began.pop(of_a_child, None)
     record = {
         **began,
         "run": new,

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from msgspec.structs import replace
 
 from perdure.engine.control.explanation import Explanation, Situation
+from perdure.engine.control.time_left import time_left
 from perdure.engine.control.times_in_words import clock, length, moment
 from perdure.engine.control.wait_circles import IN_CIRCLE, ahead_of, find_circle
 from perdure.engine.control.ways_out import WayOut, by, of_child
@@ -53,6 +54,8 @@ class _Look:
                 self._ref = replace(self._ref, held=None)  # as soon as the store takes that
         self._recorded, self._unread = what_is_recorded(reader, info)
         self._executors = backend.executors()
+        held = self._holder is not None
+        self._time = time_left(reader, info, self._inbox, backend.now(), executed=held)
         self._needs_caller = self._were_arguments_left_out(reader)
 
     def _agent_as_it_is(self) -> LogReader | None:
@@ -77,12 +80,17 @@ class _Look:
                 made = self._stopped()
             case _:
                 made = self._finished()
+        time, moves = self._time, made.situation not in ("stopped", "finished")
         return replace(
             made,
+            why=made.why + (time.in_words(self._now) if moves else ""),
             calls=tuple(self._recorded.open),
             workers=self._workers,
             last=self._recorded.past,
             asked_to_end=self._asked_to_end(),
+            deadline=from_micros(time.deadline) if time.deadline else None,
+            time_limit=timedelta(microseconds=time.limit) if time.limit else None,
+            time_left=timedelta(microseconds=time.left) if time.limit else None,
         )
 
     # -- what stands around it -----------------------------------------------------------------
@@ -265,11 +273,12 @@ class _Look:
             return queued or self._made("due", why, since, [self._get_it_run(), self._cancel()])
         if (circle := self._circle()) is not None:
             return circle
-        why = f"waits for {visible(run.waits)}"
-        if (due := run.wake_at) is not None:
+        sleeps = run.waits.startswith(UNTIL)
+        why = f"sleeps {run.waits}" if sleeps else f"waits for {visible(run.waits)}"
+        if (due := run.wake_at) is not None and not self._ends_at(due):
             when, left = clock(due), length(due - self._now)
             why += f"; its timer is due at {when}, in {left}"
-            if run.waits.startswith(UNTIL):
+            if sleeps:
                 why = f"sleeps until {when}, for {left} more"
         why += self._besides()
         ways = [*self._bring(), self._heed(), self._cancel()]
@@ -282,8 +291,14 @@ class _Look:
             return _came(news[0]), news[0].at
         wake_at = self._run.wake_at
         if wake_at is not None and wake_at <= self._now:
+            if self._ends_at(wake_at):
+                return f"its time was up {moment(wake_at)}", wake_at
             return f"its timer was due {moment(wake_at)}", wake_at
         return None
+
+    def _ends_at(self, due: datetime) -> bool:
+        """Returns True if what is due then is the end of the run's time."""
+        return due in (from_micros(self._time.deadline), from_micros(self._time.up))
 
     def _news(self) -> list[Message]:
         return [m for m in self._inbox if m.no > self._run.seen or m.kind == "cancel"]

@@ -26,7 +26,6 @@ from perdure.engine.journal.effects import Carried
 from perdure.engine.journal.lacking_resources import lacking
 from perdure.engine.journal.leaving import (
     CancelAsked,
-    DeadlinePassed,
     Drained,
     cancelled_itself,
     end_of,
@@ -161,7 +160,7 @@ class AsyncDrive(Drive):
             while not root.done():
                 try:
                     asked = isinstance(execution.asked_to_stop, CancelAsked)
-                    left_s = 0.0 if asked else self._left_s()
+                    left_s = 0.0 if asked else self._left_s(execution)
                     await asyncio.wait([root], timeout=min(LOST_S, max(left_s, LATE_S)))
                     look()
                 except asyncio.CancelledError as error:
@@ -234,9 +233,9 @@ class AsyncDrive(Drive):
             return
         reason = execution.asked_to_stop
         if not isinstance(reason, CancelAsked):
-            if self._left_s() > 0:
+            if self._left_s(execution) > 0:
                 return
-            reason = DeadlinePassed("its deadline has passed", target=f"run {self.id}")
+            reason = execution.late()
         if tasks.defers(reason) or execution.going.handing.number:
             self._due_since = math.inf
             return
@@ -247,12 +246,12 @@ class AsyncDrive(Drive):
         execution.interrupt(reason)
         way_out.cancel()
 
-    def _left_s(self) -> float:
-        """Returns the seconds until the run's deadline; infinite if it has none."""
-        if not self._deadline:
+    def _left_s(self, execution: Execution[Any]) -> float:
+        """Returns the seconds until the run's time is up; infinite if it has no end."""
+        if not self._ends.at or execution.is_undone:
             return math.inf
         try:
-            return (self._deadline - self._means.context.backend.now()) / 1e6
+            return (self._ends.at - self._means.context.backend.now()) / 1e6
         except PerdureError:
             return LOST_S  # it is asked again
 

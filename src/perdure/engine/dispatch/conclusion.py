@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from msgspec import Struct
+from msgspec import UNSET, Struct, UnsetType
 from msgspec.structs import replace
 
 from perdure import errors
@@ -23,12 +23,14 @@ from perdure.engine.dispatch.drive_end import (
     cancelled_end,
 )
 from perdure.engine.dispatch.heartbeat import Heartbeat
+from perdure.engine.execution.driven_run import Ends
 from perdure.engine.execution.execution import Execution
 from perdure.engine.execution.run_inbox import RunInbox
 from perdure.engine.execution.wakeups import Wakeups
 from perdure.engine.functions.agent_functions import spec_of
 from perdure.engine.functions.compensations import UndoneError, plan_of, undoing_turn
 from perdure.engine.functions.other_versions import misfit
+from perdure.engine.functions.time_taken import TimeTaken, earlier, whole_ms
 from perdure.engine.functions.turn_end import Again, handed_on, next_turn
 from perdure.engine.journal.deferred_records import PutOff
 from perdure.engine.journal.effects import Carried, uncarried
@@ -77,7 +79,13 @@ class Conclusion:
     _row: RunInfo
     _results: Results
     _deadline: int
+    _ends: Ends
+    _taken: TimeTaken | None
     _mail: RunInbox | None
+
+    def _begun(self, info: RunInfo) -> records.Started | None:
+        """The record of the run's begin."""
+        raise NotImplementedError
 
     def conclude(self, execution: Execution[Any], result: Any, error: BaseException | None) -> End:
         """Records the outcome of the function's call. Code that kept its `run` cannot use it any
@@ -114,8 +122,8 @@ class Conclusion:
             if isinstance(result, Again):
                 execution.news()  # a turn may hold no other boundary
                 execution.check_stop()
-                given, function = self._given, self._function
-                turn = its_own(lambda: next_turn(self.id, function, result, given, self._deadline))
+                given, function, until = self._given, self._function, self._handed_on()
+                turn = its_own(lambda: next_turn(self.id, function, result, given, until))
             elif error is None:
                 plain = its_own(lambda: handed_on(self.id, lambda: self._results.take(result)))
         except errors.RunInterrupted as interrupt:
@@ -127,7 +135,7 @@ class Conclusion:
             if isinstance(error, errors.NeedsAttention):
                 return self._stopped(execution, error, None)
         if error is not None:
-            self._fail(execution, error)
+            self._fail(execution, error, overdue=execution.undoes == "overdue")
             raise error
         try:  # I8: a store that is busy now is no failure of the function, which would be its end
             if turn is not None:
@@ -143,12 +151,20 @@ class Conclusion:
             raise
         return RunResult(self._results.build(plain))
 
+    def _handed_on(self) -> int | UnsetType:
+        """The deadline of the next turn; 0: that of its parent counted, and does no longer."""
+        began = self._begun(self._row)
+        return self._deadline or (0 if began is not None and began.until else UNSET)
+
     def _lacks(self, error: errors.UnknownZone) -> errors.NeedsAttention:
         return lacks(error, self.id, f"agent {self.working.name!r}, run {self.id}")
 
     def _turn(self, execution: Execution[Any], record: records.Turn) -> None:
         row = replace(self._row, turn=self._row.turn + 1, turn_at=HERE)
         execution.carry_tickets()
+        if self._taken is not None:
+            now = whole_ms(self._means.context.backend.now())
+            record = replace(record, spent=self._taken.until(now))
         if execution.before is not None:
             record = execution.before.carried_on(record, self._row)
         if (carried := execution.journal.surroundings.carried(self.id)) is not None:
@@ -157,14 +173,20 @@ class Conclusion:
         self._row = replace(row, turn_at=self.working.seq)
         self._mail = execution.mail.next_turn()
 
-    def _fail(self, execution: Execution[Any], error: Exception) -> None:
+    def _fail(self, execution: Execution[Any], error: Exception, *, overdue: bool = False) -> None:
         failure = error_record(error)
-        self._finish(execution, "failed", failure, row_problem(failure))
+        self._finish(execution, "failed", failure, row_problem(failure), overdue=overdue)
 
     def _finish(
-        self, execution: Execution[Any], status: Any, value: Plain, problem: str | None = None
+        self,
+        execution: Execution[Any],
+        status: Any,
+        value: Plain,
+        problem: str | None = None,
+        *,
+        overdue: bool = False,
     ) -> None:
-        record = records.Finished(run=self.id, status=status, value=value)
+        record = records.Finished(run=self.id, status=status, value=value, overdue=overdue)
         row = replace(self._row, status=status, ended=HERE, result=value, problem=problem)
         if self._commit(execution, "run-finished", record, row).status != status:
             raise FinishedMeanwhileError
@@ -177,7 +199,8 @@ class Conclusion:
         cause = error if isinstance(error, Exception) else reason.__cause__
         match reason:
             case Suspended():
-                wake_at = min(filter(None, (reason.wake_at, self._deadline)), default=0)
+                ends_at = 0 if execution.is_undone else self._ends.at
+                wake_at = earlier(reason.wake_at, ends_at)
                 seen = reason.seen
                 record: records.Record = records.Waiting(
                     run=self.id, waits=reason.waits, wake_at=wake_at, seen=seen
@@ -212,8 +235,8 @@ class Conclusion:
                 self._commit(execution, *cancelled_end(self._row, reason.problem))
                 raise FinishedMeanwhileError from cause  # its row says how, whoever asks
             case DeadlinePassed():
-                late = overdue(self.id)
-                self._fail(execution, late)
+                late = overdue(self.id, reason.problem)
+                self._fail(execution, late, overdue=True)
                 raise late
         raise reason from cause
 
@@ -244,7 +267,9 @@ class Conclusion:
                     records=[*before, *unused.records(record)],
                     read_to=unused.read_to,
                     consumed=[*taken, *unused.consumed],
-                    sends=to_family(backend, row, self.working.reader, unused.asked),
+                    sends=to_family(
+                        backend, row, self.working.reader, unused.asked, overdue=_is_overdue(record)
+                    ),
                 )
             try:
                 self.working.commit_delta([], self._cause(kind), replace(riders, runs=[row]))
@@ -278,3 +303,7 @@ class Conclusion:
 
     def _cause(self, kind: str) -> Cause:
         return Cause(kind, self._command.order.function, run=self.id)
+
+
+def _is_overdue(record: records.Record) -> bool:
+    return isinstance(record, records.Finished) and bool(record.overdue)

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from sys import _getframe
 from typing import Any
 
+from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
 
 from perdure import errors
-from perdure.core.format.records import Record
+from perdure.core.format.records import Record, Started
 from perdure.engine.control.stopping import stop_unread
 from perdure.engine.control.unbegun import ended_at_once, tell_others
 from perdure.engine.dispatch.branch_lease import BranchLease
@@ -28,13 +29,15 @@ from perdure.engine.dispatch.drive_end import (
 from perdure.engine.dispatch.guarding import compare
 from perdure.engine.execution import inside_calls as inside_calls  # loaded before it is asked for
 from perdure.engine.execution.current_run import RunFrame, current, enter, inside
+from perdure.engine.execution.driven_run import NO_END, Ends
 from perdure.engine.execution.execution import Execution, executing
 from perdure.engine.execution.run_inbox import RunInbox
 from perdure.engine.functions import orders
 from perdure.engine.functions.agent_functions import spec_of, taking
-from perdure.engine.functions.compensations import compensated, undoer, undoing_in
+from perdure.engine.functions.compensations import compensated, undoer, undoes_one, undoing_in
 from perdure.engine.functions.other_versions import misfit, recorded_by, version_of
 from perdure.engine.functions.run import Run
+from perdure.engine.functions.time_taken import TimeTaken, in_words
 from perdure.engine.journal.failures import rebuild_error
 from perdure.engine.journal.journal import Journal
 from perdure.engine.journal.leaving import CancelAsked, end_of, unwrapped
@@ -93,6 +96,9 @@ class Drive(Conclusion):
         self.version = command.spec.version  # the run's, or of its order, when last looked at
         self._results = results_of(command.function)
         self._deadline = 0
+        self._ends = NO_END
+        self._taken: TimeTaken | None = None
+        """The part of its time limit that it has taken, if it has one."""
         self._began: Commit | None = None
         self._compared = False
         self._mail: RunInbox | None = None
@@ -211,7 +217,7 @@ class Drive(Conclusion):
 
     def _begin_under_lease(self) -> RunInfo:
         """Looks everything up again under the lease, and records the begin."""
-        commit = self.working.commit_delta
+        commit, begins = self.working.commit_delta, True
         made = self._hold.create_with(self._beginning_if_wanted)
         if made is None:
             self._hold.take()
@@ -219,6 +225,7 @@ class Drive(Conclusion):
             self.begun()
             self.refuse_other_arguments(info)
             self.refuse_while_another_is_unfinished(info)
+            begins = info is None
             row = info or self._noted(commit([], *self._beginning(None)))
         else:
             self.begun()
@@ -234,7 +241,7 @@ class Drive(Conclusion):
         elif asked:
             self._commit(None, *cancelled_end(self._row, str(asked[0].value or "")))
             raise FinishedMeanwhileError
-        if row.status != "running":
+        if row.status != "running" or (not begins and self._limit_of(row)):
             row = self._noted(commit([], *self._beginning(row)))
         return row
 
@@ -259,13 +266,38 @@ class Drive(Conclusion):
         """The commit that the run begins with or, if it rested, goes on with."""
         working = self.working
         if info is not None:
-            began = begin_of(self._first(info), info.id)
+            began = self._begun(info)
             working.trace = began.trace if began else None
-            return self._cause("run-resumed"), orders.resuming(info)
+            return self._cause("run-resumed"), orders.resuming(info, self._spent(info))
         branch, asked = working.branch, self.look.inbox("start")
         begins, working.trace = orders.starting(self._order, self._function, self.id, branch, asked)
         self.version = begins.runs[0].version
         return self._cause("run-started"), begins
+
+    def _limit_of(self, info: RunInfo) -> int:
+        """The run's time limit, in microseconds; 0: it has none."""
+        began = self._begun(info)
+        return began.limit if began is not None else 0
+
+    def _begun(self, info: RunInfo) -> Started | None:
+        return begin_of(self._first(info), info.id)
+
+    def _spent(self, info: RunInfo) -> int | UnsetType:
+        """Returns the part of its time limit that it has taken; UNSET if it has none."""
+        reader = self.working.reader
+        ref = self.look.ref(reader.no, info.branch)
+        if not self._limit_of(info) or ref is None:
+            return UNSET
+        taken = self._time_taken(info, path_of(reader, ref.seq, info.turn_at))
+        now = self._means.context.backend.now()
+        return taken.when_resumed(now, self.look.inbox(), info.seen)
+
+    def _time_taken(self, info: RunInfo, newest_first: Sequence[Commit]) -> TimeTaken:
+        taken = TimeTaken(info.id)
+        taken.note(self.working.reader.commit(info.turn_at))
+        for commit in reversed(newest_first):
+            taken.note(commit)
+        return taken
 
     def _noted(self, made: Committed) -> RunInfo:
         """The row of a run that begins, or goes on, with this commit."""
@@ -310,11 +342,13 @@ class Drive(Conclusion):
         if any_changes(commits):
             self._rewind(info.turn_at)  # else the state is what it was then
         options: Any = {"fakes": self._command.fakes, "played": self._command.played}
-        options |= {"deadline": self._deadline, "before": before, "mail": self._mail}
+        self._ends = NO_END if undoes else self._find_end(info, commits)
+        options |= {"ends": self._ends, "before": before, "mail": self._mail}
         execution = self.execution_type(working, self.id, journal, self._means.wakeups, **options)
         if undoes:
             execution.undoes = undoes
-        if self._asked is not None and not undoes:  # nothing of it is done any more
+        if self._asked is not None and not undoes and not undoes_one(journal):
+            # Nothing of it is done any more.
             execution.interrupt(CancelAsked(self._asked, target=f"run {self.id}"))
         self._asked = None
         self._row, noted = recorded_by(self._function, self._row)
@@ -332,6 +366,17 @@ class Drive(Conclusion):
         noted = compare(self._means.context, guards, self.id, journal.surroundings)
         self._compared = True
         return noted
+
+    def _find_end(self, info: RunInfo, commits: Sequence[Commit]) -> Ends:
+        """Returns the end of the run's time: its deadline, or that of its time limit."""
+        deadline, limit = self._deadline, self._limit_of(info)
+        if not limit:
+            return Ends(deadline, deadline=deadline) if deadline else NO_END
+        self._taken = taken = self._time_taken(info, commits)
+        up = taken.at + max(limit - taken.spent, 0)
+        if deadline and deadline <= up:
+            return Ends(deadline, deadline=deadline)
+        return Ends(up, in_words(limit), deadline)
 
     def _first(self, info: RunInfo) -> Commit:
         """The commit that began the run; read once."""

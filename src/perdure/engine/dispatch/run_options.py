@@ -35,12 +35,14 @@ class Options:
         deadline: Seconds | None,
         trace: str | None = None,
         initial: Any = MISSING,
+        time_limit: Seconds | None = None,
     ) -> None:
         self._runner = runner
         self._key = check_name(key, "a run's key")
         self._queue = check_name(queue, "a queue")
         deadline_us(deadline)
-        self._deadline = deadline
+        deadline_us(time_limit, "time_limit=")
+        self._deadline, self._time_limit = deadline, time_limit
         self._trace = None if trace is None else check_words(trace, "trace=")
         self._initial = initial
 
@@ -113,6 +115,7 @@ class Options:
                 kwargs,
                 queue=self._queue,
                 deadline=self._deadline,
+                time_limit=self._time_limit,
                 trace=self._trace,
                 storable=storable,
             )

@@ -27,7 +27,14 @@ from perdure.engine.journal.call import Call
 from perdure.engine.journal.effects import Await, Came, RecordEffect
 from perdure.engine.journal.entry import UNORDERED, Entry
 from perdure.engine.journal.journal import Journal, came_short
-from perdure.engine.journal.leaving import CancelAsked, DeadlinePassed, Drained, Leaving, LeftError
+from perdure.engine.journal.leaving import (
+    LATE,
+    CancelAsked,
+    DeadlinePassed,
+    Drained,
+    Leaving,
+    LeftError,
+)
 from perdure.engine.journal.prepared_replies import Fakes, PreparedReplies
 from perdure.engine.journal.questions import left_open, name_of, too_late
 from perdure.engine.journal.release_order import ReleaseOrder
@@ -53,6 +60,22 @@ T = TypeVar("T")
 
 LOOK_S = 1.0
 """The interval at which a busy run checks by itself whether it is to end."""
+
+
+class Ends(Struct, frozen=True):
+    """The end of a run's time. Moments are in microseconds since 1970; 0: never.
+
+    Attributes:
+        at: when its time is up, by its deadline or its time limit; `why`: what to say then.
+        deadline: by when the runs that it starts must have ended, too.
+    """
+
+    at: int = 0
+    why: str = LATE
+    deadline: int = 0
+
+
+NO_END = Ends()
 
 
 class MakesCalls(Protocol):
@@ -97,11 +120,13 @@ class CallsHere(Struct):
         starting: the arguments of the runs that it starts, as digests by their ids: two starts may
             be on their way to the log at once.
         undos: the compensations of tools that it has called, by the tools' names, each once.
+        undoing: how many of its tasks undo what it did.
     """
 
     met: dict[int, Any] = {}
     starting: dict[str, str] = {}
     undos: dict[str, dict[int, Any]] = {}
+    undoing: int = 0
 
 
 class DrivenRun(Generic[T]):
@@ -112,7 +137,7 @@ class DrivenRun(Generic[T]):
     """Of the event loop that it runs in, if it does."""
 
     undoes = ""
-    """Set in a turn in which what the run did is undone: then it is not asked to end before."""
+    """Set in a turn in which what the run did is undone, before it ends so."""
 
     resources_closed = False
     """True once its function has ended: nothing more is opened for it."""
@@ -129,7 +154,7 @@ class DrivenRun(Generic[T]):
         *,
         fakes: Fakes | None = None,
         played: PreparedReplies | None = None,
-        deadline: int = 0,
+        ends: Ends = NO_END,
         before: Before | None = None,
         mail: RunInbox | None = None,
     ) -> None:
@@ -142,7 +167,7 @@ class DrivenRun(Generic[T]):
         self.mail = mail or RunInbox(working.context.backend, run_id)
         self._interrupted: RunInterrupted | None = None
         self._stop: PerdureError | None = None
-        self._deadline, self.played = deadline, played
+        self.ends, self.played = ends, played
         self._look_at = time.monotonic() + LOOK_S
         self._pid, self._lock = process_id.pid, ReentrantLock()
         self.seeing = Seeing(working, journal.commits, self._lock, run_id)
@@ -369,9 +394,18 @@ class DrivenRun(Generic[T]):
 
     def reason_to_leave(self) -> PerdureError | None:
         """Returns why the function is to be left at a boundary; None if it is not."""
-        if self._stop is None and self._deadline and self.now() >= self._deadline:
-            self._stop = DeadlinePassed("its deadline has passed", target=f"run {self.id}")
+        if self._stop is None and self.ends.at and not self.is_undone:
+            self._stop = self.late() if self.now() >= self.ends.at else None
         return self._stop
+
+    @property
+    def is_undone(self) -> bool:
+        """True while what the run did is undone: it is not asked to end before."""
+        return bool(self.undoes or self.calls.undoing)
+
+    def late(self) -> DeadlinePassed:
+        """Returns the reason to leave a function whose time is up."""
+        return DeadlinePassed(self.ends.why, target=f"run {self.id}")
 
     def carry_out_moves(self) -> None:
         """Does, at a boundary, what others asked of the branch."""
@@ -380,7 +414,7 @@ class DrivenRun(Generic[T]):
     def look_for_cancel(self) -> None:
         """Looks for a request to end this run; called now and then, and on news."""
         self._look_at = time.monotonic() + LOOK_S
-        if self.undoes:
+        if self.is_undone:
             return
         asked = self.mail.cancels()
         if asked:
@@ -392,7 +426,7 @@ class DrivenRun(Generic[T]):
 
     def stop(self, reason: PerdureError) -> None:
         """Makes the function leave at a boundary, or while it waits. From any thread."""
-        if self.undoes and isinstance(reason, CancelAsked | DeadlinePassed):
+        if self.is_undone and isinstance(reason, CancelAsked | DeadlinePassed):
             return  # it ends so once all is undone
         self._stop = reason
         self.wakeups.ring(self.id)

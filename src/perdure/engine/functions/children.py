@@ -10,13 +10,13 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from perdure.core.arguments.bounds import RUN_ID_BYTES_MAX
-from perdure.core.arguments.checks import flag
+from perdure.core.arguments.checks import Seconds, flag
 from perdure.core.arguments.names import check_name
 from perdure.core.format import records
 from perdure.core.format.record_parts import StartedChild
 from perdure.engine.execution.execution import Execution
 from perdure.engine.functions.agent_functions import spec_of
-from perdure.engine.functions.orders import Order, run_id
+from perdure.engine.functions.orders import Order, deadline_us, run_id
 from perdure.engine.functions.run_lookup import find_run
 from perdure.engine.functions.turn_end import handed_on
 from perdure.engine.journal.call_identity import KEY, digests
@@ -48,12 +48,16 @@ class ChildOptions(Struct):
     queue: str
     let_live: bool
     initial: Any = MISSING
+    deadline: Seconds | None = None
+    time_limit: Seconds | None = None
 
     def __post_init__(self) -> None:
         if self.key is not None:
             self.key = check_name(self.key, "a run's key")
         self.queue = check_name(self.queue, "a queue")
         flag(self.let_live, "let_live=")
+        deadline_us(self.deadline)
+        deadline_us(self.time_limit, "time_limit=")
 
 
 def find_problem(execution: Execution[Any], child: str, order: Order) -> Conflict | None:
@@ -105,10 +109,20 @@ def started_child(
     order = handed_on(
         parent,
         lambda: Order.of(
-            function, agent, key, args, kwargs, queue=queue, parent=parent, trace=trace
+            function,
+            agent,
+            key,
+            args,
+            kwargs,
+            queue=queue,
+            parent=parent,
+            deadline=options.deadline,
+            time_limit=options.time_limit,
+            trace=trace,
         ),
     )
-
+    if not options.let_live:
+        order = replace(order, until_us=execution.ends.deadline)
     _check_id(execution, order, options)
 
     def first() -> Brought:

@@ -7,7 +7,8 @@ good leaves no outcome: the run needs attention, and a person has it tried again
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, Literal
 
 from perdure.core.format.records import Intent, Turn
@@ -21,7 +22,7 @@ from perdure.engine.journal.call import Call
 from perdure.engine.journal.entry import Entry
 from perdure.engine.journal.journal import Journal
 from perdure.engine.journal.lacking_resources import lacking
-from perdure.engine.journal.leaving import DeadlinePassed, overdue
+from perdure.engine.journal.leaving import LATE, DeadlinePassed, overdue
 from perdure.engine.journal.left_history import path_of
 from perdure.engine.journal.values import is_async, label, per_function, results_of
 from perdure.errors import CallFailed, NeedsAttention, PerdureError, SchemaError
@@ -53,7 +54,7 @@ def undoing_turn(run: str, plan: list[dict[str, Plain]], reason: PerdureError) -
     return Turn(
         run=run,
         preview=f"undoes {len(plan)} of its calls",
-        input=([plan, "" if late else reason.problem], {}),
+        input=([plan, reason.problem], {}),
         deadline_at=0,
         undoes="overdue" if late else "cancelled",
     )
@@ -66,19 +67,32 @@ def undoing_in(began: Commit, run: str) -> str:
     return turns[-1].undoes if turns else ""
 
 
+def undoes_one(journal: Journal) -> bool:
+    """Returns True if a compensation was under way in the run's turn: its function comes to it
+    again, and its crash policy decides what came of it."""
+    return any(
+        isinstance(one.call, Intent) and one.call.compensates and one.in_doubt
+        for one in journal.entries.values()
+    )
+
+
 def undoer(run: str, undoes: str, *, is_async: bool) -> Callable[..., Any]:
     """Returns what is called in the place of the agent function, to carry out a plan."""
+
+    def ended(why: str) -> Exception:
+        return overdue(run, why or LATE) if undoes == "overdue" else UndoneError(why)
+
     if is_async:
 
         async def undo_async(run_: Any, plan: Any, why: str) -> None:
             await _carry_out_async(run_._execution, plan)
-            raise overdue(run) if undoes == "overdue" else UndoneError(why)
+            raise ended(why)
 
         return undo_async
 
     def undo(run_: Any, plan: Any, why: str) -> None:
         _carry_out(run_._execution, plan)
-        raise overdue(run) if undoes == "overdue" else UndoneError(why)
+        raise ended(why)
 
     return undo
 
@@ -105,23 +119,39 @@ async def undo_all_async(execution: Execution[Any]) -> list[str]:
     return await _carry_out_async(execution, plan)
 
 
+@contextmanager
+def _to_the_end(execution: Execution[Any]) -> Iterator[None]:
+    """Inside, the run is not asked to end: what is left to be undone would stay. An execution that
+    is interrupted there stays in it."""
+    calls = execution.calls
+    calls.undoing += 1
+    try:
+        yield
+    finally:
+        if execution.interrupted is None:
+            calls.undoing -= 1
+            execution.news()  # it may have been asked meanwhile
+
+
 def _carry_out(execution: Execution[Any], plan: list[dict[str, Any]]) -> list[str]:
-    for item in plan:
-        try:
-            execution.performer.make(_call(execution, item))
-        except CallFailed as error:
-            if not error.took_effect:  # else only its result cannot be kept
-                raise
+    with _to_the_end(execution):
+        for item in plan:
+            try:
+                execution.performer.make(_call(execution, item))
+            except CallFailed as error:
+                if not error.took_effect:  # else only its result cannot be kept
+                    raise
     return [item["place"] for item in plan]
 
 
 async def _carry_out_async(execution: Execution[Any], plan: list[dict[str, Any]]) -> list[str]:
-    for item in plan:
-        try:
-            await execution.async_performer.make(_call(execution, item))
-        except CallFailed as error:
-            if not error.took_effect:
-                raise
+    with _to_the_end(execution):
+        for item in plan:
+            try:
+                await execution.async_performer.make(_call(execution, item))
+            except CallFailed as error:
+                if not error.took_effect:
+                    raise
     return [item["place"] for item in plan]
 
 
@@ -130,7 +160,9 @@ def plan_of(execution: Execution[Any], *, under_way: Came | None = None) -> list
     first.
 
     Args:
-        under_way: how a call without an outcome counts; None: it is refused.
+        under_way: how a call without an outcome counts, where the run is about to end: then what
+            `Run.compensate` had planned and not done is to be undone, too. None: it is refused,
+            and what another task undoes is left to that.
 
     Raises:
         PerdureError: there is such a call.
@@ -151,14 +183,23 @@ def plan_in(
     """Returns the same from the commits of the turn, the last first."""
     lived = Journal.read(run, reversed(path), aliases=aliases)
     entries = [one for one in lived.entries.values() if one.call.run == run]
-    before = {place for one in entries for place in _planned(one)}
+    undone = {one.call.compensates: one for one in entries if isinstance(one.call, Intent)}
+    before = {place for one in entries for place in _planned(one)} if under_way is None else set()
     found: list[tuple[tuple[int, str], dict[str, Plain]]] = []
     for entry in entries:
         call = entry.call
         if not isinstance(call, Intent) or call.undo is None or entry.place in before:
             continue
         came = _came(entry, run, under_way)
-        if came == "not done":
+        begun = undone.get(entry.place)
+        back = _came(begun, run, under_way) if begun is not None else "not done"
+        if (
+            begun is not None
+            and begun.outcome is not None
+            and begun.outcome.by in ("call", "probe")
+        ):
+            back = "done"  # also where only its result cannot be kept
+        if came == "not done" or back == "done":
             continue
         value = entry.outcome.value if entry.outcome is not None and came == "done" else None
         item = {
@@ -166,7 +207,10 @@ def plan_in(
             "undo": {"tool": call.undo.tool, "of": str(call.of), "args": call.undo.args},
             "value": value,
         }
-        found.append(((entry.seq, entry.place), {**item, "doubt": came == "in doubt"}))
+        item |= {"doubt": came == "in doubt"}
+        if begun is not None and back == "in doubt":
+            item |= {"begun": begun.place}
+        found.append(((entry.seq, entry.place), item))
     return [item for _, item in sorted(found, key=lambda one: one[0], reverse=True)]
 
 
@@ -249,7 +293,12 @@ def _call(execution: Execution[Any], item: dict[str, Any]) -> Call:
     if recorded.kind != "tool":
         recorded = _as_tool(recorded.function)
     call = recorded.call(execution, (), arguments)
-    call.compensates, call.asks_first = str(item["place"]), bool(item["doubt"])
+    call.compensates = str(item["place"])
+    if item["doubt"]:
+        call.asks_first = f"{call.compensates} took effect, and so whether {call.name} has anything"
+        call.asks_first += " to undo"
+    elif begun := item.get("begun"):
+        call.asks_first = f"{begun}, which was under way, has undone {call.compensates}"
     call.point = ""
     if call.policy == "fail":
         call.policy = "ask"  # nobody is there to catch the doubt

@@ -5,18 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from msgspec import UNSET, Struct
+from msgspec import UNSET, Struct, UnsetType
 from msgspec.structs import replace
 
 from perdure.core.arguments.bounds import RUN_ID_BYTES_MAX
 from perdure.core.arguments.checks import Seconds, seconds
 from perdure.core.arguments.names import check_name, shown
 from perdure.core.format import chain
-from perdure.core.format.records import Completed, Record, Started, Turn
+from perdure.core.format.records import Completed, Resumed, Started, Turn
 from perdure.core.format.rows import order_of
 from perdure.core.format.stored_records import plain_of
 from perdure.core.values.plain_values import Plain
 from perdure.engine.functions.agent_functions import spec_of
+from perdure.engine.functions.time_taken import earlier
 from perdure.engine.journal.call_identity import FORM, digests
 from perdure.engine.journal.journal import Journal
 from perdure.engine.journal.left_history import Origins
@@ -50,18 +51,19 @@ def run_id(agent: str, function: str, key: str, incarnation: int = 1) -> str:
     return named
 
 
-def deadline_us(deadline: Seconds | None) -> int:
-    """Returns the time that a run may take, in microseconds; 0 for no limit.
+def deadline_us(deadline: Seconds | None, name: str = "deadline=") -> int:
+    """Returns the time that a run may take, in microseconds; 0 for no limit. `name`: of the
+    argument.
 
     Raises:
         TypeError: it is not a time. ValueError: it has passed already, or is too far away.
     """
     if deadline is None:
         return 0
-    said = seconds(deadline, "deadline=")
+    said = seconds(deadline, name)
     if said <= 0:
         raise ValueError(
-            f"deadline={shown(deadline)}: it is the time that a run may take, and has passed "
+            f"{name}{shown(deadline)}: it is the time that a run may take, and has passed "
             "before it begins"
         )
     return max(1, round(said * 1e6))
@@ -77,6 +79,10 @@ class Order(Struct, frozen=True):
         origin: seq and id of a commit of the log of `parent`, in the turn that makes the order;
             None: there is no parent, or an older version made it.
         deadline_us: the time that it may take from its begin, in microseconds; 0 for no limit.
+        until_us: the moment by which it must have ended with `parent`, in microseconds since 1970;
+            0 for none.
+        limit_us: the time that it may take while somebody executes it or it waits, in microseconds;
+            0 for no limit.
         trace: the trace id of its commits.
         first: the state to create the agent with; None: the agent was there when the run was
             requested, or nobody said.
@@ -92,6 +98,8 @@ class Order(Struct, frozen=True):
     queue: str = "default"
     parent: str = ""
     deadline_us: int = 0
+    until_us: int = 0
+    limit_us: int = 0
     origin: tuple[int, bytes] | None = None
     trace: str | None = None
     first: Brought | None = None
@@ -108,6 +116,7 @@ class Order(Struct, frozen=True):
         queue: str = "default",
         parent: str = "",
         deadline: Seconds | None = None,
+        time_limit: Seconds | None = None,
         trace: str | None = None,
         storable: bool = True,
     ) -> Order:
@@ -143,6 +152,7 @@ class Order(Struct, frozen=True):
             queue,
             parent,
             deadline_us(deadline),
+            limit_us=deadline_us(time_limit, "time_limit="),
             trace=trace,
         )
 
@@ -185,6 +195,8 @@ class Order(Struct, frozen=True):
             digests=FORM,
             input=self.input,
             deadline=self.deadline_us,
+            until=self.until_us,
+            limit=self.limit_us,
             origin=self.origin,
             trace=self.trace,
         )
@@ -211,6 +223,8 @@ class Order(Struct, frozen=True):
             str(began.queue or "default"),
             str(began.parent),
             began.deadline,
+            began.until,
+            began.limit,
             origin=began.origin,
             trace=began.trace,
         )
@@ -336,6 +350,8 @@ def read_turn(
             if record.deadline:
                 # Whole milliseconds: the log's time runs ahead of a clock that stands.
                 deadline = (since.at_micros + record.deadline) // 1000 * 1000
+            if origins.back is None:  # who set it back means it to go on, also behind its parent
+                deadline = earlier(deadline, record.until)
     for record in began.typed:
         if isinstance(record, Turn) and record.run in origins.runs:
             given, told = record.input, record.deadline_at
@@ -361,7 +377,11 @@ def completing(
     return whole, Riders([Completed(run=run, input=whole)])
 
 
-def resuming(row: RunInfo) -> Riders:
-    """Returns the additions to the commit with which a stopped or waiting run continues."""
+def resuming(row: RunInfo, spent: int | UnsetType = UNSET) -> Riders:
+    """Returns the additions to the commit with which a stopped or waiting run continues.
+
+    Args:
+        spent: what it has taken of its time limit, if it has one.
+    """
     row = replace(row, status="running", problem=None, waits="", wake_at_micros=0)
-    return Riders(records=[Record(t="run-resumed", run=row.id)], runs=[row])
+    return Riders(records=[Resumed(run=row.id, spent=spent)], runs=[row])

@@ -19,7 +19,8 @@ from perdure.engine.execution.execution import Execution
 from perdure.engine.functions import run_moves
 from perdure.engine.functions.any_run import AnyRun
 from perdure.engine.functions.child_handle import Child
-from perdure.engine.functions.children import ChildOptions, started_child
+from perdure.engine.functions.child_starter import ChildStarter
+from perdure.engine.functions.children import ChildOptions
 from perdure.engine.functions.compensations import undo_all
 from perdure.engine.functions.decorators import recorded_as, with_self
 from perdure.engine.functions.run_edit import RunEdit
@@ -304,15 +305,20 @@ class Run(AnyRun[T]):
         queue: str = "default",
         let_live: bool = False,
         initial: Any = MISSING,
+        deadline: Seconds | None = None,
+        time_limit: Seconds | None = None,
     ) -> ChildStarter:
         """Sets options of runs that this one starts.
 
         Args:
-            key: names the run; default: from this run and the place of the call.
-            let_live: the run continues when this run is cancelled.
+            key: names the run; default: its function, and a part that is made of this call.
+            let_live: the run continues when this run is cancelled, or its time is up: it is
+                detached. Otherwise this run's deadline is its, too.
             initial: the state to create the agent with, if it is not there when the run begins.
+            deadline, time_limit: see `Store.options`.
         """
-        return ChildStarter(self._execution, ChildOptions(key, queue, let_live, initial))
+        options = ChildOptions(key, queue, let_live, initial, deadline, time_limit)
+        return ChildStarter(self._execution, options)
 
 
 def check_limit(limit: int) -> int:
@@ -423,27 +429,6 @@ class RunThreads:
                 one.cancel()
             raise  # somebody insists: what goes on already is not waited for
         self._pool.close()
-
-
-class ChildStarter:
-    """Starts runs from a run; from `Run.options`."""
-
-    def __init__(self, execution: Execution[Any], options: ChildOptions) -> None:
-        self._execution = execution
-        self._options = options
-
-    def start(
-        self,
-        function: Callable[Concatenate[Any, P], R],
-        agent: str,
-        /,
-        *args: P.args,
-        **kwargs: P.kwargs,
-    ) -> Child[R]:
-        """Starts another run; see `Run.start`."""
-        execution = self._execution
-        effects = started_child(execution, function, agent, args, kwargs, self._options)
-        return Child(execution, execution.performer.call(effects), function)
 
 
 def _refuse_async(function: Callable[..., Any]) -> None:

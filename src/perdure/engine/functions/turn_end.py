@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
-from msgspec import UNSET, Struct
+from msgspec import Struct, UnsetType
 
 from perdure.core.arguments.checks import number
 from perdure.core.arguments.names import check_text
@@ -34,12 +34,13 @@ class Again(Struct, frozen=True):
 
 
 def next_turn(
-    run: str, function: Callable[..., Any], again: Again, given: Any, deadline_at: int
+    run: str, function: Callable[..., Any], again: Again, given: Any, deadline_at: int | UnsetType
 ) -> Turn:
     """Returns the record with which the next turn of a run begins.
 
     Args:
         given: the stored arguments of this turn; None: they could not be stored.
+        deadline_at: UNSET: that of the turn before holds.
 
     Raises:
         NeedsAttention: a newer program stored something in them, and it is not clear in which of
@@ -54,7 +55,7 @@ def next_turn(
         digests=FORM,
         preview=preview(arguments),
         input=taken,
-        deadline_at=deadline_at or UNSET,
+        deadline_at=deadline_at,
     )
 
 

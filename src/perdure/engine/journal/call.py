@@ -64,8 +64,8 @@ class Call(Struct):
     """The tool, and the arguments that are kept for its compensation."""
     compensates: str = ""
     """The place of the call that it undoes. It must come to a good end."""
-    asks_first: bool = False
-    """Nobody knows whether there is anything to undo: a person decides before it is made."""
+    asks_first: str = ""
+    """The doubt that a person decides on before it is made, in words; empty: there is none."""
 
     @property
     def target(self) -> str:

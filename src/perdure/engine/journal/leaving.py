@@ -129,12 +129,15 @@ class Drained(PerdureError):
 
 
 class DeadlinePassed(PerdureError):
-    """The run took longer than its deadline allows; it ends as failed."""
+    """The run took longer than its deadline, or its time limit, allows; it ends as failed."""
 
 
-def overdue(run: str) -> TimedOut:
-    """Returns the error with which a run fails whose deadline has passed."""
-    return TimedOut("its deadline has passed", target=f"run {run}")
+LATE = "its deadline has passed"
+
+
+def overdue(run: str, why: str = LATE) -> TimedOut:
+    """Returns the error with which a run fails whose deadline has passed, or its time limit."""
+    return TimedOut(why, target=f"run {run}")
 
 
 class TornError(PerdureError):

@@ -27,8 +27,7 @@ def not_undone(call: Call, error: Exception) -> NeedsAttention:
 def undo_in_doubt(call: Call) -> NeedsAttention:
     """Returns the reason for a call of which nobody knows whether it is to be undone."""
     return NeedsAttention(
-        f"nobody knows whether {visible(call.compensates)} took effect, and so whether "
-        f"{visible(call.name)} has anything to undo: {call.preview()}",
+        f"nobody knows whether {visible(call.asks_first)}: {call.preview()}",
         target=call.target,
         hint=f"look, then say of {visible(call.place)} that it is done if nothing is left to undo, "
         f"or not done to have it called: {settle_hint(call)}",

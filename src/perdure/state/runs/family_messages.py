@@ -9,7 +9,7 @@ from typing import Any
 from urllib.parse import unquote
 
 from perdure.core.arguments.bounds import index_key
-from perdure.core.format.records import Started
+from perdure.core.format.records import Finished, Started
 from perdure.core.format.rows import order_of
 from perdure.model import Commit, Message, RunInfo
 from perdure.state.runs.run_rows import args_digest
@@ -57,17 +57,20 @@ def to_family(
     reader: LogReader,
     asked: Iterable[Message] = (),
     beside: Iterable[RunInfo] = (),
+    *,
+    overdue: bool = False,
 ) -> list[Message]:
     """Returns the messages that tell of a run's end: to those that started it and, if it was
-    cancelled, to those that end with it. They belong in the commit that ends it.
+    cancelled or its time was up, to those that end with it. They belong in the commit that ends it.
 
     Args:
         run, asked: as for `to_parents`.
         reader: the reader of its agent's log.
         beside: other runs that the same commit ends.
+        overdue: its time was up.
     """
     told = to_parents(run, asked)
-    if run.status == "cancelled":
+    if run.status == "cancelled" or overdue:
         told += to_children(backend, reader, run, {one.id for one in beside})
     return told
 
@@ -106,12 +109,14 @@ class Families:
             had by then; each with the commit since which it has it.
         having: by run: those that have it as their own.
         bound: pairs of a run and the run that started it and that it ends with.
+        late: runs that failed, when they last ended, because their time was up.
     """
 
     def __init__(self) -> None:
         self.own: dict[str, dict[str, int]] = {}
         self.having: dict[str, set[str]] = {}
         self.bound: set[tuple[str, str]] = set()
+        self.late: set[str] = set()
 
     def note(self, commit: Commit) -> None:
         for record in commit.typed:
@@ -120,11 +125,20 @@ class Families:
                 self._add(run, record.child.run, commit.seq)
                 if not record.child.let_live:
                     self.bound.add((record.child.run, run))
+            elif isinstance(record, Finished):
+                self.late.discard(run)
+                if record.overdue:
+                    self.late.add(run)
             elif isinstance(record, Started) and record.again is not None:
                 for one in record.again.runs:
                     for child, since in [*self.own.get(one, {}).items()]:
                         if since <= record.again.at:
                             self._add(run, child, commit.seq)
+
+    def takes_along(self, starter: RunInfo) -> bool:
+        """Returns True if a run has ended so that those which it started end with it."""
+        late = starter.status == "failed" and starter.id in self.late
+        return late or starter.status == "cancelled"
 
     def _add(self, run: str, child: str, seq: int) -> None:
         self.own.setdefault(run, {}).setdefault(child, seq)
@@ -157,8 +171,8 @@ def to_children(
             families.having[child]
         ):
             continue
-        rows = [run] if starter == run.id else backend.runs(RunQuery(run_id=starter))
-        if rows and rows[0].status == "cancelled":
+        rows = backend.runs(RunQuery(run_id=starter)) if starter != run.id else []
+        if starter == run.id or any(map(families.takes_along, rows)):
             told.append(to_end_with(run.id, child, agent_of(child), once=os.urandom(12).hex()))
     return told
 
