@@ -55,8 +55,8 @@ def open_async(
     lease_ttl: timedelta = LEASE_TTL,
     checkpoints: CheckpointPolicy | None = None,
     digest_key: DigestKey | None = None,
-    guards: Guards | None = None,
     group: GroupPolicy | None = None,
+    guards: Guards | None = None,
 ) -> Opening:
     """Opens a store like `perdure.open`, for coroutines: ``async with
     perdure.open_async("agents.db") as store:``, or ``store = await
