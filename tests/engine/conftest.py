@@ -43,6 +43,7 @@ ON_POSTGRES = {
     "test_left_out",
     "test_child_handles",
     "test_forks_beside",
+    "test_begun_elsewhere",
     "test_guards",
 }
 """Modules that run on PostgreSQL each time; PERDURE_POSTGRES=1 runs all there."""

@@ -313,7 +313,8 @@ def test_who_asked_too_late_for_a_run_hears_of_its_end(
     place: Place, monkeypatch: pytest.MonkeyPatch, ends: str
 ) -> None:
     """Story: the commit that begins a run was on its way, under a lease that was taken before, when
-    a parent asked for the run as its child. It began without a parent, as above."""
+    a parent asked for the run as its child. It began without a parent, as above; now it begins as
+    it is asked for."""
 
     @perdure.agent(dict)
     def child(run: perdure.Run[dict[str, Any]]) -> str:
@@ -355,7 +356,7 @@ def test_who_asked_too_late_for_a_run_hears_of_its_end(
         said = {"done": "done", "failed": "ValueError"}.get(ends, "RunFailed")
         assert waiting[0].result(BOUND_S) == said
         assert ends == "done" or started.exception(BOUND_S) is not None
-    assert [row.parent for row in store.runs("child")] == [""]
+    assert [row.parent for row in store.runs("child")] == ["parent/parent/main"]
     assert store._context.backend.inbox() == []
 
 

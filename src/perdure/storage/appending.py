@@ -75,6 +75,8 @@ class Riders(Struct, frozen=True):
         read_to: by run that it ends, or makes as a fork: the number of the last signal or answer to
             it that was read before, or 0. The commit is refused as ``unread`` if there is a later
             one, or a "start" or "cancel" that is not among `consumed`.
+        fresh: ids of runs that it begins, makes as a fork, or asks for by a "start": refused as
+            ``begun`` if one of them has a row, or a "start" that is not among `consumed`.
         drop_head: with `drop_branch`: that branch's head; refused as ``moved`` if it is another.
         starts_read: with `delete_agent`: refused as ``unread`` if there is a "start" to the agent
             that is not among `consumed`.
@@ -99,6 +101,7 @@ class Riders(Struct, frozen=True):
     lazy: bool = False
     purge: bool = False
     read_to: Mapping[str, int] = {}
+    fresh: Sequence[str] = ()
     drop_head: int | None = None
     starts_read: bool = False
     log_end: int | None = None
@@ -106,7 +109,7 @@ class Riders(Struct, frozen=True):
 
 
 NOTHING = Riders()
-_CONDITIONS = {"read_to", "drop_head", "starts_read", "log_end", "trims"}
+_CONDITIONS = {"read_to", "fresh", "drop_head", "starts_read", "log_end", "trims"}
 
 beside = attrgetter(
     *({*Riders.__struct_fields__} - {"records", "sync", "lazy", "purge"} - _CONDITIONS)
@@ -123,6 +126,7 @@ def together(parts: Sequence[Riders]) -> Riders:
         runs=[row for part in parts for row in part.runs],
         consumed=[no for part in parts for no in part.consumed],
         sends=[message for part in parts for message in part.sends],
+        fresh=[run for part in parts for run in part.fresh],
         release=any(part.release for part in parts),
         sync=any(part.sync for part in parts),
         lazy=all(part.lazy for part in parts),
@@ -181,9 +185,10 @@ class Refused(Struct, frozen=True):
             lease, not the next one; ``gone``: the agent, incarnation or branch is deleted or was
             never there; ``key``: the idempotency key is used, `seq` says where and `asked` for
             what; ``consumed``: a message was taken out by another commit, or ended with its agent;
-            ``unread``: a message to a run that it begins or ends was not read before; ``trimmed``:
-            retention removed something that its writer does not know of; ``leaves``: a leaf that
-            its snapshot shares is gone: propose it again without the snapshot.
+            ``unread``: a message to a run that it begins or ends was not read before; ``begun``: a
+            run that it begins or asks for is there, or is asked for; ``trimmed``: retention removed
+            something that its writer does not know of; ``leaves``: a leaf that its snapshot shares
+            is gone: propose it again without the snapshot.
         ref: the branch as it is, where there is one.
     """
 
@@ -197,6 +202,7 @@ class Refused(Struct, frozen=True):
         "key",
         "consumed",
         "unread",
+        "begun",
         "trimmed",
         "leaves",
     ]

@@ -49,7 +49,7 @@ from perdure.storage.appending import Riders
 from perdure.storage.capabilities import RunQuery
 from perdure.storage.log.proposals import HERE
 from perdure.storage.log.reader import LogReader
-from perdure.storage.log.refusals import UnreadError
+from perdure.storage.log.refusals import BegunError, UnreadError
 from perdure.visible import visible
 
 CHOICES: tuple[Again, ...] = ("ask", "reuse", "live")
@@ -104,12 +104,19 @@ def fork_run(
         cause = Cause("fork", f"{info.function} from {step}", run=new, refers=(back.at,))
         records: list[Any] = [record, *back.heard(new)]
         riders = Riders(
-            records=records, runs=[row], sync=True, sends=back.signals(new), read_to={new: 0}
+            records=records,
+            runs=[row],
+            sync=True,
+            sends=back.signals(new),
+            read_to={new: 0},
+            fresh=[new],
         )
         try:
             commit_move(working, head, back.at, cause, riders, branch=branch)
         except UnreadError as error:  # its order would be lost
             raise _taken("such a run is requested, and has not begun", new) from error
+        except BegunError as error:  # by a call, or another fork, at this moment
+            raise _taken("there is such a run", new) from error
     return row
 
 

@@ -81,6 +81,7 @@ def ended_at_once(began: Record, row: RunInfo, mail: Unused, why: str) -> Riders
         sends=to_parents(row, mail.asked[1:]),
         consumed=mail.consumed,
         read_to=mail.read_to,
+        fresh=[row.id],
         sync=True,
     )
 
@@ -106,6 +107,7 @@ def stop_unbegun(context: Context, wakeups: Wakeups, run: str, problem: str) -> 
             runs=[row],
             consumed=[one.no for one in mail.asked],
             read_to=mail.read_to,  # a request to end that comes meanwhile is not passed over
+            fresh=[run],
             sync=True,
         )
         return Cause("run-stopped", run=run, trace=order.trace), riders

@@ -53,6 +53,7 @@ from perdure.state.working_copy import WorkingCopy
 from perdure.storage.appending import NOTHING, Riders
 from perdure.storage.log.commits import UNREADABLE
 from perdure.storage.log.proposals import Committed
+from perdure.storage.log.refusals import BegunError
 from perdure.storage.looks import Look
 from perdure.system.locks import is_over
 
@@ -226,7 +227,7 @@ class Drive(Conclusion):
             self.refuse_other_arguments(info)
             self.refuse_while_another_is_unfinished(info)
             begins = info is None
-            row = info or self._noted(commit([], *self._beginning(None)))
+            row = info or self._begin_here()
         else:
             self.begun()
             row = self._noted(made)
@@ -245,9 +246,18 @@ class Drive(Conclusion):
             row = self._noted(commit([], *self._beginning(row)))
         return row
 
+    def _begin_here(self) -> RunInfo:
+        try:
+            return self._noted(self.working.commit_delta([], *self._beginning(None)))
+        except BegunError:  # elsewhere, as a fork
+            raise FinishedMeanwhileError from None
+
     def _find_if_wanted(self) -> RunInfo | None:
         info = self.find()
-        there = info.status not in FINISHED if info else self._order.run_id(self.look) == self.id
+        if info is None:
+            there = self._order.run_id(self.look) == self.id
+        else:  # as a fork, it is on another branch than where it would have begun
+            there = info.status not in FINISHED and info.branch == self.working.branch
         if not there or not self.wanted(info) or not self.choose_function(info):
             raise FinishedMeanwhileError  # or another version has it since it was looked at
         return info

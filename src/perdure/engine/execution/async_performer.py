@@ -59,6 +59,7 @@ from perdure.errors import Unstorable
 from perdure.state.event_loop.delayed_cancel import Told
 from perdure.state.event_loop.loop_waits import LoopWait, Threads, bell
 from perdure.storage.appending import Riders
+from perdure.storage.log.refusals import BegunError
 
 R = TypeVar("R")
 
@@ -303,7 +304,7 @@ class AsyncPerformer(Handing):
             try:
                 await self.hand_over(item, place, heard=heard)
             except asyncio.CancelledError as cancelled:
-                if item is None or not isinstance(item.error, Unstorable):
+                if item is None or not isinstance(item.error, BegunError | Unstorable):
                     raise
                 calling.cancelled = cancelled  # first it is recorded that it took effect
                 raise item.error from None

@@ -10,6 +10,7 @@ from msgspec import Struct, field
 
 from perdure.core.draft.draft import Recording
 from perdure.engine.journal.deferred_records import PutOff
+from perdure.errors import RunInterrupted
 from perdure.model import Cause
 from perdure.storage.appending import NOTHING, Riders
 from perdure.storage.log.proposals import Proposal
@@ -64,3 +65,9 @@ class Flight(Struct, eq=False):
     handed_over: bool = False
     landed: bool = False
     waiters: list[Callable[[], None]] = field(default_factory=list)
+
+
+def is_this_threads(error: BaseException) -> bool:
+    """Returns True if an error must be raised where it came, whoever waits for the commit: as
+    Ctrl-C, which would otherwise be lost if no caller waits."""
+    return not isinstance(error, Exception | RunInterrupted)

@@ -334,7 +334,7 @@ def waiting(
             yield left_s
             continue
         begun = True
-        if execution.writer.has_waiting:  # when it began and what it asks must be in the log
+        if execution.writer.waiting:  # when it began and what it asks must be in the log
             yield Item(Cause("wait-began", run=execution.id, step=effect.place))
 
 

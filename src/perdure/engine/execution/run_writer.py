@@ -12,13 +12,14 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from perdure.core.format.records import Fired
-from perdure.engine.execution.commit_items import Flight, Item
+from perdure.engine.execution.commit_items import Flight, Item, is_this_threads
 from perdure.engine.journal.deferred_records import PutOff
 from perdure.engine.journal.leaving import TornError
 from perdure.engine.journal.visible_state import Seeing
 from perdure.errors import PerdureError, RunInterrupted, SchemaError, Unstorable
 from perdure.state.working_copy import next_proposal
 from perdure.storage.appending import Riders, together
+from perdure.storage.log.refusals import BegunError
 from perdure.system.flag import Flag
 from perdure.system.locks import LOOK_MAX_S, ReentrantLock, is_over
 
@@ -120,11 +121,6 @@ class RunWriter:
         """True if a commit is under way: put-off records come behind it in the log, and outside."""
         return self._flight is not None
 
-    @property
-    def has_waiting(self) -> bool:
-        """True if anything waits for a commit."""
-        return bool(self._waiting.records)
-
     def drop_unordered(self) -> None:
         """Forgets values that wait with nothing recorded behind them: stray code's, perhaps."""
         with self._lock:
@@ -152,7 +148,7 @@ class RunWriter:
 
         Raises:
             SchemaError: an edit breaks the schema; nothing else of the commit is lost.
-            Unstorable: it is too big for one commit.
+            Unstorable: it is too big for one commit. BegunError: of a run that it asks for.
             RunInterrupted: from `on_failure`.
         """
         news: Flag | None = None
@@ -375,6 +371,8 @@ class RunWriter:
                 items.append(last := self._queue.pop(0))  # below, `Item.changes` without a call
                 if last.recording is not None or last.change is not None or last.riders.release:
                     break
+                if last.riders.fresh:  # it may be refused for that alone
+                    break
             flight = self._prepare(items)
             if flight is not None:
                 flight.call = call
@@ -415,7 +413,7 @@ class RunWriter:
             return None
         except BaseException as error:
             self._settle(items, self._on_failure(error))
-            if _is_this_threads(error):
+            if is_this_threads(error):
                 raise
             return None
         return self._flight
@@ -450,18 +448,26 @@ class RunWriter:
         """
         came: BaseException | None = None
         failure: BaseException | None = None
+        refused: BegunError | None = None
         try:
             flight.proposal = next_proposal(flight.flow, outcome)
             return False
         except StopIteration:
             if flight.proposal.committed is None:  # I5: its logic was interrupted before
                 failure = self._on_failure(TornError(COMMIT, flight.items[0].cause.run))
+        except BegunError as error:
+            refused = error
         except BaseException as error:
             failure, came = self._on_failure(error), error
         if failure is not None:
             self._failed(flight, failure, came)
         self._flight = flight.call = None
-        self._settle(flight.items, failure, woken)
+        settled = flight.items
+        if refused is not None:  # the start of a run, its last item: what came before goes its way
+            self._queue[:0], settled = flight.items[:-1], flight.items[-1:]
+            if flight.waited:
+                self._waiting.put_back(flight.waited)
+        self._settle(settled, failure or refused, woken)
         if woken is not None:
             woken += flight.waiters
         else:
@@ -470,11 +476,11 @@ class RunWriter:
         following = self._start() if self._queue else None
         if following is not None:
             self._submit_soon(following)
-        if came is not None and _is_this_threads(came):
+        if came is not None and is_this_threads(came):
             try:
                 raise came
             finally:
-                came = failure = None  # or the error would hold itself
+                came = failure = refused = None  # or the error would hold itself
         return True
 
     def _settle(
@@ -492,9 +498,3 @@ class RunWriter:
                     item.wake()
                 else:
                     woken.append(item.wake)
-
-
-def _is_this_threads(error: BaseException) -> bool:
-    """Returns True if an error must be raised where it came, whoever waits for the commit: as
-    Ctrl-C, which would otherwise be lost if no caller waits."""
-    return not isinstance(error, Exception | RunInterrupted)

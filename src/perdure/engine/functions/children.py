@@ -29,11 +29,12 @@ from perdure.engine.journal.run_log import lineage
 from perdure.engine.journal.values import binding_of, fitting
 from perdure.errors import Conflict, NeedsAttention, NotFound, PerdureError
 from perdure.missing import MISSING
-from perdure.model import Message
+from perdure.model import Message, RunInfo
 from perdure.state.initial_state import Brought
 from perdure.state.runs.family_messages import agent_of
 from perdure.state.runs.parentage import Origin
 from perdure.storage.appending import Riders
+from perdure.storage.log.refusals import BegunError
 from perdure.system import shell
 from perdure.visible import visible
 
@@ -60,16 +61,28 @@ class ChildOptions(Struct):
         deadline_us(self.time_limit, "time_limit=")
 
 
-def find_problem(execution: Execution[Any], child: str, order: Order) -> Conflict | None:
-    """Returns the reason not to start a child: a run that others requested would not tell this one
-    of its end."""
-    backend, ours = execution.context.backend, False
+def _find_started(execution: Execution[Any], child: str) -> RunInfo | None:
     with execution.asking:
         try:
-            info = find_run(backend, child)
+            return find_run(execution.context.backend, child)
         except NotFound:
             return None
-        if info.parent == execution.id:
+
+
+def _find_problem(
+    execution: Execution[Any], child: str, order: Order, info: RunInfo | None
+) -> Conflict | None:
+    """Returns the reason not to start a child: a run that others requested would not tell this one
+    of its end.
+
+    Args:
+        info: the run as it is; None: it is not there.
+    """
+    if info is None:
+        return None
+    backend, ours = execution.context.backend, False
+    if info.parent == execution.id:
+        with execution.asking:
             origin = Origin.find(backend, child)
             ours = origin is None or origin.is_of(backend)
     if ours and info.args == order.args:
@@ -150,7 +163,7 @@ def _start(
     """See `started_child`. `first`: makes the state to create the agent with."""
     if execution.played is not None:
         raise execution.played.no_children(function, execution.id)
-    name, agent = f"start:{function}", order.agent
+    name = f"start:{function}"
     told = digests(described)
     arrived = yield Arrive(name, "step", told, lambda: preview(described), outside=True)
     recorded = arrived.entry.outcome if arrived.entry is not None else None
@@ -175,28 +188,47 @@ def _start(
             return taken
         record = replace(record, made=arrived.made.key)
     order = replace(order, origin=execution.journal.origin)
-    problem = find_problem(execution, child, order) if options.key is not None else None
-    if problem is not None and _is_of_a_relative(execution, child, order):
-        return (yield from _take_over(record, child))
-    if problem is None and execution.calls.starting.setdefault(child, order.args) != order.args:
-        problem = _conflict(child, "with other arguments")
-    if problem is not None:
-        yield RecordEffect(Riders((replace(record, error=error_record(problem)),)))
-        raise problem
-    with execution.asking:
-        info = execution.context.backend.agent(agent)
-    if (info is None or info.deleted) and order.first is None:
+    return (yield from _ask_for(execution, record, order, child, options, first))
+
+
+def _ask_for(
+    execution: Execution[Any],
+    record: records.Outcome,
+    order: Order,
+    child: str,
+    options: ChildOptions,
+    first: Callable[[], Brought],
+) -> Effects:
+    """Asks for a child, or finds that it is there; see `_start`."""
+    started = StartedChild(run=child, agent=order.agent, let_live=options.let_live)
+    while True:
+        found = _find_started(execution, child) if options.key is not None else None
+        problem = _find_problem(execution, child, order, found)
+        if problem is not None and _is_of_a_relative(execution, child, order):
+            return (yield from _take_over(record, child))
+        if problem is None and execution.calls.starting.setdefault(child, order.args) != order.args:
+            problem = _conflict(child, "with other arguments")
+        if problem is not None:
+            yield RecordEffect(Riders((replace(record, error=error_record(problem)),)))
+            raise problem
+        with execution.asking:
+            info = execution.context.backend.agent(order.agent)
+        if (info is None or info.deleted) and order.first is None:
+            try:
+                order = replace(order, first=first())
+            except PerdureError as error:  # on replay the agent may be there
+                yield RecordEffect(Riders((replace(record, error=error_record(error)),)))
+                raise
+        message = Message(child, order.agent, "start", order.function, "", order.to_plain())
+        riders = Riders((replace(record, value=child, child=started),), sync=True, sends=(message,))
+        if options.key is not None and found is None:
+            riders = replace(riders, fresh=(child,))
         try:
-            order = replace(order, first=first())
-        except PerdureError as error:  # on replay the agent may be there
-            yield RecordEffect(Riders((replace(record, error=error_record(error)),)))
-            raise
-    started = StartedChild(run=child, agent=agent, let_live=options.let_live)
-    record = replace(record, value=child, child=started)
-    message = Message(child, agent, "start", function, "", order.to_plain())
-    yield RecordEffect(Riders((record,), sync=True, sends=(message,)))
-    execution.wakeups.tell(child)
-    return started
+            yield RecordEffect(riders)
+        except BegunError:  # another run started it since: it is found now
+            continue
+        execution.wakeups.tell(child)
+        return started
 
 
 def _check_id(execution: Execution[Any], order: Order, options: ChildOptions) -> None:

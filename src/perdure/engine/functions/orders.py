@@ -308,6 +308,7 @@ def starting(
         records=[began],
         runs=[begun_row(order, run, branch)],
         consumed=[message.no for message in asked],
+        fresh=[run],
     )
     return riders, order.trace
 

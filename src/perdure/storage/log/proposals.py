@@ -22,7 +22,13 @@ from perdure.errors import (
 )
 from perdure.model import Checkpoint, Commit, RunInfo
 from perdure.storage.appending import NOTHING, Append, Refused, Riders, StoredSnapshot
-from perdure.storage.log.refusals import ConsumedError, KeyUsedError, UnreadError, held_error
+from perdure.storage.log.refusals import (
+    BegunError,
+    ConsumedError,
+    KeyUsedError,
+    UnreadError,
+    held_error,
+)
 
 
 def asked(*declared: object) -> bytes:
@@ -266,6 +272,12 @@ def explain(proposal: Proposal, refused: Refused) -> PerdureError:
             "a message arrived for a run that this commit begins or ends",
             target=target,
             hint="read the inbox again, and decide again",
+        )
+    if refused.why == "begun":
+        return BegunError(
+            "there is such a run since just now",
+            target=f"run {', '.join(proposal.riders.fresh)}",
+            hint="look at it, or use another key",
         )
     if refused.why == "trimmed":
         return Conflict(

@@ -51,6 +51,11 @@ class ConsumedError(Conflict):
     """Another commit took the message out of the inbox, or its agent was deleted."""
 
 
+class BegunError(Conflict):
+    """A run that the commit begins or asks for is there, or is asked for: by a fork, say, or by
+    another run that starts it under the same key."""
+
+
 class UnreadError(Conflict):
     """After its writer read the inbox, a message arrived: a signal to a run that the commit ends, a
     request to end a run that it begins, or another request for one of these."""

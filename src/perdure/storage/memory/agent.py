@@ -100,6 +100,8 @@ def refusal(
     begun = [row.id for row in item.riders.runs if item.riders.holder]
     if runs.has_unread(item.riders.read_to, begun, item.riders.consumed):
         return Refused("unread")
+    if runs.has_begun(item.riders.fresh, item.riders.consumed):
+        return Refused("begun")
     if item.riders.starts_read and runs.has_start(item.agent, item.riders.consumed):
         return Refused("unread")
     if item.riders.key is not None and item.riders.key[0] in agent.keys:

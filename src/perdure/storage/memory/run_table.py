@@ -265,6 +265,17 @@ class RunTable:
             for message in self.waiting.of(("run", run)).values()
         )
 
+    def has_begun(self, fresh: Sequence[str], taken: Sequence[int]) -> bool:
+        """Returns True if a run is not new in the sense of `Riders.fresh`."""
+        return any(
+            run in self.rows.all
+            or any(
+                one.kind == "start" and one.no not in taken
+                for one in self.waiting.of(("run", run)).values()
+            )
+            for run in fresh
+        )
+
     def has_start(self, agent: str, taken: Sequence[int]) -> bool:
         """Returns True if a "start" is unread in the sense of `Riders.starts_read`."""
         waiting = self.waiting.of(("agent", agent)).values()

@@ -185,6 +185,8 @@ def _refusal(db: apsw.Connection, item: Append) -> Refused | None:
     if (item.riders.read_to or item.riders.holder is not None) and _is_unread(db, item):
         return Refused("unread")
     taken_out = ids_json(item.riders.consumed)
+    if any(run(db, "find_begun", (one, taken_out)) for one in item.riders.fresh):
+        return Refused("begun")
     if item.riders.starts_read and run(db, "find_unread_start", (item.agent, taken_out)):
         return Refused("unread")
     if item.no is None:

@@ -25,6 +25,7 @@ from perdure.storage.appending import Appended, Refused, StoredSnapshot
 from perdure.storage.capabilities import RUN_ROWS, UPKEEP, WHOLE, Backend
 from perdure.testing.contract.bounds import BoundsContract
 from perdure.testing.contract.feed import FeedContract
+from perdure.testing.contract.fresh import FreshContract
 from perdure.testing.contract.inbox import InboxContract
 from perdure.testing.contract.leases import LeasesContract
 from perdure.testing.contract.looks import LooksContract
@@ -49,6 +50,7 @@ class BackendContract(
     ShippingContract,
     PurgingContract,
     TakingContract,
+    FreshContract,
     TrimmingContract,
 ):
     """The whole contract of a backend."""

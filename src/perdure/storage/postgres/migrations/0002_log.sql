@@ -144,6 +144,23 @@ BEGIN
             RETURN v_found;
         END IF;
     END IF;
+    IF p_more ? 'fresh' THEN
+        -- Locked first, as by what asks for a run: who was first is seen by the next statement.
+        PERFORM {schema}.lock_begin_1(w.run) FROM (
+            SELECT f AS run FROM jsonb_array_elements_text(p_more -> 'fresh') f ORDER BY f
+        ) w;
+        PERFORM 1 FROM jsonb_array_elements_text(p_more -> 'fresh') f
+            CROSS JOIN LATERAL (
+                SELECT 1 FROM {schema}.runs r WHERE r.id = f
+                UNION ALL SELECT 1 FROM {schema}.inbox m
+                    WHERE m.run = f AND m.kind = 'start' AND NOT m.consumed
+                      AND NOT COALESCE(p_more -> 'consumed', '[]') @> to_jsonb(m.no)
+                OFFSET 0  -- it stays a query of its own, run by run
+            ) o;
+        IF FOUND THEN
+            RETURN '{"why": "begun"}';
+        END IF;
+    END IF;
     IF p_more ? 'read_to' THEN
         -- Locked first: a message that is just being put in is seen by the next statement.
         PERFORM 1 FROM {schema}.runs r

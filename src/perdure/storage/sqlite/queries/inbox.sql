@@ -66,6 +66,13 @@ SELECT 1 FROM inbox INDEXED BY inbox_by_run WHERE run = ?1 AND consumed = 0 AND 
     OR kind IN ('start', 'cancel') AND no NOT IN (SELECT value FROM json_each(?3))
 ) LIMIT 1;
 
+-- name: find_begun
+-- ?2: what is taken out.
+SELECT 1 FROM runs WHERE id = ?1
+UNION ALL
+SELECT 1 FROM inbox INDEXED BY inbox_by_run WHERE run = ?1 AND consumed = 0 AND kind = 'start'
+AND no NOT IN (SELECT value FROM json_each(?2)) LIMIT 1;
+
 -- name: find_unread_start
 SELECT 1 FROM inbox INDEXED BY inbox_by_agent WHERE agent = ?1 AND kind = 'start' AND consumed = 0
 AND no NOT IN (SELECT value FROM json_each(?2)) LIMIT 1;
