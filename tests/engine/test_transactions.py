@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import sqlite3
 import threading
 from collections.abc import Callable
@@ -106,6 +107,34 @@ class Ledger:
         if name in self.fails:
             self.fails.remove(name)
             raise ConnectionError(f"the line went down at {name}")
+
+
+def test_transactions_that_block_come_one_after_the_other_in_a_loop(tmp_path: Path) -> None:
+    """The second began while the first one's body waited, and waited itself for what that had
+    claimed, in the loop that both needed: nothing moved until the database gave up."""
+    new_shop(tmp_path)
+    opener = perdure.sql_transaction(lambda: sqlite3.connect(SHOP[-1], timeout=30))
+
+    @perdure.tool(transaction=opener)
+    async def book(guest: str) -> str:
+        perdure.transaction().connection.execute("INSERT INTO bookings VALUES (?)", (guest,))
+        await asyncio.sleep(0.01)
+        if guest == "Eve":
+            raise ValueError("no room")
+        return guest
+
+    @perdure.agent(dict)
+    async def act(run: perdure.AsyncRun[dict]) -> list[Any]:
+        guests = ["Ada", "Eve", "Ben"]
+        found = await asyncio.gather(*map(book, guests), return_exceptions=True)
+        return [str(one) for one in found]
+
+    async def main() -> list[str]:
+        async with perdure.open_async("memory://") as store:
+            return await asyncio.wait_for(store.run(act, "a"), 20)
+
+    assert asyncio.run(main()) == ["Ada", "no room", "Ben"]
+    assert sorted(bookings()) == ["Ada", "Ben"]
 
 
 class LedgerTransaction:

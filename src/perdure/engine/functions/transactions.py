@@ -11,12 +11,15 @@ here. A crash before the end of 5 leaves no effect, one after it leaves the outc
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import functools
 from collections.abc import Awaitable, Callable, Generator
 from contextvars import ContextVar
 from inspect import isawaitable
 from typing import Any, Protocol
 from uuid import uuid4
+from weakref import WeakKeyDictionary
 
 from perdure.core.values import codec
 from perdure.engine.execution.current_run import current
@@ -37,7 +40,8 @@ _Calls = Generator[Callable[[], Any], Any, Any]
 class Transaction(Protocol):
     """A transaction of another system, which the opener in ``transaction=`` returns.
 
-    In an ``async def`` tool its methods may be coroutines. `commit` and `rollback` end it, and give
+    In an ``async def`` tool its methods may be coroutines; if `begin` is not, it blocks the event
+    loop, and one such transaction at a time is open there. `commit` and `rollback` end it, and give
     back what it holds, such as a connection.
     """
 
@@ -84,14 +88,19 @@ def in_transaction(
     def held(args: Any, kwargs: Any) -> _Calls:
         return _held(opener, functools.partial(function, *args, **kwargs), results(), function)
 
+    async def in_its_turn(calls: _Calls) -> Any:
+        async with contextlib.AsyncExitStack() as turn:
+            opening = functools.partial(_enter_turn, turn)
+            return await drive_async(calls, opening)  # type: ignore[arg-type]
+
     if is_async(function):
 
         @functools.wraps(function)
         async def call_async(*args: Any, **kwargs: Any) -> Any:
-            return await drive_async(held(args, kwargs), _awaited)  # type: ignore[arg-type]
+            return await in_its_turn(held(args, kwargs))
 
         async def probe_async(*_: Any, **__: Any) -> Any:
-            return await drive_async(_probed(opener, results()), _awaited)  # type: ignore[arg-type]
+            return await in_its_turn(_probed(opener, results()))
 
         return call_async, probe_async
 
@@ -105,9 +114,32 @@ def in_transaction(
     return call, probe
 
 
-async def _awaited(wanted: Callable[[], Any]) -> Any:
+async def _enter_turn(turn: contextlib.AsyncExitStack, wanted: Callable[[], Any]) -> Any:
+    """Makes a call for a coroutine. Before a transaction begins that blocks its event loop, the one
+    before it must have ended: it waits for what that has claimed, and that for the loop."""
+    if isinstance(wanted, _Begin) and not is_async(wanted.opened.begin) and not wanted.waited:
+        lock = _turns.setdefault(asyncio.get_running_loop(), asyncio.Lock())
+        await turn.enter_async_context(lock)
     got = wanted()
     return await got if isinstance(got, Awaitable) or isawaitable(got) else got
+
+
+_turns: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Lock] = WeakKeyDictionary()
+
+
+class _Begin:
+    """The call that begins a transaction.
+
+    Attributes:
+        waited: another one of the same tool call was open before it.
+    """
+
+    def __init__(self, opened: Any, key: str, *, waited: bool = False) -> None:
+        self.opened, self.waited = opened, waited
+        self._key = key
+
+    def __call__(self) -> Any:
+        return self.opened.begin(self._key)
 
 
 def _held(
@@ -120,7 +152,7 @@ def _held(
     opened = yield opener
     ended = False
     try:
-        found = yield lambda: opened.begin(key)
+        found = yield _Begin(opened, key)
         if found is not None:
             return _read(found, results)
         before = _open.set(opened)
@@ -151,12 +183,12 @@ def _rolled_back(opened: Any) -> _Calls:
         _log.warning("rolling back a transaction: %s: %s", type(error).__name__, words(error))
 
 
-def _looked_up(opener: Callable[[], Any], key: str) -> _Calls:
+def _looked_up(opener: Callable[[], Any], key: str, *, waited: bool = False) -> _Calls:
     """Returns the outcome that a transaction with this key committed. None is sure: the key was
     claimed, and so no other transaction with it can commit any more."""
     opened = yield opener
     try:
-        return (yield lambda: opened.begin(key))
+        return (yield _Begin(opened, key, waited=waited))
     finally:
         yield from _rolled_back(opened)
 
@@ -174,7 +206,7 @@ def _after_failed_commit(
         Exception: `error`: it has done nothing. NeedsAttention: nobody knows.
     """
     try:
-        found = yield from _looked_up(opener, key)
+        found = yield from _looked_up(opener, key, waited=True)
     except Exception as failed:
         raise NeedsAttention(
             f"its transaction may be committed: that failed ({type(error).__name__}: "
