@@ -206,6 +206,31 @@ def test_a_configuration_that_cannot_be_read_needs_a_person(store: Store) -> Non
     assert store.handle("a/act/main").status == "needs_attention"
 
 
+@pytest.mark.parametrize(
+    "config",
+    [
+        {1: "a", 2: "b"},
+        {"n" * 5000: 1},
+        {f"name {number}": number for number in range(5000)},
+    ],
+)
+def test_a_configuration_without_usable_names_is_compared_as_a_whole(
+    store: Store, config: dict[Any, Any]
+) -> None:
+    """Numbers as names ended the run's attempts with TypeError, for good."""
+    given = dict(config)
+
+    @perdure.agent(dict, guards=perdure.Guards(config=lambda: given, on_change="stop"))
+    def act(run: perdure.Run[dict]) -> Any:
+        return run.wait_for("go")
+
+    for _ in range(2):
+        go(store, act)
+    given.popitem()
+    with pytest.raises(NeedsAttention, match="configuration: recorded sha256:"):
+        go(store, act)
+
+
 def test_a_configuration_that_is_away_is_tried_again(store: Store) -> None:
     """It is kept in a store, too, and that was away: each run that a worker looked at then would
     have needed a person."""

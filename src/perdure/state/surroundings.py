@@ -11,10 +11,12 @@ from typing import Any
 from msgspec import Struct
 
 from perdure.core.arguments.bounds import NAME_MAX
+from perdure.core.arguments.checks import mapping
 from perdure.core.format.record_parts import Change, Surroundings
 from perdure.core.format.records import CheckpointRecord, Guarded, Pending, Record, Stopped
 from perdure.core.schema.digest_keys import DigestKeys, key_of
 from perdure.core.schema.value_digest import digest
+from perdure.core.values.plain_values import take
 from perdure.errors import NeedsAttention, StoreUnavailable
 from perdure.public_data import PublicData
 from perdure.state.guards import NAMES_MAX, Guards
@@ -70,10 +72,12 @@ def find_surroundings(
             so, or versions cannot be found out now.
     """
     before = known or Surroundings()
-    config = next((one.config for one in guards if one.config is not None), None)
+    config: Any = next((one.config for one in guards if one.config is not None), None)
     try:
         if callable(config):
             config = config()
+        if config is not None:
+            config = take(mapping(config, "config= must be a mapping of names"), root="config")
         whole = config_hash(config)
     except StoreUnavailable:
         raise
@@ -92,9 +96,11 @@ def find_surroundings(
     )
 
 
-def _named(config: Mapping[str, Any]) -> Mapping[str, Any]:
+def _named(config: Mapping[Any, Any]) -> Mapping[str, Any]:
     """Returns the values of a configuration if they can be told apart by name in a record."""
-    usual = len(config) <= NAMES_MAX and all(len(name) <= NAME_MAX for name in config)
+    if len(config) > NAMES_MAX:
+        return {}
+    usual = all(isinstance(name, str) and len(name) <= NAME_MAX for name in config)
     return config if usual else {}
 
 
