@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from perdure.engine.control.noting import reader_of_run
-from perdure.engine.functions.compensations import plan_in, undoing_in
+from perdure.engine.functions.compensations import plan_in, plans_begun, undoing_in
+from perdure.engine.journal.journal import Journal
 from perdure.engine.journal.left_history import path_of
 from perdure.model import RunInfo
 from perdure.state.context import Context
@@ -32,7 +33,10 @@ def _undoes_first(context: Context, info: RunInfo) -> bool:
     began = begin_of(reader.commit(info.started), info.id)
     if began is None or not began.compensate:
         return False
-    if info.status == "needs_attention" and len(context.backend.inbox(info.id, kind="cancel")) > 1:
+    stopped = info.status == "needs_attention"
+    if stopped and len(context.backend.inbox(info.id, kind="cancel")) > 1:
         return False
     path = path_of(reader, reader.ref(info.branch).seq, info.turn_at)
+    if plans_begun(Journal.read(info.id, reversed(path))):
+        return not stopped
     return bool(plan_in(path, info.id, under_way="in doubt"))

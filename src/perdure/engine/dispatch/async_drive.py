@@ -229,7 +229,7 @@ class AsyncDrive(Drive):
         """If the run was asked to end, or its deadline has passed, what its function awaits is no
         longer awaited: that may never come. What is under way comes to its end first, and reaches
         the function; see `RunTasks.defers`."""
-        if root.done() or execution.interrupted is not None:
+        if root.done() or execution.interrupted is not None or execution.is_undone:
             return
         reason = execution.asked_to_stop
         if not isinstance(reason, CancelAsked):

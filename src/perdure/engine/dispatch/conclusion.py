@@ -60,6 +60,14 @@ class Means(Struct, frozen=True):
     wakeups: Wakeups
 
 
+class _UndoesFirstError(Exception):
+    """The run does not end yet: in this turn, what it did is undone."""
+
+    def __init__(self, turn: records.Turn) -> None:
+        super().__init__()
+        self.turn = turn
+
+
 class Conclusion:
     """See the module. The part of a `Drive` that ends it; what it ends is the drive's.
 
@@ -93,6 +101,9 @@ class Conclusion:
         execution.writer.close()
         try:
             return self._concluded(execution, result, error)
+        except _UndoesFirstError as first:
+            self._turn(execution, first.turn)
+            return NextTurn()
         finally:
             execution.interrupt(
                 errors.PerdureError("its function has ended", target=f"run {self.id}")
@@ -261,6 +272,8 @@ class Conclusion:
                 unused = mail.unused(anew=anew) if mail else Unused.read(backend, self.id)
                 if unused.cancels and row.status != "cancelled":
                     why = str(unused.cancels[0].value or "")
+                    if execution is not None:
+                        self._undo_first(execution, why, waiting)
                     kind, record, row = cancelled_end(self._row, why)
                 riders = replace(
                     riders,
@@ -300,6 +313,14 @@ class Conclusion:
         execution.mail.take(asked)
         execution.writer.later(Riders(consumed=asked))
         return undoing_turn(self.id, plan, reason)
+
+    def _undo_first(self, execution: Execution[Any], why: str, waiting: PutOff) -> None:
+        """Refuses the last commit of a run that was cancelled behind its last call, and undoes what
+        it did before it ends."""
+        turn = self._to_undo(execution, CancelAsked(why, target=f"run {self.id}"))
+        if turn is not None:
+            execution.writer.put_back(waiting)
+            raise _UndoesFirstError(turn)
 
     def _cause(self, kind: str) -> Cause:
         return Cause(kind, self._command.order.function, run=self.id)

@@ -32,9 +32,16 @@ from perdure.engine.execution.current_run import RunFrame, current, enter, insid
 from perdure.engine.execution.driven_run import NO_END, Ends
 from perdure.engine.execution.execution import Execution, executing
 from perdure.engine.execution.run_inbox import RunInbox
+from perdure.engine.execution.undoing_here import UndoingHere
 from perdure.engine.functions import orders
 from perdure.engine.functions.agent_functions import spec_of, taking
-from perdure.engine.functions.compensations import compensated, undoer, undoes_one, undoing_in
+from perdure.engine.functions.compensations import (
+    compensated,
+    plans_begun,
+    undoer,
+    undoes_one,
+    undoing_in,
+)
 from perdure.engine.functions.other_versions import misfit, recorded_by, version_of
 from perdure.engine.functions.run import Run
 from perdure.engine.functions.time_taken import TimeTaken, in_words
@@ -357,6 +364,8 @@ class Drive(Conclusion):
         execution = self.execution_type(working, self.id, journal, self._means.wakeups, **options)
         if undoes:
             execution.undoes = undoes
+        if begun := plans_begun(journal):
+            execution.calls.undoing = UndoingHere(begun)
         if self._asked is not None and not undoes and not undoes_one(journal):
             # Nothing of it is done any more.
             execution.interrupt(CancelAsked(self._asked, target=f"run {self.id}"))

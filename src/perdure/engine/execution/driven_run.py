@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
-from msgspec import Struct
+from msgspec import Struct, field
 from msgspec.structs import replace
 
 from perdure.core.format.records import Kept, Placed, WaitBegan
@@ -22,6 +22,7 @@ from perdure.engine.execution.commit_items import Item
 from perdure.engine.execution.interrupts import Asking, Stopping
 from perdure.engine.execution.run_inbox import RunInbox
 from perdure.engine.execution.run_writer import NewWait, RunWriter
+from perdure.engine.execution.undoing_here import UndoingHere
 from perdure.engine.execution.wakeups import Wakeups
 from perdure.engine.journal.call import Call
 from perdure.engine.journal.effects import Await, Came, RecordEffect
@@ -120,13 +121,13 @@ class CallsHere(Struct):
         starting: the arguments of the runs that it starts, as digests by their ids: two starts may
             be on their way to the log at once.
         undos: the compensations of tools that it has called, by the tools' names, each once.
-        undoing: how many of its tasks undo what it did.
+        undoing: whether calls are being undone.
     """
 
     met: dict[int, Any] = {}
     starting: dict[str, str] = {}
     undos: dict[str, dict[int, Any]] = {}
-    undoing: int = 0
+    undoing: UndoingHere = field(default_factory=UndoingHere)
 
 
 class DrivenRun(Generic[T]):
@@ -396,12 +397,12 @@ class DrivenRun(Generic[T]):
         """Returns why the function is to be left at a boundary; None if it is not."""
         if self._stop is None and self.ends.at and not self.is_undone:
             self._stop = self.late() if self.now() >= self.ends.at else None
-        return self._stop
+        return self.asked_to_stop
 
     @property
     def is_undone(self) -> bool:
         """True while what the run did is undone: it is not asked to end before."""
-        return bool(self.undoes or self.calls.undoing)
+        return bool(self.undoes) or self.calls.undoing.is_on
 
     def late(self) -> DeadlinePassed:
         """Returns the reason to leave a function whose time is up."""
@@ -433,7 +434,10 @@ class DrivenRun(Generic[T]):
 
     @property
     def asked_to_stop(self) -> PerdureError | None:
-        return self._stop
+        stop = self._stop
+        if stop is None or not isinstance(stop, CancelAsked | DeadlinePassed):
+            return stop
+        return None if self.is_undone else stop
 
     @property
     def interrupted(self) -> RunInterrupted | None:

@@ -180,7 +180,8 @@ class RunPosition(DrivenRun[T]):
             return Arrived(place, None, key)
         name = named[len(scope.path) :]
         with self.asking, self._lock, self.stopping:
-            made = self.before.made(name, scope.path, effect.args, entry, effect.form)
+            known = (name, scope.path, effect.args, entry, effect.form, effect.undoes)
+            made = self.before.made(*known)
         return Arrived(place, None, key, made, self.before.effects)
 
     def new_place(self, name: str, scope: Scope) -> str:

@@ -13,6 +13,7 @@ from typing import Any, Literal
 
 from perdure.core.format.records import Intent, Turn
 from perdure.core.values.plain_values import Plain
+from perdure.engine.execution.commit_items import Item
 from perdure.engine.execution.execution import Execution
 from perdure.engine.functions.agent_functions import spec_of
 from perdure.engine.functions.decorators import RecordedFunction, mark_of
@@ -27,7 +28,7 @@ from perdure.engine.journal.left_history import path_of
 from perdure.engine.journal.values import is_async, label, per_function, results_of
 from perdure.errors import CallFailed, NeedsAttention, PerdureError, SchemaError
 from perdure.missing import MISSING
-from perdure.model import Commit
+from perdure.model import Cause, Commit
 from perdure.system.late_imports import NotLoadedError
 from perdure.visible import visible
 
@@ -97,61 +98,98 @@ def undoer(run: str, undoes: str, *, is_async: bool) -> Callable[..., Any]:
     return undo
 
 
-def _plan_call(execution: Execution[Any]) -> Call:
-    """Returns the call of the step that gives what is to be undone, in order."""
-    return RecordedFunction("step", lambda: plan_of(execution), PLAN).call(execution, (), {})
-
-
 def undo_all(execution: Execution[Any]) -> list[str]:
     """Undoes the calls of this turn; see `Run.compensate`."""
-    plan = execution.performer.make(_plan_call(execution))
-    for item in plan:
-        if (undo := _undo_of(execution, item)) is not None and is_async(undo.function):
-            raise TypeError(
-                f"compensate={label(undo.function)} is async: make the agent function `async def`"
-            )
-    return _carry_out(execution, plan)
+    undoing, one = execution.calls.undoing, object()
+
+    def planned() -> list[dict[str, Plain]]:
+        undoing.begin(one, execution.check)
+        return _plan_now(execution)
+
+    call = _plan_call(execution, planned)
+    with _uninterrupted(execution, one, call):
+        plan = execution.performer.make(call)
+        undoing.goes_on(one)
+        for item in plan:
+            if (undo := _undo_of(execution, item)) is not None and is_async(undo.function):
+                raise TypeError(
+                    f"compensate={label(undo.function)} is async: make the agent function "
+                    "`async def`"
+                )
+        return _carry_out(execution, plan)
 
 
 async def undo_all_async(execution: Execution[Any]) -> list[str]:
     """The same for coroutines."""
-    plan = await execution.async_performer.make(_plan_call(execution))
-    return await _carry_out_async(execution, plan)
+    undoing, one = execution.calls.undoing, object()
+
+    async def planned() -> list[dict[str, Plain]]:
+        await undoing.begin_async(one, execution.check)
+        return await execution.working.context.in_thread(lambda: _plan_now(execution))
+
+    call = _plan_call(execution, planned)
+    with _uninterrupted(execution, one, call):
+        plan = await execution.async_performer.make(call)
+        undoing.goes_on(one)
+        return await _carry_out_async(execution, plan)
+
+
+def _plan_call(execution: Execution[Any], planned: Callable[[], Any]) -> Call:
+    """Returns the call of the step that gives what is to be undone, in order."""
+    return RecordedFunction("step", planned, PLAN).call(execution, (), {})
+
+
+def _plan_now(execution: Execution[Any]) -> list[dict[str, Plain]]:
+    """Returns the plan by the log, once that has all that was recorded: that the task of a call was
+    cancelled joins the next commit."""
+    writer = execution.writer
+    if writer.busy or writer.waiting:
+        writer.write(Item(Cause("compensate", run=execution.id)))
+    return plan_of(execution)
 
 
 @contextmanager
-def _to_the_end(execution: Execution[Any]) -> Iterator[None]:
-    """Inside, the run is not asked to end: what is left to be undone would stay. An execution that
-    is interrupted there stays in it."""
-    calls = execution.calls
-    calls.undoing += 1
+def _uninterrupted(execution: Execution[Any], one: object, plan: Call) -> Iterator[None]:
+    """Context manager around one undoing: that it is to end, the run hears behind it. An execution
+    that is interrupted there stays in it."""
     try:
         yield
     finally:
         if execution.interrupted is None:
-            calls.undoing -= 1
-            execution.news()  # it may have been asked meanwhile
+            execution.calls.undoing.ended(one, plan.place)
+            execution.news()
+
+
+def plans_begun(journal: Journal) -> list[str]:
+    """Returns the places of the plans of a run's turn that are recorded, and not carried out."""
+    if not any(PLAN in place for place in journal.entries):
+        return []
+    entries = [one for one in journal.entries.values() if one.call.run == journal.run]
+    ended = {
+        one.call.compensates
+        for one in entries
+        if isinstance(one.call, Intent) and one.outcome is not None
+    }
+    return [one.place for one in entries if not ended.issuperset(_planned(one))]
 
 
 def _carry_out(execution: Execution[Any], plan: list[dict[str, Any]]) -> list[str]:
-    with _to_the_end(execution):
-        for item in plan:
-            try:
-                execution.performer.make(_call(execution, item))
-            except CallFailed as error:
-                if not error.took_effect:  # else only its result cannot be kept
-                    raise
+    for item in plan:
+        try:
+            execution.performer.make(_call(execution, item))
+        except CallFailed as error:
+            if not error.took_effect:  # else only its result cannot be kept
+                raise
     return [item["place"] for item in plan]
 
 
 async def _carry_out_async(execution: Execution[Any], plan: list[dict[str, Any]]) -> list[str]:
-    with _to_the_end(execution):
-        for item in plan:
-            try:
-                await execution.async_performer.make(_call(execution, item))
-            except CallFailed as error:
-                if not error.took_effect:
-                    raise
+    for item in plan:
+        try:
+            await execution.async_performer.make(_call(execution, item))
+        except CallFailed as error:
+            if not error.took_effect:
+                raise
     return [item["place"] for item in plan]
 
 
@@ -160,9 +198,8 @@ def plan_of(execution: Execution[Any], *, under_way: Came | None = None) -> list
     first.
 
     Args:
-        under_way: how a call without an outcome counts, where the run is about to end: then what
-            `Run.compensate` had planned and not done is to be undone, too. None: it is refused,
-            and what another task undoes is left to that.
+        under_way: how a call without an outcome counts, where the run is about to end; None: it is
+            refused.
 
     Raises:
         PerdureError: there is such a call.
@@ -183,13 +220,16 @@ def plan_in(
     """Returns the same from the commits of the turn, the last first."""
     lived = Journal.read(run, reversed(path), aliases=aliases)
     entries = [one for one in lived.entries.values() if one.call.run == run]
-    undone = {one.call.compensates: one for one in entries if isinstance(one.call, Intent)}
-    before = {place for one in entries for place in _planned(one)} if under_way is None else set()
+    undone = {
+        one.call.compensates: one
+        for one in entries
+        if isinstance(one.call, Intent) and one.call.compensates
+    }
     found: list[tuple[tuple[int, str], dict[str, Plain]]] = []
     for entry in entries:
         call = entry.call
-        if not isinstance(call, Intent) or call.undo is None or entry.place in before:
-            continue
+        if not isinstance(call, Intent) or call.undo is None or call.compensates:
+            continue  # a call that undid another one is nothing that the run did
         came = _came(entry, run, under_way)
         begun = undone.get(entry.place)
         back = _came(begun, run, under_way) if begun is not None else "not done"
@@ -206,12 +246,21 @@ def plan_in(
             "place": entry.place,
             "undo": {"tool": call.undo.tool, "of": str(call.of), "args": call.undo.args},
             "value": value,
+            "doubt": came == "in doubt",
+            "keys": [str(call.key), *_kept_key(entry)],
         }
-        item |= {"doubt": came == "in doubt"}
         if begun is not None and back == "in doubt":
             item |= {"begun": begun.place}
         found.append(((entry.seq, entry.place), item))
     return [item for _, item in sorted(found, key=lambda one: one[0], reverse=True)]
+
+
+def _kept_key(entry: Entry) -> list[str]:
+    """Returns the key of the call, made in a history that the run left, whose outcome it kept."""
+    outcome = entry.outcome
+    if outcome is None or outcome.by != "reuse":
+        return []
+    return [str(made) for made in (entry.call.made, outcome.made) if made]
 
 
 def _planned(entry: Entry) -> list[str]:
@@ -293,7 +342,7 @@ def _call(execution: Execution[Any], item: dict[str, Any]) -> Call:
     if recorded.kind != "tool":
         recorded = _as_tool(recorded.function)
     call = recorded.call(execution, (), arguments)
-    call.compensates = str(item["place"])
+    call.compensates, call.undoes = str(item["place"]), item.get("keys")
     if item["doubt"]:
         call.asks_first = f"{call.compensates} took effect, and so whether {call.name} has anything"
         call.asks_first += " to undo"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, Literal, TypeVar
 
 from msgspec import Struct
@@ -64,6 +64,8 @@ class Call(Struct):
     """The tool, and the arguments that are kept for its compensation."""
     compensates: str = ""
     """The place of the call that it undoes. It must come to a good end."""
+    undoes: Collection[str] | None = None
+    """The keys of that call; None: they are not known."""
     asks_first: str = ""
     """The doubt that a person decides on before it is made, in words; empty: there is none."""
 

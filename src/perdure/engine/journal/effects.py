@@ -6,7 +6,7 @@ loop. `performer.drive` performs them on the calling thread, `drive_async` in a 
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Generator, Mapping, Sequence
 from typing import Any, Literal
 
 from msgspec import Struct, field
@@ -40,6 +40,8 @@ class Arrive(Struct, frozen=True):
     decision."""
     form: Form | None = None
     """Makes the digests of its arguments in the form in which those of a call are recorded."""
+    undoes: Collection[str] | None = None
+    """Of a compensation, the keys of the call that it undoes: it is that one's alone."""
 
 
 class Arrived(Struct, frozen=True):

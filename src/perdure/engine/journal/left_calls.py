@@ -9,7 +9,7 @@ each commit is read once.
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 from msgspec import Struct
@@ -50,6 +50,7 @@ class Made(Struct):
         place, run: of its records.
         late: that run made it behind the fork.
         undone: a compensation of it was begun.
+        undoes: of a compensation, the key of the call that it undid.
     """
 
     name: str
@@ -67,6 +68,7 @@ class Made(Struct):
     run: str = ""
     late: bool = False
     undone: bool = False
+    undoes: str = ""
 
     @property
     def kind(self) -> Kind:
@@ -163,10 +165,15 @@ class LeftCalls:
                 self._came_first(one)
 
     def find(
-        self, name: str, scope: str, args: Mapping[str, str], form: Form | None
+        self,
+        name: str,
+        scope: str,
+        args: Mapping[str, str],
+        form: Form | None,
+        undoes: Collection[str] | None = None,
     ) -> Made | None:
         """Returns the call of this name and these arguments that was made in this task, or else the
-        first that was made; it is not found again. `form`: see `Before.made`."""
+        first that was made; it is not found again. `form`, `undoes`: see `Before.made`."""
         self.look()
         kinds = [(name, frozenset(args.items()))]
         if form is not None:
@@ -176,10 +183,13 @@ class LeftCalls:
             same = self._left.get(kind, [])
             if self._late_again:
                 same[:] = [one for one in same if not self._is_replaced(one)]
-            if same:
-                found = next((one for one in same if one.scope == scope), same[0])
+            fit = [one for one in same if undoes is None or one.undoes in undoes]
+            if fit:
+                found = next((one for one in fit if one.scope == scope), fit[0])
                 same.remove(found)
                 return found
+        if undoes is not None:  # what others undo beside this is theirs
+            return None
         late = (self._late_of(run, kind) for kind in kinds for run in self._untils)
         return next((queue.popleft() for queue in late if queue), None)
 
@@ -298,7 +308,7 @@ class LeftCalls:
             if isinstance(record, Intent):
                 paid = self._last.get((record.run, record.compensates))
                 if paid is not None:
-                    paid.undone = True
+                    paid.undone, made.undoes = True, paid.key
             if not made.real and not record.made_at:
                 made.real = True
                 if late:

@@ -72,6 +72,7 @@ class Before:
         args: Mapping[str, str],
         entry: Entry | None,
         form: Form | None = None,
+        undoes: Collection[str] | None = None,
     ) -> Made | None:
         """Returns the earlier call of this name and these arguments, made in this task or else in
         another: a call on a thread now may have been made without one before.
@@ -80,6 +81,7 @@ class Before:
             entry: the entry of a call that was under way where the history was left, or decided on
                 there.
             form: makes the arguments' digests in the form of recorded ones.
+            undoes: of a compensation, the keys of the call that it undoes.
         """
         if entry is not None and entry.asked and not entry.call.made:
             return self._unknown(name, scope, args)
@@ -88,7 +90,7 @@ class Before:
             key = entry.call.made if entry.asked else str(entry.call.key or "")
             found = self._calls.by_key.get(key)
             return self._read(found, args, form) if found is not None and found.stands else None
-        found = self._calls.find(name, scope, args, form)
+        found = self._calls.find(name, scope, args, form, undoes)
         if found is None:
             return self._unknown(name, scope, args) if self._calls.unread else None
         return self._read(found, args, form)

@@ -97,7 +97,8 @@ def arrival(call: Call) -> Arrive:
     """Returns the effect that the function has reached a call."""
     outside = call.kind == "tool"
     form, digests = call.as_recorded, call.digests
-    return Arrive(call.name, call.kind, digests, call.preview, outside, outside, form)
+    known = (call.name, call.kind, digests, call.preview, outside, outside, form)
+    return Arrive(*known, call.undoes)
 
 
 def from_there(call: Call, arrived: Arrived) -> Effects:

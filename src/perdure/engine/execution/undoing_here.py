@@ -1,0 +1,69 @@
+"""The undoing of a run's calls while it executes here: that it goes on, and whose it is.
+
+An undoing that has begun is carried out: neither a request to end the run nor its deadline comes in
+between, for what is left then would stay. And only one of a run's tasks at a time finds out what is
+to be undone: two at once would undo the same.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Collection
+
+from perdure.state.event_loop.loop_waits import LoopWait, bell
+
+LOOK_S = 0.02
+"""The interval at which one that waits for another looks whether its run goes on."""
+
+
+class UndoingHere:
+    """See the module. For all threads and tasks of one execution.
+
+    Args:
+        begun: the places of the plans that are recorded, and not carried out: the function comes to
+            them again.
+    """
+
+    def __init__(self, begun: Collection[str] = ()) -> None:
+        self._lock = threading.Lock()
+        self._begun = set(begun)
+        self._going: set[object] = set()
+
+    @property
+    def is_on(self) -> bool:
+        return bool(self._going or self._begun)
+
+    def ended(self, one: object, place: str) -> None:
+        """Notes the end of an undoing; `place`: that of its plan."""
+        with self._lock:
+            self._going.discard(one)
+            self._begun.discard(place)
+
+    def goes_on(self, one: object) -> None:
+        """Notes that the plan of an undoing is known."""
+        with self._lock:
+            self._going.add(one)
+
+    def _begins(self, one: object) -> bool:
+        with self._lock:
+            if self.is_on:
+                return False
+            self._going.add(one)
+            return True
+
+    def begin(self, one: object, check: Callable[[], None]) -> None:
+        """Waits until nobody else undoes anything, and begins.
+
+        Args:
+            check: raises if the run does not go on.
+        """
+        pause = threading.Event()
+        while not self._begins(one):
+            check()
+            pause.wait(LOOK_S)
+
+    async def begin_async(self, one: object, check: Callable[[], None]) -> None:
+        """The same for coroutines."""
+        while not self._begins(one):
+            check()
+            await LoopWait(bell()).rest(LOOK_S)
