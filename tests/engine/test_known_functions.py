@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 import perdure
-from perdure.engine.functions.decorators import recorded_as
+from perdure.engine.functions.any_callable import recorded_as
 from perdure.engine.journal.values import is_async
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import functools
 from pathlib import Path
@@ -156,6 +157,57 @@ def test_an_object_and_what_a_partial_adds_are_left_out_too(store: Store) -> Non
     assert store.run(act, "a") == (3, "u")
     assert previews(store) == ["door=3", "…"]
     assert SECRET not in kept(store) and "vault of eve" not in kept(store)
+
+
+def test_a_partial_or_a_wrapper_of_a_step_leaves_out_what_that_does(place: Place) -> None:
+    """`run.call(partial(sign_in, key))` was recorded as a step of its own, under the same name:
+    with the key in its preview. So was a wrapper by `functools.wraps`."""
+
+    @perdure.step(record_args=False, retry=perdure.Retry(attempts=2, first=0.0))
+    def sign_in(key: str, retries: int = 0) -> int:
+        tries.append(key)
+        if len(tries) == 1:
+            raise ConnectionError
+        return retries
+
+    @perdure.tool(on_crash="retry", record_args=False)
+    def pay(key: str, cents: int) -> int:
+        return cents
+
+    @functools.wraps(sign_in)
+    def wrapped(*args: Any, **named: Any) -> int:
+        return sign_in(*args, **named)
+
+    tries: list[str] = []
+    again = perdure.step(functools.partial(sign_in, SECRET))
+
+    @perdure.agent(dict)
+    def act(run: perdure.Run[dict]) -> list[int]:
+        bound = functools.partial(functools.partial(sign_in, SECRET), retries=1)
+        return [
+            run.call(bound),
+            run.call(bound, retries=2),
+            run.call(functools.partial(pay, SECRET), cents=3),
+            run.call(functools.partial(Vault().open), 4),
+            run.call(wrapped, SECRET, 5),
+            again(retries=6),
+            *run.map(functools.partial(sign_in, SECRET), [7]),
+        ]
+
+    @perdure.agent(dict)
+    async def aact(run: perdure.AsyncRun[dict]) -> int:
+        return await run.call(functools.partial(pay, SECRET), cents=3)
+
+    async def main() -> int:
+        async with perdure.open_async(place.url) as opened:
+            return await opened.run(aact, "b")
+
+    store = place.open()
+    assert store.run(act, "a") == [1, 2, 3, 4, 5, 6, 7]
+    assert SECRET not in kept(store)
+    assert [one.place for one in store.handle("a/act/main").effects()] == ["pay#1"]
+    assert asyncio.run(main()) == 3
+    assert store.handle("b/aact/main").effects()[0].preview == "…"
 
 
 def test_calls_are_told_apart_and_changes_noticed(place: Place, crash: Crashes) -> None:

@@ -257,3 +257,19 @@ def test_i8_one_that_no_worker_serves_may_be_ended_by_a_second_request(place: Pl
     assert handle.status == "needs_attention"
     handle.cancel("leave it")
     assert handle.info.status == "cancelled" and happened() == WAITED[:2]
+
+
+@BOTH
+def test_who_waits_for_the_end_of_a_cancelled_saga_hears_of_it(place: Place, function: Any) -> None:
+    """The worker had undone and ended it at once, and `cancel(wait=True)` waited on, for ever."""
+    store = place.open()
+    handle = run_until_waiting(store, function, "a")
+    worker = perdure.Worker(place.open(), [function])
+    thread = threading.Thread(target=worker.run)
+    thread.start()
+    try:
+        handle.cancel("called off", wait=True, timeout=60)
+    finally:
+        worker.stop()
+        thread.join(60)
+    assert handle.status == "cancelled" and happened() == WAITED

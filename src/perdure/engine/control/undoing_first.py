@@ -9,6 +9,7 @@ from perdure.engine.journal.left_history import path_of
 from perdure.model import RunInfo
 from perdure.state.context import Context
 from perdure.state.runs.family_messages import begin_of
+from perdure.state.runs.run_rows import FINISHED
 from perdure.storage.log.commits import UNREADABLE
 
 
@@ -18,7 +19,7 @@ def undoes_first(context: Context, info: RunInfo) -> bool:
     was asked to end before: that is the way out.
     So may one whose log cannot be read: nobody could undo it.
     """
-    if not info.started:
+    if not info.started or info.status in FINISHED:
         return False
     try:
         return _undoes_first(context, info)

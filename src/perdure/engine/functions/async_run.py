@@ -12,13 +12,13 @@ from perdure.core.arguments.checks import function as check_function
 from perdure.core.arguments.names import cause_of, check_words
 from perdure.engine.execution.execution import Execution
 from perdure.engine.functions import run_moves
+from perdure.engine.functions.any_callable import recorded_as, unbound
 from perdure.engine.functions.any_run import AnyRun
 from perdure.engine.functions.async_map import AsyncMap
 from perdure.engine.functions.async_run_edit import AsyncRunEdit
 from perdure.engine.functions.child_handle import Child
 from perdure.engine.functions.children import ChildOptions, started_child
 from perdure.engine.functions.compensations import undo_all_async
-from perdure.engine.functions.decorators import recorded_as, with_self
 from perdure.engine.functions.run import check_limit
 from perdure.engine.journal.effects import Effects
 from perdure.engine.journal.values import is_async
@@ -103,12 +103,13 @@ class AsyncRun(AnyRun[T]):
     async def _call(
         self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]
     ) -> Any:
-        recorded = recorded_as(function)
+        called, given, named = unbound(function, args, kwargs)
+        recorded = recorded_as(called)
         execution = self._execution
         if execution.inside() in ("step", "tool") and recorded.kind == "step":
             result = function(*args, **kwargs)  # a step inside a step is plain
             return await result if is_async(function) else result
-        call = recorded.call(execution, with_self(function, args), kwargs)
+        call = recorded.call(execution, given, named)
         return await execution.async_performer.make(call)
 
     def edit(

@@ -42,7 +42,6 @@ from perdure.engine.journal.values import (
     Results,
     is_async,
     label,
-    per_function,
     refuse_generator,
 )
 from perdure.errors import OutsideRun, PerdureError
@@ -100,6 +99,8 @@ class RecordedFunction:
         if identity is not None:
             check_function(identity, "identity=")
         self._identity = identity
+        if record_args is True and _leaves_out(function):
+            record_args = False
         self._shows = check_record_args(record_args, function)
         self._undo = None if compensate is None else Undo(compensate, function, self._shows)
         if self._undo is not None:
@@ -293,20 +294,13 @@ def mark_of(function: Callable[..., Any]) -> RecordedFunction | None:
     return mark if mark.decorated is own else None
 
 
-def recorded_as(function: Callable[..., Any]) -> RecordedFunction:
-    """Returns the recording of calls of any callable: one that is not decorated is a step."""
-    return mark_of(function) or _undecorated(function)
-
-
-_undecorated = per_function(lambda function: RecordedFunction("step", function))
-
-
-def with_self(function: Callable[..., Any], args: tuple[Any, ...]) -> tuple[Any, ...]:
-    """The arguments of a call of it, for how it is recorded: the mark that a bound method shows is
-    its function's, which takes the object, too."""
-    if isinstance(function, MethodType) and mark_of(function) is not None:
-        return (function.__self__, *args)
-    return args
+def _leaves_out(function: Callable[..., Any]) -> bool:
+    """Returns True if a callable is a partial or wrapper of a step or tool that leaves arguments
+    out of the log: which of its own those are, nobody says."""
+    while isinstance(function, functools.partial):
+        function = function.func
+    mark = getattr(function, MARK, None)  # which `functools.wraps` copies
+    return isinstance(mark, RecordedFunction) and mark._shows is not True
 
 
 @overload

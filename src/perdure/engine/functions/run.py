@@ -17,12 +17,12 @@ from perdure.engine.execution.call_limits import Lending
 from perdure.engine.execution.current_run import enter_scope
 from perdure.engine.execution.execution import Execution
 from perdure.engine.functions import run_moves
+from perdure.engine.functions.any_callable import recorded_as, unbound
 from perdure.engine.functions.any_run import AnyRun
 from perdure.engine.functions.child_handle import Child
 from perdure.engine.functions.child_starter import ChildStarter
 from perdure.engine.functions.children import ChildOptions
 from perdure.engine.functions.compensations import undo_all
-from perdure.engine.functions.decorators import recorded_as, with_self
 from perdure.engine.functions.run_edit import RunEdit
 from perdure.engine.journal.scopes import Scope
 from perdure.engine.journal.values import is_async, label
@@ -63,12 +63,13 @@ class Run(AnyRun[T]):
     def call(self, function: Callable[..., R], /, *args: Any, **kwargs: Any) -> R:
         """Calls any callable, and records it as a step; a step or tool is recorded as such."""
         check_function(function, "function, what is called,")
-        recorded = recorded_as(function)
+        called, given, named = unbound(function, args, kwargs)
+        recorded = recorded_as(called)
         _refuse_async(recorded.function)
         execution = self._execution
         if execution.inside() in ("step", "tool") and recorded.kind == "step":
             return function(*args, **kwargs)  # a step inside a step is plain
-        call = recorded.call(execution, with_self(function, args), kwargs)
+        call = recorded.call(execution, given, named)
         return execution.performer.make(call)  # type: ignore[no-any-return]
 
     def edit(
