@@ -116,6 +116,11 @@ def every_run(place: Place, measure: Measure) -> None:
     measure(lambda: place.store.runs())
 
 
+@call("Store.questions", history="agents", what="Store.questions, a page")
+def page_of_questions(place: Place, measure: Measure) -> None:
+    often(measure, lambda _: place.store.questions(limit=PAGE))
+
+
 @call(
     "Store.checkpoint_all", history="agents", growth="linear", what="Store.checkpoint_all of them"
 )

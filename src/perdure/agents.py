@@ -2,31 +2,29 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import timedelta
 from functools import partial
-from typing import Any, Generic, TypeVar
+from typing import Any, TypeVar
 
-from perdure.core.arguments.checks import Seconds, flag, flags, function
+from perdure.core.arguments.checks import flag, flags, function
 from perdure.core.arguments.names import cause_of, check_name
 from perdure.core.live.drift import Drift
-from perdure.engine.control.delivery import Delivery, is_own
+from perdure.engine.control.delivery import is_own
+from perdure.engine.control.going_back import GoingBack, HasRunId, id_of
 from perdure.errors import Conflict, GuardMismatch, NotFound
-from perdure.model import Branch, Cause, Change, Checkpoint, Commit, Verified
+from perdure.model import Branch, Change, Checkpoint, Commit, Verified
 from perdure.retention.trimming import Trimmed, trim
-from perdure.state import branch_operations, checkpoints, time_travel
+from perdure.state import branch_operations, checkpoints
 from perdure.state.agent_at import AgentAt as AgentAt
 from perdure.state.checkpoints import Mismatch
 from perdure.state.commit_lookup import Where as Where
-from perdure.state.commit_lookup import horizon, place_of, resolve
+from perdure.state.commit_lookup import horizon, place_of
 from perdure.state.context import Context
 from perdure.state.edit_block import Edit, used_key
-from perdure.state.halting import HALT_S, LOOK_S, Halt
 from perdure.state.returned_drafts import refuse_awaitable, refuse_new_state
 from perdure.state.state_diff import changes
-from perdure.state.time_travel import BranchMove
-from perdure.state.working_copy import Flow, WorkingCopy, drive
+from perdure.state.working_copy import Flow, WorkingCopy
 from perdure.storage.appending import Ref
 from perdure.storage.log.refusals import is_race
 from perdure.system.backoff import CHANCES_MAX, chances
@@ -38,7 +36,7 @@ R = TypeVar("R")
 """A commit: by seq, by the name of a checkpoint or branch, or the head at a moment."""
 
 
-class Agent(Generic[T]):
+class Agent(GoingBack[T]):
     """One agent, on one branch. Made by `Store.agent`; the log holds the truth, this a copy.
 
     A handle may be shared by threads; edits through it happen one after the other.
@@ -286,9 +284,6 @@ class Agent(Generic[T]):
             checkpoint, schema_id=schema.id, schema_version=schema.version, config=config
         )
 
-    def _resolve(self, where: Where) -> int:
-        return resolve(self._working.reader, self.branch_name, where)
-
     def diff(self, a: Where, b: Where) -> list[Change]:
         """Returns the differences between two states, path by path. Raises as `at` does."""
         reader = self._working.reader
@@ -385,19 +380,35 @@ class Agent(Generic[T]):
         )
         return Agent(self._context, working)
 
-    def fork(self, name: str, *, at: Where | None = None) -> Agent[T]:
+    def fork(
+        self, name: str, *, at: Where | None = None, before: HasRunId | str | None = None
+    ) -> Agent[T]:
         """Makes a new branch at any commit (default: this branch's head): O(1), copies nothing.
+
+        Args:
+            before: a run of the agent, or its id: the branch has the state from before it began.
 
         Raises:
             Conflict: the name is taken, or was.
-            ValueError: the name is invalid, or reads as a commit's number or a moment.
+            NotFound: there is no such commit, or run, or it has not begun.
+            ValueError: the name is invalid, or reads as a commit's number or a moment; or there are
+                both `at` and `before`.
         """
-        self._do(self._forking(name, at))
+        self._do(self._forking(name, at, before))
         return self._on_branch(name)
 
-    def _forking(self, name: str, at: Where | None) -> Flow[None]:
+    def _forking(
+        self, name: str, at: Where | None, before: HasRunId | str | None = None
+    ) -> Flow[None]:
+        if at is not None and before is not None:
+            raise ValueError("say either at= a commit, or before= a run")
         target = None if at is None else partial(self._resolve, at)
+        if before is not None:
+            target = partial(self._before, id_of(before))
         return branch_operations.forking(self._working, name, target)
+
+    def _before(self, run: str) -> int:
+        return self._working.reader.peek(self._began(run).started).parent
 
     def delete_branch(self, name: str) -> Commit:
         """Deletes a branch. Its commits stay in the log, its name stays taken.
@@ -407,93 +418,3 @@ class Agent(Generic[T]):
             Conflict: it is this handle's own, or an unfinished run has it.
         """
         return self._do(branch_operations.deleting_branch(self._working, name))
-
-    def _do(self, flow: Flow[R]) -> R:
-        with self._working.lock:
-            return drive(self._context, flow)
-
-    # -- going back ------------------------------------------------------------------------
-
-    def rollback(
-        self, to: Where, *, cancel_run: bool = False, timeout: Seconds = HALT_S
-    ) -> BranchMove:
-        """Moves this branch to an earlier commit, as a new commit; nothing is rewritten (I7).
-
-        Works also from a head that cannot be read; the changes since then are lost.
-
-        A run that executes does it at its next boundary, and goes on.
-
-        Args:
-            cancel_run: ends the branch's unfinished run, and those that it started; one that
-                executes is halted first.
-            timeout: how long the run may take for that, in seconds or as a timedelta.
-
-        Raises:
-            Conflict: the branch has an unfinished run that does not execute.
-            TimedOut: the run has not come to a boundary in time. It is still asked to end; or, if
-                it was to go on, does not do it any more.
-        """
-        target = partial(self._resolve, place_of(to))
-        asked = Delivery(self._working, "rollback", timeout, target, str(to))
-        return self._back(lambda: self._rolling_back(to, cancel_run), cancel_run, timeout, asked)
-
-    def _back(
-        self, flow: Callable[[], Flow[BranchMove]], cancel_run: bool, timeout: Seconds,
-        asked: Delivery | None = None,
-    ) -> BranchMove:  # two lines, for the limit of the file  # fmt: skip
-        halt = Halt(self._working, cancel_run=cancel_run, timeout=timeout)
-        while True:
-            if asked is not None and asked.pending:
-                if (moved := asked.look()) is not None:
-                    self.refresh()
-                    return moved
-            else:
-                try:
-                    return self._do(flow())
-                except Conflict as refused:
-                    if is_own(self._working):
-                        raise
-                    (halt.ask if cancel_run or asked is None else asked.ask)(refused)
-            time.sleep(LOOK_S)
-
-    def _rolling_back(self, to: Where, cancel_run: bool) -> Flow[BranchMove]:
-        def cause(seq: int) -> Cause:
-            return Cause("rollback", str(to), refers=(seq,))
-
-        to = place_of(to)
-        return time_travel.moving(
-            self._working, partial(self._resolve, to), cause, cancel_run=cancel_run
-        )
-
-    def adopt(
-        self, branch: str, *, cancel_run: bool = False, timeout: Seconds = HALT_S
-    ) -> BranchMove:
-        """Makes another branch's head the state of this one, as a commit. See `rollback`."""
-        return self._back(lambda: self._adopting(branch, cancel_run), cancel_run, timeout)
-
-    def _adopting(self, branch: str, cancel_run: bool) -> Flow[BranchMove]:
-        def cause(seq: int) -> Cause:
-            return Cause("adopt", branch, refers=(seq,))
-
-        target = partial(self._resolve, branch)
-        return time_travel.moving(self._working, target, cause, cancel_run=cancel_run)
-
-    def undo(self, *, cancel_run: bool = False, timeout: Seconds = HALT_S) -> BranchMove:
-        """Takes back the latest commit (or group) that changed the state and is not taken back.
-
-        Raises:
-            Conflict: later commits touched what it would restore (naming the paths), it is of an
-                older major version of the schema, or the branch has an unfinished run.
-            NotFound: nothing is left to undo, or retention removed it.
-            SchemaError: an invariant forbids the way back, e.g. one of `transitions`; `rollback`
-                works, because it makes no new state.
-        """
-
-        flow = partial(time_travel.undoing, self._working, cancel_run=cancel_run)
-        return self._back(flow, cancel_run, timeout, Delivery(self._working, "undo", timeout))
-
-    def redo(self, *, cancel_run: bool = False, timeout: Seconds = HALT_S) -> BranchMove:
-        """Takes back the latest undo. Raises as `undo` does."""
-
-        flow = partial(time_travel.redoing, self._working, cancel_run=cancel_run)
-        return self._back(flow, cancel_run, timeout, Delivery(self._working, "redo", timeout))

@@ -10,12 +10,12 @@ from typing import Any, Concatenate, ParamSpec, TypeVar, overload
 from perdure.agents import Agent
 from perdure.core.arguments.checks import count, flag
 from perdure.core.arguments.checks import function as callable_
-from perdure.core.arguments.checks import seconds as duration
 from perdure.core.arguments.names import check_name, check_words
 from perdure.core.schema.digest_keys import DigestKey, DigestKeys, digest_keys
 from perdure.core.schema.schema import Schema
 from perdure.engine.control.deletions import deleting, wait_for_each
 from perdure.engine.control.naming_all import CheckpointedAll, checkpoint_all
+from perdure.engine.control.open_questions import open_questions
 from perdure.engine.control.run_handle import RunHandle
 from perdure.engine.control.run_listing import list_runs, wanted_runs
 from perdure.engine.control.waiting_for_runs import wait_until
@@ -25,10 +25,11 @@ from perdure.engine.dispatch.run_options import Options as Options
 from perdure.engine.dispatch.runner import Runner
 from perdure.engine.functions.run import Run
 from perdure.engine.functions.run_lookup import find_run
-from perdure.errors import NotFound
+from perdure.engine.journal.questions import Question
 from perdure.missing import MISSING
 from perdure.model import MAIN, AgentInfo, Durability, RunInfo, RunStatus, Verified
-from perdure.retention.purging import Purged, incarnations, origins, purge_name, sweep
+from perdure.retention.housekeeping import Housekeeping
+from perdure.retention.purging import incarnations, origins
 from perdure.state.checkpoint_policy import CheckpointPolicy
 from perdure.state.checkpoints import config_hash
 from perdure.state.context import Context
@@ -36,7 +37,6 @@ from perdure.state.guards import Guards
 from perdure.state.incarnation import own_agent
 from perdure.state.snapshot_policy import SnapshotPolicy
 from perdure.state.working_copy import WorkingCopy
-from perdure.storage.answers import Sizes
 from perdure.storage.capabilities import Backend
 from perdure.storage.group_policy import GROUPED, GroupPolicy
 from perdure.storage.locate import is_store_file as is_store_file
@@ -97,7 +97,7 @@ def open(
     return Store(backend, snapshots, lease_ttl, checkpoints, keys, guards)
 
 
-class Store:
+class Store(Housekeeping):
     """An open store. Safe to share between threads; close it, or use it in a ``with``. Anything
     that reads or writes may raise `StoreUnavailable` and `Corrupt`."""
 
@@ -386,11 +386,13 @@ class Store:
         time_limit: float | timedelta | None = None,
         trace: str | None = None,
         initial: Any = MISSING,
+        branch: str = MAIN,
     ) -> Options:
         """Returns the same store with other settings for runs.
 
         Args:
-            key: names the run: one command, one key. It does not choose a branch.
+            key: names the run: one command, one key. On another branch than main it is another
+                run: its name is ``key@branch``.
             queue: for workers that pick up one kind of runs only.
             deadline: the time that it may take from its begin, seconds or a timedelta; then it
                 fails with `TimedOut`. Runs that it starts must have ended by then, too.
@@ -398,13 +400,14 @@ class Store:
             trace: a trace id: each commit of the run has it as `cause.trace`, whichever process
                 makes it, and so have those of the runs that it starts.
             initial: the state to create the agent with, if it is not there when the run begins.
+            branch: of the agent, on which the run begins, and stays.
 
         Raises:
-            ValueError: key or queue is empty, longer than 200 characters, or not valid text; or the
-                deadline or time limit is not positive, or is more than a thousand years.
+            ValueError: key, queue or branch is empty, longer than 200 characters, or not valid
+                text; or the deadline or time limit is not positive, or over a thousand years.
             TypeError: an argument has the wrong type.
         """
-        return Options(self.runner, key, queue, deadline, trace, initial, time_limit)
+        return Options(self.runner, key, queue, deadline, trace, initial, time_limit, branch)
 
     def runs(
         self,
@@ -435,6 +438,34 @@ class Store:
         )
         return list_runs(self._context.backend, query)
 
+    def questions(
+        self,
+        agent: str | None = None,
+        *,
+        after: Question | str | None = None,
+        limit: int | None = None,
+        damaged_too: bool = False,
+    ) -> list[Question]:
+        """Returns the questions that runs ask and nobody has answered, of one agent or of all, in
+        the order in which their runs began. `RunHandle.answer` answers one: by its `run`, and
+        ``to=`` it.
+
+        Args:
+            after: the last question of the page before, or its run.
+            limit: a page ends with all questions of the run with which it has so many.
+            damaged_too: passes over runs that cannot be read.
+
+        Raises:
+            Corrupt: the log of a run cannot be read.
+        """
+        return open_questions(
+            self._context.backend, self._questions_of, agent, after, limit, damaged_too
+        )
+
+    def _questions_of(self, info: RunInfo) -> list[Question]:
+        handle: RunHandle[Any] = RunHandle(self._context, self.runner.wakeups, info.id)
+        return handle.questions()
+
     def handle(self, run_id: str) -> RunHandle[Any]:
         """Returns a handle on a run by its id.
 
@@ -449,52 +480,3 @@ class Store:
         """Returns True if an executor, e.g. a branch's `holder`, may still be running. In doubt it
         is True until its time is up."""
         return self._context.backend.alive(check_name(executor, "an executor"))
-
-    # -- housekeeping ----------------------------------------------------------------------
-
-    def purge(self, name: str | None = None, *, seconds: float | None = None) -> Purged:
-        """Removes, permanently, the logs of agents that were deleted with ``purge=True``; or, by
-        its name, of one that was deleted in any way. Only the deletion stays of each, which names
-        everything before it by its hash; logs that living copies read are kept. Stores that follow
-        this one do the same, at their next look; backups and other copies do not. Done in small
-        transactions, for about `seconds`; if it is killed, the next call continues.
-
-        Raises:
-            NotFound: there is no deleted agent of that name.
-        """
-        backend = self._context.backend
-        if seconds is not None:
-            seconds = duration(seconds, "seconds=")
-        if name is None:
-            return sweep(backend, seconds)
-        return purge_name(backend, check_name(name, "an agent"))
-
-    def shrink(self) -> None:
-        """Returns free room in the files to the system; nobody else can write meanwhile."""
-        self._context.backend.maintain("shrink")
-
-    def check_pages(self) -> tuple[str, ...]:
-        """Reads every page of the store and checks it. Returns the names of PostgreSQL's tables
-        that this user may not read, such as an auditor: they were not checked.
-
-        Raises:
-            Corrupt: a page is damaged; the error says which.
-        """
-        return tuple(self._context.backend.maintain("check").extra.get("unread", ()))
-
-    def sizes(self, name: str | None = None) -> Sizes:
-        """Returns the bytes kept for one agent, or for all.
-
-        Raises:
-            NotFound: there is no such agent.
-        """
-        if name is None:
-            return self._context.backend.maintain("sizes")
-        info = self._context.backend.agent(check_name(name, "an agent"))
-        if info is None:
-            raise NotFound("there is no such agent", target=f"agent {name!r}")
-        return self._context.backend.maintain("sizes", no=info.no)
-
-    def flush(self) -> None:
-        """Makes everything that was acknowledged durable, whatever the store's durability."""
-        self._context.backend.maintain("flush")

@@ -262,6 +262,7 @@ def test_every_command_answers_in_json(operator: Operator) -> None:
         "settle": ["ticket-43", "refund#1", "--not-done"],
         "why": ["ticket-43"],
         "answer": ["ticket-43"],
+        "questions": [],
         "signal": ["ticket-43", "go"],
         "cancel": ["ticket-43/support/main"],
         "retry": ["ticket-43/support/main", "--from", "lookup#1"],

@@ -306,12 +306,17 @@ WHOLE = {
 """Classes that users make, or derive from, and of which they call nothing."""
 
 
+BEHIND = {"Housekeeping", "GoingBack"}
+"""Bases that are a part of a class in a file of its own: their members stand behind the others."""
+
+
 def members(thing: type) -> list[str]:
     """Public ones, those of its bases within the library first."""
     if thing.__name__ in WHOLE or issubclass(thing, BaseException):
         return []
     found: dict[str, None] = {}
-    for base in reversed(thing.__mro__):
+    bases = thing.__mro__[::-1]
+    for base in sorted(bases, key=lambda base: base.__name__ in BEHIND):
         if base.__module__.startswith("perdure"):
             found |= dict.fromkeys(key for key in vars(base) if not key.startswith("_"))
     return list(found)

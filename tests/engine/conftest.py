@@ -45,6 +45,9 @@ ON_POSTGRES = {
     "test_forks_beside",
     "test_begun_elsewhere",
     "test_guards",
+    "test_runs_on_branches",
+    "test_undoing_runs",
+    "test_questions_with_data",
 }
 """Modules that run on PostgreSQL each time; PERDURE_POSTGRES=1 runs all there."""
 

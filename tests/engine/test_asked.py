@@ -15,9 +15,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from perdure.engine.dispatch import pending_orders
-from perdure.engine.dispatch.pending_orders import PendingOrders
+from perdure.engine.dispatch.pending_orders import PendingOrders, line_of
 from perdure.engine.execution.wakeups import POLL_S
 from perdure.model import Message
+
+
+def name_of(message: Message) -> str:
+    """Of the line that it stands in: its agent, or a branch of that, ``a@b``."""
+    agent, branch = line_of(message)
+    return agent if branch == "main" else f"{agent}@{branch}"
 
 
 class Inbox:
@@ -29,10 +35,11 @@ class Inbox:
         self.read = 0
         self.now = 0.0
 
-    def put(self, agent: str, kind: str, no: int = 0) -> None:
+    def put(self, name: str, kind: str, no: int = 0) -> None:
         self.no = max(self.no + 1, no)
         no = no or self.no
-        value = {"queue": kind}
+        agent, _, branch = name.partition("@")
+        value = {"queue": kind, "branch": branch} if branch else {"queue": kind}
         self.messages[no] = Message(f"{agent}/{no}", agent, "start", "f", "", value, no=no)
 
     def inbox(
@@ -57,8 +64,8 @@ class Inbox:
         found: dict[str, Message] = {}
         for _, message in sorted(self.messages.items()):
             if message.value["queue"] == "ours":
-                found.setdefault(message.agent, message)
-        return [message for message in found.values() if message.agent not in taken]
+                found.setdefault(name_of(message), message)
+        return [message for name, message in found.items() if name not in taken]
 
 
 @pytest.fixture
@@ -80,9 +87,13 @@ def _asked(inbox: Any) -> PendingOrders:
 def look(known: PendingOrders, inbox: Inbox, taken: set[str], room: int) -> list[Message]:
     """As a worker does: what is not there any more is passed over."""
     found: list[Message] = []
-    for message in known.first_of_each(lambda run, agent: agent in taken):
+
+    def is_taken(run: str, agent: str, branch: str) -> bool:
+        return (agent if branch == "main" else f"{agent}@{branch}") in taken
+
+    for message in known.first_of_each(is_taken):
         if message.no not in inbox.messages:
-            known.is_gone(message.agent, message.no)
+            known.is_gone(line_of(message), message.no)
             continue
         found.append(message)
         if len(found) == room:
@@ -93,7 +104,7 @@ def look(known: PendingOrders, inbox: Inbox, taken: set[str], room: int) -> list
 acts = st.lists(
     st.tuples(
         st.sampled_from(("put", "put", "put", "look", "look", "begin", "others", "wait")),
-        st.sampled_from("abcd"),
+        st.sampled_from(("a", "b", "c", "d", "a@x", "b@x", "b@y")),
         st.sampled_from(("ours", "ours", "theirs")),
         st.integers(1, 6),
     ),
@@ -114,12 +125,12 @@ def test_it_knows_what_a_look_at_all_of_them_finds(todo: Any, known_max: int) ->
                 case "put":
                     inbox.put(agent, queue)
                 case "look":
-                    taken = set("abcd"[: number % 3])
+                    taken = set(("a", "b@x", "b", "c")[: number % 4])
                     assert look(known, inbox, taken, number) == inbox.first(taken)[:number]
                 case "begin":
                     for message in look(known, inbox, set(), number % 3):
                         del inbox.messages[message.no]
-                        known.is_gone(message.agent, message.no)
+                        known.is_gone(line_of(message), message.no)
                 case "others":
                     for message in inbox.first(set())[:number]:
                         del inbox.messages[message.no]
@@ -137,7 +148,7 @@ def test_each_is_read_once_however_many_wait(inbox: Inbox) -> None:
         first = look(known, inbox, {"another"}, 8)
         assert len(first) == 1
         del inbox.messages[first[0].no]
-        known.is_gone("ticket", first[0].no)
+        known.is_gone(line_of(first[0]), first[0].no)
     assert inbox.read < 2001 + 1100
 
 
@@ -163,7 +174,7 @@ def test_no_more_are_known_than_so_many(inbox: Inbox, monkeypatch: pytest.Monkey
     while first := look(known, inbox, set(), 1):
         order.append(first[0].agent)
         del inbox.messages[first[0].no]
-        known.is_gone(first[0].agent, first[0].no)
+        known.is_gone(line_of(first[0]), first[0].no)
     assert order == ["ticket"] * 200 + ["another"]
 
 

@@ -12,10 +12,12 @@ import perdure
 from perdure.engine.execution.current_run import current
 from perdure.model import MICROS_MAX, Message
 from perdure.state.runs.unused_signals import MOVE
+from perdure.storage.capabilities import RunQuery
 from perdure.testing import kill_at_every_boundary
 from perdure.testing.kills import RunEnding
 
 WORDS = {"undo": "", "redo": "", "rollback": "empty"}
+OF_RUN = "undo of the run"
 
 
 def asked(kind: str) -> None:
@@ -24,8 +26,12 @@ def asked(kind: str) -> None:
     frame = current()
     assert frame is not None and frame.run is not None
     run, context = frame.run, frame.run.context
-    value = {"kind": kind, "to": 1 if kind == "rollback" else 0, "what": WORDS[kind]}
-    value["until"] = MICROS_MAX
+    kind, _, of = kind.partition(" ")
+    value: dict[str, Any] = {"kind": kind, "to": 1 if kind == "rollback" else 0}
+    value |= {"what": WORDS[kind], "until": MICROS_MAX}
+    if of:
+        (row,) = context.backend.runs(RunQuery(run_id=run.id))
+        value["of"] = {"run": run.id, "started": row.started, "turns": 0}
     context.send(Message(run.id, run.agent, "signal", MOVE, f"asked-{kind}", value))
     context.backend.notify(run.id)
 
@@ -91,7 +97,8 @@ def done_once(kinds: list[str]) -> Any:
             agent = store.agent(info.name)
             made = [commit.cause.kind for commit in agent.log()]
             for kind in WORDS:
-                assert made.count(kind) == kinds.count(kind), made
+                wanted = [one for one in kinds if one.partition(" ")[0] == kind]
+                assert made.count(kind) == len(wanted), made
             agent.verify()
             assert not store._context.backend.inbox()
 
@@ -99,7 +106,7 @@ def done_once(kinds: list[str]) -> Any:
 
 
 @pytest.mark.parametrize(
-    ("function", "kinds"), [(moved, ["undo", "redo"]), (moved_too, ["rollback"])]
+    ("function", "kinds"), [(moved, ["undo", "redo"]), (moved_too, ["rollback"]), (moved, [OF_RUN])]
 )
 def test_a_delivered_move_is_done_once(function: Any, kinds: list[str]) -> None:
     endings = kill_at_every_boundary(function, kinds, check=done_once(kinds), same=ended)

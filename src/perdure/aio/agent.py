@@ -17,6 +17,7 @@ from perdure.core.arguments.names import cause_of
 from perdure.core.arguments.not_entered import ToEnter
 from perdure.core.live.drift import Drift
 from perdure.engine.control.delivery import Delivery, is_own
+from perdure.engine.control.going_back import HasRunId
 from perdure.errors import Conflict, NotFound, PerdureError
 from perdure.model import Branch, Cause, Change, Checkpoint, Commit, Verified
 from perdure.retention.trimming import Trimmed
@@ -307,9 +308,11 @@ class AsyncAgent(Generic[T]):
         await made.look()
         return made
 
-    async def fork(self, name: str, *, at: Where | None = None) -> AsyncAgent[T]:
+    async def fork(
+        self, name: str, *, at: Where | None = None, before: HasRunId | str | None = None
+    ) -> AsyncAgent[T]:
         """See `Agent.fork`."""
-        await self._do(self._agent._forking(name, at))
+        await self._do(self._agent._forking(name, at, before))
         return await self._beside(self._agent._on_branch(name))
 
     async def delete_branch(self, name: str) -> Commit:
@@ -357,10 +360,18 @@ class AsyncAgent(Generic[T]):
         back = partial(self._agent._adopting, branch, cancel_run)
         return await self._back(back, cancel_run, timeout)
 
-    async def undo(self, *, cancel_run: bool = False, timeout: Seconds = HALT_S) -> BranchMove:
+    async def undo(
+        self,
+        *,
+        run: HasRunId | str | None = None,
+        turns: int | None = None,
+        cancel_run: bool = False,
+        timeout: Seconds = HALT_S,
+    ) -> BranchMove:
         """See `Agent.undo`."""
-        back = partial(time_travel.undoing, self._working, cancel_run=cancel_run)
-        asked = Delivery(self._working, "undo", timeout)
+        of = self._agent._changes_of(run, turns)
+        back = partial(time_travel.undoing, self._working, cancel_run=cancel_run, of=of)
+        asked = Delivery(self._working, "undo", timeout, of=of)
         return await self._back(back, cancel_run, timeout, asked)
 
     async def redo(self, *, cancel_run: bool = False, timeout: Seconds = HALT_S) -> BranchMove:

@@ -28,6 +28,7 @@ from perdure.engine.control.run_handle import RunHandle
 from perdure.engine.control.waiting_for_runs import wait_until
 from perdure.engine.dispatch.heartbeat import LEASE_TTL
 from perdure.engine.functions.async_run import AsyncRun
+from perdure.engine.journal.questions import Question
 from perdure.errors import Conflict, NotFound
 from perdure.missing import MISSING
 from perdure.model import MAIN, AgentInfo, Durability, RunInfo, RunStatus, Verified
@@ -269,6 +270,7 @@ class AsyncStore:
         time_limit: float | timedelta | None = None,
         trace: str | None = None,
         initial: Any = MISSING,
+        branch: str = MAIN,
     ) -> AsyncOptions:
         """See `Store.options`."""
         options = self._store.options(
@@ -278,6 +280,7 @@ class AsyncStore:
             time_limit=time_limit,
             trace=trace,
             initial=initial,
+            branch=branch,
         )
         return AsyncOptions(self._home, self._store.runner, options)
 
@@ -308,6 +311,18 @@ class AsyncStore:
             limit=limit,
             newest_first=newest_first,
         )
+
+    async def questions(
+        self,
+        agent: str | None = None,
+        *,
+        after: Question | str | None = None,
+        limit: int | None = None,
+        damaged_too: bool = False,
+    ) -> list[Question]:
+        """See `Store.questions`."""
+        more = {"after": after, "limit": limit, "damaged_too": damaged_too}
+        return await self._home.call(self._store.questions, agent, **more)
 
     async def alive(self, executor: str) -> bool:
         """See `Store.alive`."""

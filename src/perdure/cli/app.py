@@ -35,6 +35,7 @@ COMMANDS = (
     LazyCommand(
         "worker", "perdure.cli.worker:worker", "Run what was asked for, and what others left."
     ),
+    LazyCommand("questions", "perdure.cli.steering:questions", "What runs ask, of all agents."),
     LazyCommand("why", "perdure.cli.runs:why", "Why is a run not moving?"),
     LazyCommand("answer", "perdure.cli.steering:answer", "Answer what a run asks."),
     LazyCommand("signal", "perdure.cli.steering:signal", "Send a run a signal."),

@@ -12,6 +12,7 @@ from perdure import Conflict
 from perdure.agents import Agent
 from perdure.cli import plain
 from perdure.cli.attention import holder
+from perdure.cli.failures import UsageError
 from perdure.cli.session import (
     WHERE_HELP,
     AgentArgument,
@@ -38,11 +39,18 @@ def fork(
         str | None, typer.Option("--at", metavar="WHERE", help=f"{WHERE_HELP}; default: the head.")
     ] = None,
     branch: BranchOption = "main",
+    before: Annotated[
+        str | None,
+        typer.Option("--before", metavar="RUN", help="With the state before this run began."),
+    ] = None,
 ) -> None:
     """Make a new branch at any commit. It costs one commit, and copies nothing."""
+    if at is not None and before is not None:
+        raise UsageError("say either --at or --before")
     with DoneAlready() as done, opened(ctx) as session:
         handle = session.agent(agent, branch)
-        at_the_head(lambda: handle.fork(name, at=None if at is None else where(handle, at)))
+        place = None if at is None else where(handle, at)
+        at_the_head(lambda: handle.fork(name, at=place, before=before))
         done.is_now(
             f"branch {name} is made, and could not be read back",
             f"do not make it again; `{session.command('state', agent, branch=name)}` reads it",
@@ -87,12 +95,23 @@ def undo(
     agent: AgentArgument,
     branch: BranchOption = "main",
     cancel_run: CancelRunOption = False,
+    run: Annotated[
+        str | None, typer.Option("--run", metavar="RUN", help="All that this run changed.")
+    ] = None,
+    turns: Annotated[
+        int | None,
+        typer.Option("--turns", metavar="N", min=1, help="Only in its last turns, so many."),
+    ] = None,
 ) -> None:
-    """Take back the latest change that is not taken back yet, as a new commit.
+    """Take back the latest change that is not taken back yet, or what a run changed, as a new
+    commit.
 
     Refused when later commits touched the same places. What tools did stays done.
     """
-    _move(ctx, agent, branch, lambda handle: handle.undo(cancel_run=cancel_run))
+    if turns is not None and run is None:
+        raise UsageError("--turns counts those of a run: say --run, too")
+    how: dict[str, Any] = {"run": run, "turns": turns, "cancel_run": cancel_run}
+    _move(ctx, agent, branch, lambda handle: handle.undo(**how))
 
 
 def redo(

@@ -12,11 +12,12 @@ from perdure import SchemaError
 from perdure.cli import plain
 from perdure.cli.failures import UsageError
 from perdure.cli.naming import age, value_of
-from perdure.cli.session import opened
+from perdure.cli.session import BranchOption, opened
 from perdure.cli.steering import tell_what_is_next, told
 from perdure.cli.terminal import stdout_console, text
 from perdure.cli.timeline import why_json
 from perdure.cli.user_modules import agent_functions
+from perdure.model import MAIN
 from perdure.system.done_already import DoneAlready
 
 FIRST = "options(initial="
@@ -67,6 +68,7 @@ def start(
             help="The state to create the agent with, if it is not there when the run begins.",
         ),
     ] = None,
+    branch: BranchOption = MAIN,
 ) -> None:
     """Request a run, durably, for a worker to begin. The same request again changes nothing, and
     says how the run is."""
@@ -77,7 +79,7 @@ def start(
         for number, words in enumerate(arguments or (), 1)
     ]
     kwargs = dict(_named(words, dict(types)) for words in named or ())
-    options: dict[str, Any] = {"key": key, "queue": queue}
+    options: dict[str, Any] = {"key": key, "queue": queue, "branch": branch}
     for name, given in (("deadline", deadline), ("time_limit", time_limit)):
         if given is not None:
             options[name] = age(f"--{name.replace('_', '-')}", given)

@@ -31,14 +31,16 @@ from perdure.cli.naming import (
     login,
     value_of,
 )
-from perdure.cli.session import Session, at_the_head, opened
+from perdure.cli.session import Session, at_the_head, number_option, opened
 from perdure.cli.terminal import Screen, stderr_console, stdout_console, text
-from perdure.cli.timeline import wanted, why_json
+from perdure.cli.timeline import question_json, tell_data, until, wanted, why_json
 from perdure.cli.words import full
 from perdure.model import FINISHED
 from perdure.system import shell
 from perdure.system.done_already import DoneAlready
 from perdure.types import Question, RunInfo
+
+QUESTIONS_SHOWN = 100
 
 MOVING = ("executing", "finished", "waiting")
 EffectsOption = Annotated[
@@ -103,15 +105,43 @@ def answer(
         tell_what_is_next(console, session, handle)
 
 
-def _tell_questions(session: Session, questions: Sequence[Question]) -> None:
+def questions(
+    ctx: typer.Context,
+    agent: Annotated[
+        str | None, typer.Argument(metavar="AGENT", help="Only what its runs ask.")
+    ] = None,
+    number: Annotated[int | None, number_option("questions", QUESTIONS_SHOWN)] = None,
+    after: Annotated[
+        str | None,
+        typer.Option("--after", metavar="RUN", help="Behind this run: for the next page."),
+    ] = None,
+) -> None:
+    """List the questions that runs ask and nobody has answered, those of the oldest runs first, and
+    how to answer each."""
+    with opened(ctx) as session:
+        limit = session.shown_of(number, QUESTIONS_SHOWN) or None
+        found = session.store.questions(agent, after=after, limit=limit, damaged_too=True)
+        if session.json:
+            plain.put_all(map(question_json, found))
+            return
+        _tell_questions(session, found, "nobody is asked anything")
+        if limit is not None and len(found) >= limit:
+            more = session.command("questions", *([agent] if agent else []), after=found[-1].run)
+            stdout_console().print(text((f"… there may be more: {more}", "dim")))
+
+
+def _tell_questions(
+    session: Session, questions: Sequence[Question], none: str = "it asks nothing"
+) -> None:
     if session.json:
-        plain.put_all({**plain.of(one), "since": plain.time_json(one.since)} for one in questions)
+        plain.put_all(map(question_json, questions))
         return
     console = stdout_console()
     if not questions:
-        console.print("it asks nothing")
+        console.print(none)
     for one in questions:
-        console.print(text((one.question, "bold"), f"  wants {wanted(one)}"))
+        console.print(text((one.question, "bold"), f"  wants {wanted(one)}{until(one)}"))
+        tell_data(console, one)
         command = session.command("answer", one.run, "VALUE", to=one.name)
         console.print(text(("  → ", "cyan"), (command, "bold")))
 
@@ -125,9 +155,15 @@ def _asked(session: Session, handle: RunHandle[Any], name: str | None) -> Questi
     asked = handle.questions()
     if name is not None:
         return next((one for one in asked if name in (one.name, one.place)), None)
-    if len(asked) == 1:
+    if len(asked) == 1 and asked[0].data is None:
         return asked[0]
     target = f"run {handle.id}"
+    if len(asked) == 1:
+        raise Conflict(
+            f"asks {asked[0].question!r} about data, and the answer does not say what was seen",
+            target=target,
+            hint=session.command("answer", handle.id, "VALUE", to=asked[0].name),
+        )
     if asked:
         hint = " or ".join(
             session.command("answer", handle.id, "VALUE", to=one.name) for one in asked

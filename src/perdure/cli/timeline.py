@@ -280,11 +280,30 @@ def _print_questions(console: Screen, session: Session, questions: Sequence[Ques
             text(
                 ("? ", "bold yellow"),
                 (question.question, "bold"),
-                f"  wants {wanted(question)}, since {moment(question.since)}",
+                f"  wants {wanted(question)}, since {moment(question.since)}{until(question)}",
             )
         )
+        tell_data(console, question)
         command = session.command("answer", question.run, "VALUE", to=question.name)
         console.print(text(("  → ", "cyan"), (command, "bold")))
+
+
+def until(question: Question) -> str:
+    """Returns when a question expires, in words; empty if it does not."""
+    return "" if question.expires is None else f", until {moment(question.expires)}"
+
+
+def tell_data(console: Screen, question: Question) -> None:
+    """Prints what a question shows."""
+    if question.data is not None:
+        console.print(text("    ", full(plain.to_json(question.data))))
+
+
+def question_json(question: Question) -> dict[str, Any]:
+    said = {**plain.of(question), "since": plain.time_json(question.since)}
+    if question.expires is not None:
+        said["expires"] = plain.time_json(question.expires)
+    return {**said, "data": plain.to_json(question.data)}
 
 
 def wanted(question: Question) -> str:
@@ -344,9 +363,7 @@ def _report_json(known: RunReport, executor: str | None) -> dict[str, Any]:
         "why": why_json(known.why),
         "timeline": [event_json(event) for event in known.events],
         "places": {path: event_json(event) for path, event in known.places.items()},
-        "questions": [
-            {**plain.of(one), "since": plain.time_json(one.since)} for one in known.questions
-        ],
+        "questions": [question_json(one) for one in known.questions],
         "progress": [
             {"text": note.text, "fraction": note.fraction, "at": plain.time_json(note.at)}
             for note in known.notes

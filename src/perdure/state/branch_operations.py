@@ -164,6 +164,13 @@ def deleting_branch(working: WorkingCopy[Any], name: str) -> Flow[Commit]:
                 target=f"agent {working.name!r}, branch {name!r}",
                 hint=f"let it finish, or end it first: `{shell.perdure('cancel', run.id)}`",
             )
+        for asked in working.context.backend.inbox(agent=working.name, kind="start"):
+            if type(asked.value) is dict and asked.value.get("branch") == name:
+                raise Conflict(
+                    f"run {visible(asked.run)} is to begin on it",
+                    target=f"agent {working.name!r}, branch {name!r}",
+                    hint=f"let it finish, or end it first: `{shell.perdure('cancel', asked.run)}`",
+                )
 
     yield prepare
     riders = Riders(records=[records.Named(name=name)], drop_branch=name, drop_head=heads[-1])

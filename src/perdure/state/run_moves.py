@@ -15,6 +15,7 @@ from typing import Any
 from msgspec import Struct
 
 from perdure.core.format.records import Passed
+from perdure.core.undo.undo_plan import RunChanges
 from perdure.core.values.diff import diff
 from perdure.core.values.ops import Op
 from perdure.core.values.plain_values import Plain
@@ -57,14 +58,16 @@ class PlannedMove(Struct, frozen=True):
         )
 
 
-def planning_back(working: WorkingCopy[Any], kind: Back) -> Flow[PlannedMove]:
-    """Plans an undo or redo.
+def planning_back(
+    working: WorkingCopy[Any], kind: Back, of: RunChanges | None = None
+) -> Flow[PlannedMove]:
+    """Plans an undo or redo. `of`: see `time_travel.planned`.
 
     Raises:
         NotFound: there is nothing to take back. Conflict: it cannot be.
     """
     shown = working.take_as_stored()
-    plan, calls = yield partial(time_travel.planned, working, kind, working.seq)
+    plan, calls = yield partial(time_travel.planned, working, kind, working.seq, of)
     riders = NOTHING if plan.record is None else Riders((plan.record,))
     cause = Cause(kind, refers=tuple(plan.seqs))
     return PlannedMove(cause, _told(calls, untold=False), plan.ops, riders, anew=not shown)

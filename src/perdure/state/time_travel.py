@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from itertools import islice
+from itertools import islice, takewhile
 from typing import Any, Literal
 
 from msgspec import Struct
@@ -81,20 +81,32 @@ def moving(
         return BranchMove(made.read(), tool_calls(left), is_untold(left))
 
 
-def undoing(working: WorkingCopy[Any], *, cancel_run: bool) -> Flow[BranchMove]:
-    return _going_back(working, "undo", cancel_run)
+def undoing(
+    working: WorkingCopy[Any],
+    *,
+    cancel_run: bool,
+    of: Callable[[], undo_plan.RunChanges] | None = None,
+) -> Flow[BranchMove]:
+    """Takes back the latest change, or what a run changed."""
+    return _going_back(working, "undo", cancel_run, of)
 
 
 def redoing(working: WorkingCopy[Any], *, cancel_run: bool) -> Flow[BranchMove]:
     return _going_back(working, "redo", cancel_run)
 
 
-def _going_back(working: WorkingCopy[Any], kind: Back, cancel_run: bool) -> Flow[BranchMove]:
+def _going_back(
+    working: WorkingCopy[Any],
+    kind: Back,
+    cancel_run: bool,
+    of: Callable[[], undo_plan.RunChanges] | None = None,
+) -> Flow[BranchMove]:
     def prepare() -> tuple[undo_plan.Plan, Riders, tuple[Mapping[str, Any], ...], bool]:
         working.refresh()
         shown = working.take_as_stored()
-        cancelled = _cancelled(working, cancel_run)
-        plan, calls = planned(working, kind, working.seq)
+        # Beside a run that waits, this is a commit on top like any other: its journal stays.
+        cancelled = _cancelled(working, cancel_run) if cancel_run else _at_rest(working)
+        plan, calls = planned(working, kind, working.seq, None if of is None else of())
         riders = _riders(working, cancelled)
         if plan.record is not None:
             riders = replace(riders, records=[*riders.records, plan.record])
@@ -119,10 +131,13 @@ def _going_back(working: WorkingCopy[Any], kind: Back, cancel_run: bool) -> Flow
 
 
 def planned(
-    working: WorkingCopy[Any], kind: Back, head: int
+    working: WorkingCopy[Any], kind: Back, head: int, of: undo_plan.RunChanges | None = None
 ) -> tuple[undo_plan.Plan, tuple[Mapping[str, Any], ...]]:
     """Returns the plan of an undo or redo on the state at a commit, and the tool calls that it does
     not take back. Reads the log.
+
+    Args:
+        of: what an undo takes back; default: the latest change.
 
     Raises:
         NotFound: there is nothing to take back. Conflict: it cannot be.
@@ -131,17 +146,25 @@ def planned(
     if kind == "redo":
         refuse_redo(reader, working.branch, path.since(head))
     _, (major, _) = working.schema_to_write
-    make_plan = undo_plan.plan_undo if kind == "undo" else undo_plan.plan_redo
-    plan = make_plan(path, partial(_state_before, working, kind), major)
+    state_at = partial(_state_before, working, kind)
+    if of is not None:
+        plan = undo_plan.plan_undo_of_run(path, state_at, major, of)
+    else:
+        make_plan = undo_plan.plan_undo if kind == "undo" else undo_plan.plan_redo
+        plan = make_plan(path, state_at, major)
     if plan is None:
-        raise NotFound(f"there is nothing to {kind}", target=_target(working))
+        what = "" if of is None else f": run {visible(of.run)} has changed nothing that is left"
+        raise NotFound(f"there is nothing to {kind}{what}", target=_target(working))
     if (problem := hindrance(working, kind, plan)) is not None:
         raise problem
     if kind == "redo":
         return plan, ()
     before = islice(path.since(plan.seqs[0]), 1, None)
     refuse_undo(reader, working.branch, plan.seqs[0], before)
-    return plan, tool_calls(reader.commit(seq) for seq in plan.seqs)
+    if of is None:
+        return plan, tool_calls(reader.commit(seq) for seq in plan.seqs)
+    made = takewhile(lambda commit: commit.seq >= plan.since, path.newest())
+    return plan, tuple(call for call in tool_calls(made) if call.get("run") == of.run)
 
 
 def _state_before(working: WorkingCopy[Any], kind: str, seq: int) -> Plain:
@@ -225,15 +248,31 @@ def _cancelled(working: WorkingCopy[Any], cancel_run: bool) -> list[RunInfo]:
     """
     runs = unfinished_runs(working)
     if runs and not cancel_run:
-        raise Conflict(
-            f"run {visible(runs[0].id)} is not finished ({runs[0].status})",
-            target=_target(working),
-            hint=Hint.RUN_UNFINISHED,
-        )
+        raise _unfinished(working, runs[0])
     return [
         replace(run, status="cancelled", ended=HERE, problem=MOVED, wake_at_micros=0, waits="")
         for run in runs
     ]
+
+
+def _at_rest(working: WorkingCopy[Any]) -> list[RunInfo]:
+    """Returns nothing, for no run is cancelled.
+
+    Raises:
+        Conflict: a run executes on the branch, or is about to.
+    """
+    for run in unfinished_runs(working):
+        if run.status not in ("waiting", "needs_attention"):
+            raise _unfinished(working, run)
+    return []
+
+
+def _unfinished(working: WorkingCopy[Any], run: RunInfo) -> Conflict:
+    return Conflict(
+        f"run {visible(run.id)} is not finished ({run.status})",
+        target=_target(working),
+        hint=Hint.RUN_UNFINISHED,
+    )
 
 
 def _riders(working: WorkingCopy[Any], cancelled: Sequence[RunInfo]) -> Riders:

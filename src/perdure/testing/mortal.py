@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from perdure.core.values import codec
 from perdure.engine.execution.current_run import current
 from perdure.engine.functions.decorators import mark_of
-from perdure.engine.functions.run_lookup import take_any
+from perdure.engine.journal.any_values import take_any
 from perdure.engine.journal.values import is_async
 from perdure.errors import PerdureError, StoreUnavailable
 from perdure.missing import MISSING

@@ -19,7 +19,7 @@ from perdure.engine.dispatch.drive_end import RunResult
 from perdure.engine.functions.agent_functions import spec_of
 from perdure.engine.functions.orders import Order
 from perdure.engine.functions.run import Run
-from perdure.engine.functions.run_lookup import take_any
+from perdure.engine.journal.any_values import take_any
 from perdure.engine.journal.entry import Entry
 from perdure.engine.journal.prepared_replies import Fakes
 from perdure.engine.journal.prepared_replies import PreparedReplies as Given

@@ -17,7 +17,7 @@ from perdure.engine.control.run_handle import RunHandle
 from perdure.engine.dispatch.command import Command
 from perdure.engine.functions.agent_functions import spec_of
 from perdure.engine.functions.orders import Order
-from perdure.engine.functions.run_lookup import take_any
+from perdure.engine.journal.any_values import take_any
 from perdure.engine.journal.ledger import EffectInfo
 from perdure.engine.journal.replay import NOT_DONE
 from perdure.engine.journal.run_log import reader_of, recorded_turn

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import perdure
+from perdure.testing import run_until_waiting
 
 
 @dataclass
@@ -97,6 +98,20 @@ assert again.run(greet, "guest-1", "Bob") == "Hello Bob"
 assert [run.key for run in store.runs("guest-1")] == ["main", "message-18"]
 assert [run.agent for run in store.runs(unfinished=True)] == ["guest-2"]
 assert len(store.runs(status=["done"], function="greet", limit=1, newest_first=True)) == 1
+
+
+# %% Store.questions
+@perdure.agent(dict)
+def release(run: perdure.Run[dict]) -> bool:
+    answer: bool = run.ask("Release?", data={"version": "2.1"}, expires=3600)
+    return answer
+
+
+run_until_waiting(store, release, "site")
+(asked,) = store.questions(limit=100)
+assert (asked.agent, asked.question, asked.data) == ("site", "Release?", {"version": "2.1"})
+store.handle(asked.run).answer(True, to=asked, by="ada")
+assert store.run(release, "site") is True
 
 # %% Store.alive
 executor = agent.commit(1).executor

@@ -57,7 +57,8 @@ class WaitBranch(Struct, frozen=True, gc=False):
 
     Attributes:
         kind, name: a ``signal``, its name; ``ask``, its question; ``child``, its run; ``timer``.
-        until: of a timer: when it is due, in microseconds since 1970 by the store's clock."""
+        until: of a timer: when it is due, in microseconds since 1970 by the store's clock; of a
+            question: when answers come too late, 0: never."""
 
     label: str
     kind: Literal["signal", "ask", "child", "timer"]

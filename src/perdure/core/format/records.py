@@ -259,6 +259,7 @@ class WaitBegan(Placed, frozen=True, kw_only=True):
     schema: Mapping[str, Any] = NOTHING
     question: str | None = None
     words: Any = ""
+    data: Any = None
 
 
 class WaitEnded(Outcome, frozen=True, kw_only=True):
@@ -399,7 +400,7 @@ _kind(
     Intent,
     "place args preview! kind key policy! attempt first_at made made_at of undo* compensates",
 )
-_kind("wait-began", WaitBegan, "place branches* words! args preview! question schema")
+_kind("wait-began", WaitBegan, "place branches* words! args preview! question schema data")
 _kind("wait-ended", WaitEnded, "place label key! who! at! value sent*")
 _kind("message-refused", WaitEnded, "place label kind key! who! at! value problem!")
 _kind("value-completed", Completed, "place seq value input*")

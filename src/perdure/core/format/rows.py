@@ -80,6 +80,8 @@ def order_of(value: Any) -> Started:
     order = msgspec.convert({**value, "t": "run-started", "run": ""}, Started)
     if not all(type(word) is str for word in (order.version, order.queue, order.parent)):
         raise TypeError("version, queue and parent must be texts")
+    if "branch" in value and not (type(value["branch"]) is str and value["branch"]):
+        raise TypeError("a branch must be a text")
     return order
 
 

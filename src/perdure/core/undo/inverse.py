@@ -30,6 +30,9 @@ def invert(
         state_at: a fresh copy of the state at a seq of that path (0: None).
     """
     found = standing(chosen, path)
+    if found.torn:
+        torn = [commit for commit in path if commit.seq in found.torn]
+        return [], [(one.seq, format_path(one.delta[0].path if one.delta else ())) for one in torn]
     if any(commit.cause.kind in ("undo", "redo") for commit in chosen):
         # What put keys in order is not taken back: they are put in order again, where nothing has
         # changed since, and elsewhere not in any case.

@@ -27,12 +27,14 @@ class StandingCommits(Struct, frozen=True):
         path: back to the last of `chosen`, newest first.
         nothing: the seqs of those that cancel out, each with others on the path or before it.
         across: those of them that have one of `chosen` in between.
+        torn: seqs of those that stand for wanted ones and for others: neither can be told apart.
     """
 
     chosen: list[Commit]
     path: list[Commit]
     nothing: set[int]
     across: set[int]
+    torn: set[int]
 
 
 def standing(wanted: Iterable[Commit], path: Sequence[Commit]) -> StandingCommits:
@@ -53,6 +55,7 @@ def standing(wanted: Iterable[Commit], path: Sequence[Commit]) -> StandingCommit
         [commit for commit in path if commit.seq >= seqs[0]],
         {seq for one in line.ended.values() for seq in one.seqs},
         across,
+        line.torn_apart(),
     )
 
 
@@ -74,6 +77,7 @@ class _Line(Struct):
         ended: commits that cancel out, by the last of them.
         own: the commits that stand for the wanted ones, oldest first.
         inside: for a list or text, the standing commits that changed something in it, oldest first.
+        torn: redos of which a part was taken back, with wanted edits in it.
     """
 
     commits: dict[int, Commit]
@@ -83,6 +87,7 @@ class _Line(Struct):
     ended: dict[int, _Ended] = field(default_factory=dict)
     own: list[int] = field(default_factory=list)
     inside: dict[Path, list[int]] = field(default_factory=dict)
+    torn: set[int] = field(default_factory=set)
 
     def add(self, commit: Commit) -> None:
         kind, seq, refers = commit.cause.kind, commit.seq, commit.cause.refers
@@ -100,9 +105,13 @@ class _Line(Struct):
         for one in taken:
             self._take(one)
         since = min(taken) if len(taken) == len(set(stood.values())) else 0
-        # A group is undone as a whole: none of the wanted ones stands here, and none of their
-        # places is compared with what comes before this.
-        if own or not self._moves(since, seq, {*taken, seq}):
+        shared = not taken.isdisjoint(self.by.values())
+        if shared and own:
+            self.torn |= taken.intersection(self.by.values())
+        # Where none of the wanted ones stands here, as in a group, which is undone as a whole, none
+        # of their places is compared with what comes before this.
+        alone = own and not self.own
+        if not shared and (alone or not self._moves(since, seq, {*taken, seq})):
             self.ended[seq] = _Ended(since, {*taken, seq})
         else:
             for one in (*taken, seq):
@@ -122,6 +131,12 @@ class _Line(Struct):
         self.by.update(stood)
         for one in self.commits.keys() & stood.values():
             self._put(one, own)
+
+    def torn_apart(self) -> set[int]:
+        """Returns what stands for wanted edits and for others. Turns of a run are undone one by
+        one, also after several of them were redone at once."""
+        others = {one for edit, one in self.by.items() if edit not in self.wanted}
+        return self.torn | {one for edit in self.wanted if (one := self.by.get(edit)) in others}
 
     def _put(self, seq: int, own: bool = False) -> None:
         """Notes that a commit stands."""

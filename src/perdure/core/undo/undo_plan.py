@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Protocol
+from typing import Protocol, Self
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -15,9 +15,12 @@ from perdure.core.undo.standing_edits import displace
 from perdure.core.values.ops import Op
 from perdure.core.values.plain_values import Plain
 from perdure.errors import Corrupt, NotFound, UnsupportedFormat
-from perdure.model import Commit
+from perdure.model import Cause, Commit
 
 NOT_UNDOABLE = frozenset({"create", "undo", "redo", "migrate", "rollback"})
+
+MOVES = frozenset({"undo", "redo", "rollback"})
+"""The kinds of commits with which a run goes back by itself."""
 
 STRETCHES_MAX = 16
 """Of what remains between the commits that a `Passed` record passes over. I9: the record's bytes
@@ -37,6 +40,7 @@ class Plan(Struct, frozen=True):
         lacks: a commit that is needed for this but that retention removed; 0: none.
         record: for the new commit, so that later plans skip the commits that cancel out; None:
             there is no room for it.
+        since: the last commit that was looked at, where what a run did is taken back.
     """
 
     ops: list[Op]
@@ -45,6 +49,20 @@ class Plan(Struct, frozen=True):
     elder: Commit | None = None
     lacks: int = 0
     record: Passed | None = None
+    since: int = 0
+
+
+class RunChanges(Struct, frozen=True):
+    """The changes of a run that are to be taken back.
+
+    Attributes:
+        started: seq of the commit that began it.
+        turns: only of its last turns that changed something, so many; 0: of all.
+    """
+
+    run: str
+    started: int
+    turns: int = 0
 
 
 class Path(Protocol):
@@ -76,13 +94,25 @@ class _Search(Struct):
     def done(self) -> bool:
         raise NotImplementedError
 
+    def takes_back_rollback(self, commit: Commit) -> bool:
+        """Returns True if a rollback is itself to be taken back: what it left counts again."""
+        return False
+
+    def ahead(self) -> Self:
+        """Returns the same search, to go on with beside this one."""
+        return replace(self, gone=set(self.gone), chosen=list(self.chosen))
+
+    def anew(self) -> _Search:
+        """Returns the search for what can be taken back behind what this one found."""
+        return type(self)(set(self.gone), [])
+
 
 class _Undoing(_Search):
     """A search for the latest commit with a delta, or its whole group."""
 
     def takes(self, commit: Commit) -> bool:
         kind = commit.cause.kind
-        if (kind == "undo" and commit.seq not in self.gone) or kind == "redo":
+        if kind in ("undo", "redo") and commit.seq not in self.gone:
             self.gone.update(commit.cause.refers)
         if kind in NOT_UNDOABLE or commit.seq in self.gone:
             return False
@@ -98,11 +128,55 @@ class _Undoing(_Search):
         return bool(self.chosen) and self.chosen[0].cause.group is None
 
 
+class _UndoingRun(_Search):
+    """A search for all that a run changed, its own undos and rollbacks too: taken back together
+    with what they took back, they come to nothing.
+
+    Attributes:
+        at: the last commit that was read.
+        left: the turns to go, where they are counted.
+        in_turn: the number of chosen commits by the begin of the turn that was read last.
+    """
+
+    of: RunChanges
+    at: int = 0
+    left: int = 0
+    in_turn: int = 0
+
+    def takes(self, commit: Commit) -> bool:
+        self.at, cause = commit.seq, commit.cause
+        own = self._is_own(cause)
+        if own and cause.kind not in ("create", "migrate") and commit.seq not in self.gone:
+            # A move without a delta, too: what it passes over counts again.
+            if commit.delta or cause.kind in MOVES or (commit.trimmed and cause.kind == "edit"):
+                self.chosen.append(commit)
+                return True
+        elif cause.kind in ("undo", "redo") and not own and commit.seq not in self.gone:
+            self.gone.update(cause.refers)
+        if cause.kind == "run-turn" and cause.run == self.of.run and self.left:
+            self.left -= len(self.chosen) > self.in_turn
+            self.in_turn = len(self.chosen)
+        return False
+
+    @property
+    def done(self) -> bool:
+        return 0 < self.at <= self.of.started or (self.of.turns > 0 and self.left == 0)
+
+    def takes_back_rollback(self, commit: Commit) -> bool:
+        return self._is_own(commit.cause) and commit.seq not in self.gone
+
+    def _is_own(self, cause: Cause) -> bool:
+        return cause.run == self.of.run and cause.step is not None  # else it did it for others
+
+    def anew(self) -> _Search:
+        return _Undoing(set(self.gone), [])
+
+
 class _Redoing(_Search):
     """A search for the latest undo."""
 
     def takes(self, commit: Commit) -> bool:
-        if commit.cause.kind == "redo":
+        if commit.cause.kind == "redo" and commit.seq not in self.gone:
             self.gone.update(commit.cause.refers)
         if commit.cause.kind != "undo" or commit.seq in self.gone:
             return False
@@ -130,6 +204,14 @@ def plan_undo(path: Path, state_at: Callable[[int], Plain], major: int) -> Plan 
     return _plan(path, _Undoing(set(), []), state_at, major)
 
 
+def plan_undo_of_run(
+    path: Path, state_at: Callable[[int], Plain], major: int, of: RunChanges
+) -> Plan | None:
+    """Plans to take back all that a run changed on the path, and that is not taken back yet; see
+    `plan_undo`. Reads the path to where the run, or that turn, began."""
+    return _plan(path, _UndoingRun(set(), [], of, left=of.turns), state_at, major)
+
+
 def plan_redo(path: Path, state_at: Callable[[int], Plain], major: int) -> Plan | None:
     """Plans to take back the latest undo that was not redone yet. Returns None where there is
     none."""
@@ -140,7 +222,8 @@ def _plan(path: Path, search: _Search, state_at: Callable[[int], Plain], major: 
     read: list[Commit] = []
     commits = path.newest()
     while not search.done and (commit := next(commits, None)) is not None:
-        if commit.cause.kind == "rollback" and (back := _record(commit, search)) is not None:
+        left = commit.cause.kind == "rollback" and not search.takes_back_rollback(commit)
+        if left and (back := _record(commit, search)) is not None:
             commits = path.since(back.to)  # what it left is no part of the state, nor of a group
             continue
         # A partly found group stands on states for which the whole path is needed.
@@ -149,11 +232,12 @@ def _plan(path: Path, search: _Search, state_at: Callable[[int], Plain], major: 
             read.append(commit)
             search.takes(commit)
         else:
-            to, left, search = passed
-            read += left
+            to, rest, search = passed
+            read += rest
             commits = path.since(to)
     if not search.chosen:
         return None
+    since = read[-1].seq
     seqs = [commit.seq for commit in reversed(search.chosen)]
     oldest = search.chosen[-1]
     if oldest.schema_version[0] != major:
@@ -169,7 +253,7 @@ def _plan(path: Path, search: _Search, state_at: Callable[[int], Plain], major: 
     record = _passing(search.chosen, read)
     if record is not None:
         record = replace(record, to=_behind(path, record.to, search))
-    return Plan(delta, seqs, [], record=record)
+    return Plan(delta, seqs, [], record=record, since=since)
 
 
 def _behind(path: Path, seq: int, search: _Search) -> int:
@@ -180,7 +264,7 @@ def _behind(path: Path, seq: int, search: _Search) -> int:
         commit = next(path.since(seq, 1), None)
     except (NotFound, Corrupt, UnsupportedFormat):
         return seq  # its state is there all the same: whoever comes to read it will say so
-    if commit is None or type(search)(set(search.gone), []).takes(commit):
+    if commit is None or search.anew().takes(commit):
         return seq
     record = _record(commit, search)
     return record.to if record is not None and not record.rest else seq
@@ -198,7 +282,7 @@ def _passed(
     record = _record(commit, search)
     if record is None:
         return None
-    ahead = type(search)(set(search.gone), list(search.chosen))
+    ahead = search.ahead()
     if ahead.takes(commit):
         return None
     left: list[Commit] = []

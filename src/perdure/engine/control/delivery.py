@@ -8,8 +8,11 @@ import time
 from collections.abc import Callable
 from typing import Any, Literal
 
+from msgspec.structs import asdict
+
 from perdure.core.arguments.checks import Seconds, seconds
 from perdure.core.format.records import Outcome
+from perdure.core.undo.undo_plan import RunChanges
 from perdure.engine.execution.current_run import current
 from perdure.engine.journal.failures import rebuild_error
 from perdure.errors import Conflict, TimedOut
@@ -19,10 +22,13 @@ from perdure.state.run_moves import answer_of
 from perdure.state.runs.unused_signals import MOVE
 from perdure.state.time_travel import BranchMove, unfinished_runs
 from perdure.state.working_copy import WorkingCopy
+from perdure.storage.appending import Ref
+from perdure.storage.log.refusals import HeldError
 from perdure.visible import visible
 
 GRACE_S = 1.0
-"""The time behind its limit for which a commit that was under way then is waited for."""
+"""The time behind its limit for which a commit that was under way then is waited for; and for which
+a run is looked at again that begins to execute, or ceases to, at the moment of a call."""
 
 Back = Literal["undo", "redo", "rollback"]
 
@@ -45,6 +51,7 @@ class Delivery:
     Args:
         target: gives the commit to go back to; the others go by what is there then.
         what: the caller's words for it.
+        of: gives what an undo takes back; default: the latest change.
     """
 
     def __init__(
@@ -54,13 +61,15 @@ class Delivery:
         timeout: Seconds,
         target: Callable[[], int] = lambda: 0,
         what: str = "",
+        of: Callable[[], RunChanges] | None = None,
     ) -> None:
         self._working, self._kind = working, kind
-        self._target, self._what = target, what
+        self._target, self._what, self._of = target, what, of
         self._timeout_s = seconds(timeout, "timeout=")
         self._key = os.urandom(12).hex()
         self._run: RunInfo | None = None
         self._since = 0
+        self._changes_until = 0.0
         self._until = time.monotonic() + self._timeout_s + GRACE_S
 
     @property
@@ -90,31 +99,45 @@ class Delivery:
         return done
 
     def ask(self, refused: Conflict) -> None:
-        """Asks the run that executes.
+        """Asks the run that executes; for a caller who tries again if none was asked.
 
         Args:
             refused: what the caller's own try came to.
 
         Raises:
-            Conflict: that, if no run executes.
+            Conflict: that, if no run executes, and none has just begun to, or ceased to.
         """
         working = self._working
         reader, backend = working.reader, working.context.backend
         ref = reader.ref(working.branch)
-        running = [run for run in unfinished_runs(working) if run.status == "running"]
+        unfinished = unfinished_runs(working)
+        running = [run for run in unfinished if run.status == "running"]
         if not running or ref.holder is None or not backend.alive(ref.holder):
-            raise refused
+            if not unfinished or not self._changes(bool(running), ref, refused):
+                raise refused
+            return
         until = backend.now() + round(self._timeout_s * 1e6)
-        value = {
+        value: dict[str, Any] = {
             "kind": self._kind,
             "to": self._target(),
             "what": self._what,
             "until": until,
         }
+        if self._of is not None:
+            value["of"] = asdict(self._of())
         self._since, self._run = ref.seq, running[0]
         message = Message(running[0].id, working.name, "signal", MOVE, self._key, value)
         working.context.send(message)
         backend.notify(running[0].id)
+
+    def _changes(self, executes: bool, ref: Ref, refused: Conflict) -> bool:
+        """Returns True if a run of the branch has begun to execute, or ceased to, since the
+        caller's try: then the next one may succeed. Not for long."""
+        changes = isinstance(refused, HeldError) or (executes and ref.holder is None)
+        if self._kind != "rollback":  # that does not look at the head's state
+            changes = changes or ref.seq != self._working.seq
+        self._changes_until = self._changes_until or time.monotonic() + GRACE_S
+        return changes and time.monotonic() < self._changes_until
 
     def _find(self, run: RunInfo) -> BranchMove | None:
         # Wherever the branch is now: others may have moved it since the run did what was asked.

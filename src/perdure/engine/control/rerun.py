@@ -14,7 +14,6 @@ from typing import Any
 
 from msgspec.structs import asdict, replace
 
-from perdure.core.arguments.bounds import NAME_MAX, index_key
 from perdure.core.arguments.checks import one_of
 from perdure.core.arguments.names import check_label, check_name, check_words
 from perdure.core.format.left_behind import WentBack
@@ -31,7 +30,7 @@ from perdure.core.format.records import (
 )
 from perdure.core.schema.schema import Schema
 from perdure.engine.control.settlement import journals
-from perdure.engine.functions.orders import run_id
+from perdure.engine.functions.orders import key_of_fork, run_id
 from perdure.engine.functions.run_lookup import refuse_not_begun
 from perdure.engine.journal.entry import Entry
 from perdure.engine.journal.journal import Journal
@@ -64,7 +63,7 @@ def fork_run(
     key = None if key is None else check_name(key, "a run's key")
     reader = _reader(context, info)
     back = _Back(context, reader, info, step, effects)
-    key = key or _short(f"{info.key}@{branch}")
+    key = key or key_of_fork(info.key, branch)
     new = run_id(info.agent, info.function, key, reader.incarnation)
     if context.backend.runs(RunQuery(run_id=new)):
         raise _taken("there is such a run", new)
@@ -122,11 +121,6 @@ def fork_run(
 
 def _taken(problem: str, run: str) -> Conflict:
     return Conflict(problem, target=f"run {run}", hint="use another key")
-
-
-def _short(key: str) -> str:
-    """A key that was put together, as a name may be."""
-    return key if len(key) <= NAME_MAX else index_key(key)
 
 
 def retry_run(context: Context, info: RunInfo, step: str, effects: Again) -> None:

@@ -28,12 +28,9 @@ from perdure.engine.control.undoing_first import undoes_first
 from perdure.engine.control.wait_circles import WaitingInPlace
 from perdure.engine.control.waiting_for_runs import has_result, unfinished, wait_until
 from perdure.engine.execution.wakeups import POLL_S, Wakeups
-from perdure.engine.functions.run_lookup import (
-    find_run,
-    refuse_moved,
-    take_any,
-)
+from perdure.engine.functions.run_lookup import find_run, refuse_moved
 from perdure.engine.journal.answer_schema import check_answer
+from perdure.engine.journal.any_values import take_any
 from perdure.engine.journal.failures import rebuild_error
 from perdure.engine.journal.journal import Journal
 from perdure.engine.journal.ledger import SETTLED, EffectInfo, effects_of
@@ -193,13 +190,14 @@ class RunHandle(Generic[R]):
 
         Raises:
             Conflict: it asks nothing, or several questions, or this question was answered already,
-                or is over; or was when the answer came, as far as that is known.
+                is over, has expired, or shows other data by now; or one that shows data is meant,
+                and `to` does not say so; or it was over when the answer came, as far as is known.
             SchemaError: the answer is not of the requested type, or has a name that this does not
                 declare; what only the run can tell is refused when it takes the answer.
         """
         by = check_words(by, "by=")
         asked = self._asked()
-        meant = asked.meant(to)
+        meant = asked.meant(to, self._context.backend.now())
         plain = take_any(value, "answer")
         check_answer(meant, plain)
         with DoneAlready(Conflict) as done:

@@ -20,7 +20,7 @@ from perdure.core.schema.schema import Schema
 from perdure.engine.control.agent_deletion import any_branch
 from perdure.engine.execution.wakeups import Wakeups
 from perdure.engine.functions.orders import Order, begun_row
-from perdure.errors import Conflict, PerdureError
+from perdure.errors import Conflict, NotFound, PerdureError
 from perdure.model import MAIN, AgentInfo, Cause, Message, RunInfo
 from perdure.state.context import Context
 from perdure.state.creation import create_along
@@ -58,7 +58,7 @@ def end_unbegun(context: Context, wakeups: Wakeups, run: str, why: str) -> bool:
     """
 
     def cancelled(order: Order, mail: Unused) -> tuple[Cause, Riders]:
-        riders = ended_at_once(order.begin(run), begun_row(order, run, MAIN), mail, why)
+        riders = ended_at_once(order.begin(run), begun_row(order, run, order.branch), mail, why)
         said = str(mail.cancels[0].value or "") if mail.cancels else why
         return Cause("run-cancelled", said, run=run, trace=order.trace), riders
 
@@ -87,7 +87,8 @@ def ended_at_once(began: Record, row: RunInfo, mail: Unused, why: str) -> Riders
 
 
 def stop_unbegun(context: Context, wakeups: Wakeups, run: str, problem: str) -> bool:
-    """Notes that a run that has not begun needs a person (I8). Resumed, it begins.
+    """Notes that a run that has not begun needs a person (I8). Resumed, it begins. One whose branch
+    was deleted is cancelled: it could begin nowhere.
 
     Returns:
         False if nothing is changed; see `end_unbegun`.
@@ -100,7 +101,7 @@ def stop_unbegun(context: Context, wakeups: Wakeups, run: str, problem: str) -> 
     def stopped(order: Order, mail: Unused) -> tuple[Cause, Riders]:
         if mail.cancels:
             raise AskedToEndError("was asked to end", target=f"run {run}")
-        row = begun_row(order, run, MAIN)
+        row = begun_row(order, run, order.branch)
         row = replace(row, status="needs_attention", problem=row_text(problem))
         riders = Riders(
             records=[order.begin(run), Stopped(run=run, problem=problem)],
@@ -112,7 +113,10 @@ def stop_unbegun(context: Context, wakeups: Wakeups, run: str, problem: str) -> 
         )
         return Cause("run-stopped", run=run, trace=order.trace), riders
 
-    return _note(context, wakeups, run, stopped, anywhere=False)
+    try:
+        return _note(context, wakeups, run, stopped, anywhere=False)
+    except BranchGoneError as gone:
+        return end_unbegun(context, wakeups, run, str(gone.problem))
 
 
 def end_told(context: Context, wakeups: Wakeups, sent: Iterable[Message]) -> None:
@@ -129,6 +133,10 @@ def tell_others(context: Context, wakeups: Wakeups, run: str, sent: Iterable[Mes
     sent = [*sent]
     wakeups.tell(run, *(message.run for message in sent))
     end_told(context, wakeups, sent)
+
+
+class BranchGoneError(NotFound):
+    """The branch was deleted that the run was to begin on."""
 
 
 class AskedToEndError(Conflict):
@@ -153,7 +161,7 @@ def _note(context: Context, wakeups: Wakeups, run: str, noted: Noted, *, anywher
         cause, riders = noted(order, mail)
         try:
             if info is not None and not info.deleted:
-                _commit(context, info, cause, riders, anywhere=anywhere)
+                _commit(context, info, order.branch, cause, riders, anywhere=anywhere)
             elif order.first is None:
                 return False
             else:
@@ -170,10 +178,20 @@ def _note(context: Context, wakeups: Wakeups, run: str, noted: Noted, *, anywher
 
 
 def _commit(
-    context: Context, info: AgentInfo, cause: Cause, riders: Riders, *, anywhere: bool
+    context: Context,
+    info: AgentInfo,
+    branch: str,
+    cause: Cause,
+    riders: Riders,
+    *,
+    anywhere: bool,
 ) -> None:
     reader = LogReader(context.backend, info)
-    branch = any_branch(context.backend.refs(info.no))
+    refs = context.backend.refs(info.no)
+    if not any(ref.name == branch and not ref.deleted for ref in refs):
+        if not anywhere and branch != MAIN:  # resumed, it would go on on another one
+            raise BranchGoneError(f"its branch {branch!r} was deleted", target=f"agent {info.name}")
+        branch = any_branch(refs)
     head = reader.peek(reader.ref(branch).seq)
     try:
         note(context, reader, branch, head, cause, _on(branch, riders))

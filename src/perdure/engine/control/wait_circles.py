@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Mapping, Sequence
 from typing import Literal
+from urllib.parse import unquote
 from weakref import WeakSet
 
 from msgspec import Struct
@@ -100,7 +101,7 @@ def _links(
     try:
         info = find_run(backend, run)
     except NotFound:  # its caller has not begun it yet
-        other = _branch_taken(backend, agent_of(run), MAIN, None)
+        other = _branch_taken(backend, agent_of(run), _branch_of_new(backend, run), None)
         return [(run, "is queued behind", other.id)] if other else []
     if info.status == "waiting":
         if info.wake_at_micros or _has_news(backend, info):
@@ -110,6 +111,14 @@ def _links(
         other = ahead_of(backend, info)
         return [(run, "is queued behind", other.id)] if other else []
     return []
+
+
+def _branch_of_new(backend: Backend, run: str) -> str:
+    """Returns the branch that a run which nobody knows yet begins on: its key ends with it, and no
+    run on main may have such a key."""
+    agent, branch = backend.agent(agent_of(run)), run.rpartition("@")[2].partition("~")[0]
+    ref = None if agent is None or branch == run else backend.ref(agent.no, unquote(branch))
+    return MAIN if ref is None or ref.kind != "branch" else ref.name
 
 
 def ahead_of(backend: Backend, info: RunInfo) -> RunInfo | None:

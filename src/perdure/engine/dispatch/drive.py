@@ -50,7 +50,7 @@ from perdure.engine.journal.journal import Journal
 from perdure.engine.journal.leaving import CancelAsked, end_of, unwrapped
 from perdure.engine.journal.left_history import Origins, cut_off, made_before, path_of
 from perdure.engine.journal.values import results_of
-from perdure.model import MAIN, Cause, Commit, RunInfo
+from perdure.model import Cause, Commit, RunInfo
 from perdure.state.initial_state import LateInitial
 from perdure.state.others_commits import any_changes
 from perdure.state.runs.family_messages import begin_of
@@ -88,7 +88,7 @@ class Drive(Conclusion):
             means.context,
             command.order.agent,
             command.spec.schema,
-            begun.branch if begun else MAIN,
+            orders.branch_of(self._order, begun, self.look),
             LateInitial(partial(orders.brought_by, self._order, self.look)),
             reads=self.look,
         )

@@ -9,6 +9,7 @@ from heapq import heapify, heappop, heappush
 from itertools import chain, repeat
 
 from perdure.engine.execution.wakeups import POLL_S
+from perdure.engine.functions.orders import branch_asked
 from perdure.model import Message
 from perdure.storage.capabilities import Backend
 
@@ -30,8 +31,17 @@ LOOKING_MAX = 0.05
 """The share of its time that a worker may spend on looking, however much there is to look at."""
 
 
+Line = tuple[str, str]
+"""An agent and its branch: the runs of both are begun one after the other."""
+
+
+def line_of(message: Message) -> Line:
+    return message.agent, branch_asked(message)
+
+
 class PendingOrders:
-    """The orders that a worker could begin: the first of each agent; the others wait behind it.
+    """The orders that a worker could begin: the first of each agent, on each of its branches; the
+    others wait behind it.
 
     Reading all of one agent's queue at each look would take time in the square of its length. So
     what was read is remembered for a while, and only newer messages are read. Not for longer: other
@@ -51,12 +61,12 @@ class PendingOrders:
         self._forget()
 
     def _forget(self) -> None:
-        self._lines: dict[str, deque[tuple[int, str]]] = {}
-        """By agent, numbers and runs. The messages would be too much to hold."""
-        self._first: dict[str, Message] = {}
-        """Of some agents."""
-        self._rest: dict[str, int] = {}
-        """Of agents with more orders than their lines hold: the number behind which these are."""
+        self._lines: dict[Line, deque[tuple[int, str]]] = {}
+        """Numbers and runs. The messages would be too much to hold."""
+        self._first: dict[Line, Message] = {}
+        """Of some lines."""
+        self._rest: dict[Line, int] = {}
+        """Of lines that do not hold all of their orders: the number behind which the rest is."""
         self._count = self._read_to = 0
         self._since, self._began_s = time.monotonic(), self.read_s
         self._is_behind = False
@@ -64,52 +74,52 @@ class PendingOrders:
         self._gave_way = False
         """True if orders of some agents were read, and are not known any more."""
 
-    def first_of_each(self, is_taken: Callable[[str, str], bool]) -> Iterator[Message]:
-        """Yields the first order of each agent, in order of arrival, except those whose run or
-        agent is taken. Reads no further than the caller asks."""
+    def first_of_each(self, is_taken: Callable[[str, str, str], bool]) -> Iterator[Message]:
+        """Yields the first order of each line, in order of arrival, except those whose run or
+        branch is taken. Reads no further than the caller asks."""
         pause_s = max(POLL_S, (self.read_s - self._began_s) / LOOKING_MAX)
         if not self._is_behind and time.monotonic() - self._since >= pause_s:
             self._forget()
-        for agent in [agent for agent in self._rest if agent not in self._lines]:
-            self._refill(agent)
-        known = [(line[0][0], agent) for agent, line in self._lines.items()]
+        for where in [where for where in self._rest if where not in self._lines]:
+            self._refill(where)
+        known = [(line[0][0], where) for where, line in self._lines.items()]
         heapify(known)
         while known:
-            no, agent = heappop(known)
-            line = self._lines.get(agent)
-            if line and line[0][0] == no and not is_taken(line[0][1], agent):
-                message = self._first.get(agent) or self._read(agent)
+            no, where = heappop(known)
+            line = self._lines.get(where)
+            if line and line[0][0] == no and not is_taken(line[0][1], *where):
+                message = self._first.get(where) or self._read(where)
                 if message is None:
-                    self.is_gone(agent, no)
+                    self.is_gone(where, no)
                 else:
                     yield message
-            if agent in self._rest and agent not in self._lines:
-                self._refill(agent)
-            line = self._lines.get(agent)
+            if where in self._rest and where not in self._lines:
+                self._refill(where)
+            line = self._lines.get(where)
             if line and line[0][0] != no:
-                heappush(known, (line[0][0], agent))
+                heappush(known, (line[0][0], where))
         for message in self._read_on():
-            if not is_taken(message.run, message.agent):
+            if not is_taken(message.run, *line_of(message)):
                 yield message
 
-    def is_gone(self, agent: str, no: int) -> None:
-        """An order has begun, or is not there any more: the next one is the first of the agent."""
-        line = self._lines.get(agent)
+    def is_gone(self, where: Line, no: int) -> None:
+        """An order has begun, or is not there any more: the next one is the first of its line."""
+        line = self._lines.get(where)
         if not line or line[0][0] != no:
             return
-        self._first.pop(agent, None)
+        self._first.pop(where, None)
         line.popleft()
         self._count -= 1
         if not line:
-            del self._lines[agent]
+            del self._lines[where]
 
-    def _read(self, agent: str) -> Message | None:
-        """The first of an agent. None: it is gone."""
-        no, run = self._lines[agent][0]
+    def _read(self, where: Line) -> Message | None:
+        """The first of a line. None: it is gone."""
+        no, run = self._lines[where][0]
         found = self._backend.inbox(run, kind="start", limit=1)
         if not found or found[0].no != no:
             return None
-        self._first[agent] = found[0]
+        self._first[where] = found[0]
         return found[0]
 
     def _read_on(self) -> Iterator[Message]:
@@ -141,39 +151,41 @@ class PendingOrders:
         self._count, self._gave_way = 0, True
 
     def _is_first(self, message: Message) -> bool:
-        """Returns True if no order of the agent is before this one, known or not."""
+        """Returns True if no order of its line is before this one, known or not."""
         found = self._backend.inbox(agent=message.agent, kind="start", limit=PAGES[0])
-        return next((one.no for one in found if self._is_ours(one)), message.no) == message.no
+        ours = (one.no for one in found if line_of(one) == line_of(message) and self._is_ours(one))
+        return next(ours, message.no) == message.no
 
     def _note(self, message: Message) -> bool:
-        """Notes an order; returns True if it is the first of its agent."""
-        if message.agent in self._rest:
+        """Notes an order; returns True if it is the first of its line."""
+        where = line_of(message)
+        if where in self._rest:
             return False
-        if self._gave_way and message.agent not in self._lines and not self._is_first(message):
+        if self._gave_way and where not in self._lines and not self._is_first(message):
             return False  # nor before the one that gave way
         place = message.no, message.run
-        line = self._lines.get(message.agent)
+        line = self._lines.get(where)
         if line and self._count >= KNOWN_MAX:
-            self._rest[message.agent] = line[-1][0]
+            self._rest[where] = line[-1][0]
             return False
         self._count += 1
         if line:
             line.append(place)
             return False
-        self._lines[message.agent] = deque((place,))
-        self._first[message.agent] = message
+        self._lines[where] = deque((place,))
+        self._first[where] = message
         return True
 
-    def _refill(self, agent: str) -> None:
-        """Reads the next orders of an agent, up to where those of all were read."""
-        while agent not in self._lines and agent in self._rest:
-            after = self._rest.pop(agent)
-            found = self._backend.inbox(agent=agent, kind="start", limit=PAGES[-1], after=after)
+    def _refill(self, where: Line) -> None:
+        """Reads the next orders of a line, up to where those of all were read."""
+        while where not in self._lines and where in self._rest:
+            after = self._rest.pop(where)
+            found = self._backend.inbox(agent=where[0], kind="start", limit=PAGES[-1], after=after)
             for message in found:
-                if message.no > self._read_to or agent in self._rest:
+                if message.no > self._read_to or where in self._rest:
                     break
-                if self._is_ours(message):
+                if line_of(message) == where and self._is_ours(message):
                     self._note(message)
             else:
                 if len(found) == PAGES[-1]:
-                    self._rest.setdefault(agent, found[-1].no)
+                    self._rest.setdefault(where, found[-1].no)

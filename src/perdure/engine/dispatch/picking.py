@@ -18,7 +18,7 @@ from perdure.engine.dispatch.command import Command
 from perdure.engine.dispatch.pending_orders import LOOKING_MAX, PendingOrders
 from perdure.engine.dispatch.runner import Runner
 from perdure.engine.functions.agent_functions import AgentFunctions
-from perdure.engine.functions.orders import Order
+from perdure.engine.functions.orders import Order, branch_asked
 from perdure.engine.functions.other_versions import (
     MISFIT,
     UNKNOWN,
@@ -29,7 +29,7 @@ from perdure.engine.functions.other_versions import (
 )
 from perdure.engine.functions.run_lookup import never_begun
 from perdure.errors import NeedsAttention, PerdureError, StoreUnavailable
-from perdure.model import FINISHED, MAIN, Message, RunInfo
+from perdure.model import FINISHED, Message, RunInfo
 from perdure.state.runs.family_messages import begin_of, to_parents
 from perdure.storage.answers import ExecutorRow, Routed, routed
 from perdure.storage.appending import Ref
@@ -154,7 +154,7 @@ class Picker:
     def note_begun(self, pick: Pick) -> None:
         """Notes that an order was begun."""
         if pick.asked is not None:
-            self._asked.is_gone(pick.agent, pick.asked.no)
+            self._asked.is_gone((pick.agent, pick.branch), pick.asked.no)
 
     def _claimed(
         self, found: Iterator[Pick], claims: FarLeases, free: Callable[[], int]
@@ -236,14 +236,14 @@ class Picker:
             seen.update(row.id for row in found)
 
     def _starts(self, taken: Taken) -> Iterator[Pick]:
-        for message in self._asked.first_of_each(lambda run, agent: taken(run, agent, MAIN)):
+        for message in self._asked.first_of_each(taken):
             function = self._function_of(message)
             if function is not None:
                 look = Look(self._context.backend, message.agent, message.run)
                 yield Pick(
                     message.run,
                     message.agent,
-                    MAIN,
+                    branch_asked(message),
                     function,
                     look,
                     message.at_micros,

@@ -13,10 +13,11 @@ from perdure.engine.control.run_handle import RunHandle
 from perdure.engine.dispatch.command import Command
 from perdure.engine.dispatch.runner import Runner
 from perdure.engine.functions.agent_functions import check_kind, spec_of
-from perdure.engine.functions.orders import Order, deadline_us
+from perdure.engine.functions.orders import Order, check_branch, deadline_us, key_on
 from perdure.engine.functions.run import Run
 from perdure.engine.journal.values import fitting
 from perdure.missing import MISSING
+from perdure.model import MAIN
 from perdure.state.initial_state import Brought
 
 T = TypeVar("T")
@@ -36,9 +37,11 @@ class Options:
         trace: str | None = None,
         initial: Any = MISSING,
         time_limit: Seconds | None = None,
+        branch: str = MAIN,
     ) -> None:
         self._runner = runner
-        self._key = check_name(key, "a run's key")
+        self._branch = check_branch(branch)
+        self._key = key_on(check_name(key, "a run's key"), self._branch)
         self._queue = check_name(queue, "a queue")
         deadline_us(deadline)
         deadline_us(time_limit, "time_limit=")
@@ -118,6 +121,7 @@ class Options:
                 time_limit=self._time_limit,
                 trace=self._trace,
                 storable=storable,
+                branch=self._branch,
             )
         except TypeError as error:
             if "keyword argument 'initial'" not in str(error):

@@ -23,13 +23,13 @@ from perdure.engine.execution.current_run import current
 from perdure.engine.execution.execution import Execution
 from perdure.engine.execution.performer import drive
 from perdure.engine.execution.wakeups import POLL_S, Wakeups
-from perdure.engine.functions.orders import Order, refuse_branch_in_key, refuse_others
+from perdure.engine.functions.orders import Order, refuse_branch, refuse_others
 from perdure.engine.functions.other_versions import of_another
 from perdure.engine.functions.run_lookup import asked_for, is_known
 from perdure.engine.journal.leaving import is_drained
 from perdure.errors import Fenced, PerdureError, RunFailed
 from perdure.missing import MISSING
-from perdure.model import Message, RunInfo
+from perdure.model import MAIN, Message, RunInfo
 from perdure.state.checkpoint_policy import CheckpointPolicy
 from perdure.state.context import Context
 from perdure.state.initial_state import Brought
@@ -176,7 +176,7 @@ class Runner:
             first: made before the caller waits for news of its run.
         """
         drive, until = first, 0.0
-        self._refuse_branch_in_key(command.order, first.id)
+        self._refuse_branch(command.order, first.id)
         while True:
             info = drive.find() if drive.id == first.id else self._ended_with_agent(first)
             if info is not None and info.status in FINISHED:
@@ -375,7 +375,7 @@ class Runner:
 
         Raises:
             Conflict: it was asked for with other arguments; or a run of this key would begin on
-                another branch than its key names.
+                another branch than its key names. NotFound: its branch is not there.
             SchemaError: from `first`.
         """
         backend = self._context.backend
@@ -384,7 +384,7 @@ class Runner:
             is_there = info is not None and not info.deleted
             plain = replace(order, first=None if is_there else first()).to_plain()
             run = order.run_id_beside(info)
-            self._refuse_branch_in_key(order, run)
+            self._refuse_branch(order, run)
             sent = self._context.send(Message(run, order.agent, "start", order.function, "", plain))
             if isinstance(sent, Sent):
                 break  # else its agent was deleted meanwhile: it is asked for of the next one
@@ -395,10 +395,11 @@ class Runner:
         self.wakeups.tell(run)
         return run
 
-    def _refuse_branch_in_key(self, order: Order, run: str) -> None:
-        """Raises Conflict: a run that nobody knows has a key that seems to choose a branch."""
-        if "@" in order.key and not is_known(self._context.backend, run):
-            refuse_branch_in_key(order, self._context.backend)
+    def _refuse_branch(self, order: Order, run: str) -> None:
+        """Refuses a run that nobody knows, on a branch that is not there; see `refuse_branch`."""
+        named = "@" in order.key or order.branch != MAIN
+        if named and not is_known(self._context.backend, run):
+            refuse_branch(order, self._context.backend)
 
 
 def _result(found: Any) -> Any:

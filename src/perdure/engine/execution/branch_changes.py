@@ -6,10 +6,11 @@ from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, Protocol
 
-from msgspec import UNSET
+from msgspec import UNSET, convert
 from msgspec.structs import replace
 
 from perdure.core.format.records import Outcome
+from perdure.core.undo.undo_plan import RunChanges
 from perdure.engine.execution.commit_items import Item
 from perdure.engine.execution.run_position import RunPosition
 from perdure.engine.journal.effects import Change, Changed, RecordEffect
@@ -188,7 +189,8 @@ def _plan_of(execution: RunPosition[Any], asked: Mapping[str, Any]) -> Flow[Plan
     if kind == "rollback":
         to = int(asked["to"])
         return planning_rollback(working, str(asked.get("what", to)), lambda: to)
-    return planning_back(working, "redo" if kind == "redo" else "undo")
+    of = convert(asked["of"], RunChanges) if "of" in asked else None
+    return planning_back(working, "redo" if kind == "redo" else "undo", of)
 
 
 def _passed_on(execution: RunPosition[Any], error: PerdureError) -> RunInterrupted:

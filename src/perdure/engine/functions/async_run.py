@@ -5,11 +5,12 @@ from __future__ import annotations
 import warnings
 from collections.abc import Awaitable as Awaits
 from collections.abc import Callable, Coroutine, Generator, Iterable, Mapping
+from datetime import datetime
 from typing import Any, Concatenate, NoReturn, ParamSpec, TypeVar, overload
 
 from perdure.core.arguments.checks import Seconds, iterable
 from perdure.core.arguments.checks import function as check_function
-from perdure.core.arguments.names import cause_of, check_words
+from perdure.core.arguments.names import cause_of
 from perdure.engine.execution.execution import Execution
 from perdure.engine.functions import run_moves
 from perdure.engine.functions.any_callable import recorded_as, unbound
@@ -29,6 +30,7 @@ from perdure.engine.journal.waits import (
     Signal,
     Timer,
     Wait,
+    asking,
     check_signal,
     only,
     with_timeout,
@@ -216,14 +218,14 @@ class AsyncRun(AnyRun[T]):
         timeout: Seconds | None = None,
         default: Any = MISSING,
         key: str | None = None,
+        data: Any = None,
+        expires: Seconds | datetime | None = None,
     ) -> Pending[Any]:
         """Asks a person; see `Run.ask`."""
-
-        question = check_words(question, "a question")
+        waits = asking(Ask(question, schema, key, data, expires), timeout)
 
         async def wait() -> Any:
-            came = await self._wait("ask", with_timeout(Ask(question, schema, key), timeout))
-            return only(came, f"an answer to {question!r}", default)
+            return only(await self._wait("ask", waits), f"an answer to {question!r}", default)
 
         return Pending("run.ask(…)", wait)
 

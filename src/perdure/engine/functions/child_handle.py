@@ -12,7 +12,8 @@ from perdure.core.format.records import Outcome, StartedChild
 from perdure.core.values.plain_values import Plain
 from perdure.engine.execution.execution import Execution
 from perdure.engine.functions.agent_functions import spec_of
-from perdure.engine.functions.run_lookup import find_run, take_any
+from perdure.engine.functions.run_lookup import find_run
+from perdure.engine.journal.any_values import take_any
 from perdure.engine.journal.call_identity import KEY, digests
 from perdure.engine.journal.effects import Arrive, Carried, Effects, RecordEffect
 from perdure.engine.journal.failures import error_record, rebuild_error

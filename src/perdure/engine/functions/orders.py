@@ -8,7 +8,7 @@ from typing import Any
 from msgspec import UNSET, Struct, UnsetType
 from msgspec.structs import replace
 
-from perdure.core.arguments.bounds import RUN_ID_BYTES_MAX
+from perdure.core.arguments.bounds import NAME_MAX, RUN_ID_BYTES_MAX, index_key
 from perdure.core.arguments.checks import Seconds, seconds
 from perdure.core.arguments.names import check_name, shown
 from perdure.core.format import chain
@@ -23,7 +23,7 @@ from perdure.engine.journal.journal import Journal
 from perdure.engine.journal.left_history import Origins
 from perdure.engine.journal.previews import preview
 from perdure.engine.journal.values import Stored, binding_of, fitting, parameters_of
-from perdure.errors import Conflict, Corrupt, PerdureError, SchemaError
+from perdure.errors import Conflict, Corrupt, NotFound, PerdureError, SchemaError
 from perdure.model import MAIN, AgentInfo, Commit, Message, RunInfo
 from perdure.state.initial_state import Brought
 from perdure.state.runs.run_rows import args_digest as args_digest
@@ -86,6 +86,7 @@ class Order(Struct, frozen=True):
         trace: the trace id of its commits.
         first: the state to create the agent with; None: the agent was there when the run was
             requested, or nobody said.
+        branch: the branch that it begins on; on another one than main, its key ends with that.
     """
 
     agent: str
@@ -103,6 +104,7 @@ class Order(Struct, frozen=True):
     origin: tuple[int, bytes] | None = None
     trace: str | None = None
     first: Brought | None = None
+    branch: str = MAIN
 
     @classmethod
     def of(
@@ -119,6 +121,7 @@ class Order(Struct, frozen=True):
         time_limit: Seconds | None = None,
         trace: str | None = None,
         storable: bool = True,
+        branch: str = MAIN,
     ) -> Order:
         """Returns the order of a call.
 
@@ -154,6 +157,7 @@ class Order(Struct, frozen=True):
             deadline_us(deadline),
             limit_us=deadline_us(time_limit, "time_limit="),
             trace=trace,
+            branch=branch,
         )
 
     @property
@@ -207,6 +211,8 @@ class Order(Struct, frozen=True):
         del plain["t"]
         if self.first is not None:
             plain["first"] = self.first.to_plain()
+        if self.branch != MAIN:
+            plain["branch"] = self.branch
         return plain
 
     @classmethod
@@ -240,7 +246,9 @@ class Order(Struct, frozen=True):
         try:
             order = cls.begun(message.agent, order_of(value))
             first = Brought.from_plain(value.get("first"))
-            return order if first is None else replace(order, first=first)
+            if first is None and "branch" not in value:
+                return order
+            return replace(order, first=first, branch=branch_asked(message))
         except (TypeError, ValueError) as error:
             raise Corrupt(
                 f"what asks for a run of it says something else ({shown(message.value)})",
@@ -249,38 +257,97 @@ class Order(Struct, frozen=True):
             ) from error
 
 
+def check_branch(branch: str) -> str:
+    """Returns the name of a branch that runs can be on.
+
+    Raises:
+        TypeError, ValueError: it is none; those that begin with @ are the store's own.
+    """
+    branch = check_name(branch, "a branch")
+    if branch.startswith("@"):
+        raise ValueError(f"branches that begin with @ are the store's own: {shown(branch)}")
+    return branch
+
+
+def key_on(key: str, branch: str) -> str:
+    """Returns the key that names a run on a branch: ``main@what-if``."""
+    return key if branch == MAIN or key.endswith(f"@{branch}") else key_of_fork(key, branch)
+
+
+def key_of_fork(key: str, branch: str) -> str:
+    """Returns the key of a run's fork on a branch."""
+    named = f"{key}@{branch}"
+    return named if len(named) <= NAME_MAX else index_key(named)
+
+
+def branch_asked(message: Message) -> str:
+    """Returns the branch that a requested run is to begin on."""
+    value: Any = message.value
+    return value.get("branch", MAIN) if type(value) is dict else MAIN
+
+
+def branch_of(order: Order, begun: RunInfo | None, look: Look) -> str:
+    """Returns the branch of a run: the one that it began on, or that it was requested for."""
+    if begun is not None:
+        return begun.branch
+    asked = look.inbox("start") if "@" in order.key else ()
+    return branch_asked(asked[0]) if asked else order.branch
+
+
 def refuse_others(order: Order, run: str, info: RunInfo | None, asked: Sequence[Message]) -> None:
-    """Raises Conflict: the run was begun, or asked for by these messages, with other arguments."""
-    begun = [info.args] if info is not None else []
-    begun += [Order.asked(message).args for message in asked[-1:]]
-    if begun and begun[-1] != order.args:
+    """Raises Conflict: the run was begun, or asked for by these messages, with other arguments, or
+    on another branch."""
+    begun = [(info.args, info.branch)] if info is not None else []
+    begun += [(Order.asked(message).args, branch_asked(message)) for message in asked[-1:]]
+    if not begun:
+        return
+    args, branch = begun[-1]
+    if args != order.args:
         raise Conflict(
             f"was started with other arguments than {order.preview or 'none'}",
             target=f"run {run}",
             hint="another command needs another key: store.options(key=…).run(…), "
             f"not {order.key!r}",
         )
+    if order.branch not in (MAIN, branch):
+        raise Conflict(
+            f"is on branch {branch!r}, not on {order.branch!r}",
+            target=f"run {run}",
+            hint="use another key",
+        )
 
 
-def refuse_branch_in_key(order: Order, reads: Reads) -> None:
-    """Refuses a run that is new and whose key ends as if it chose a branch, as that of a fork ends.
+def refuse_branch(order: Order, reads: Reads) -> None:
+    """Refuses a new run on a branch that is not there; and one whose key ends as if it chose a
+    branch, as those of runs on another branch than main end.
 
     Raises:
-        Conflict: there is such a branch; the run would begin on main.
+        NotFound: there is no such branch.
+        Conflict: there is the one of that key, and the run would begin on main.
     """
-    branch = order.key.rpartition("@")[2]
-    if "@" not in order.key or branch in ("", MAIN):
+    if order.branch != MAIN:
+        if not _has_branch(order, order.branch, reads):
+            raise NotFound(
+                f"has no branch {order.branch!r}",
+                target=f"agent {order.agent!r}",
+                hint=f"agent.fork({order.branch!r}) makes it",
+            )
         return
-    info = reads.agent(order.agent)
-    ref = None if info is None or info.deleted else reads.ref(info.no, branch)
-    if ref is not None and ref.kind == "branch" and not ref.deleted:
+    branch = order.key.rpartition("@")[2]
+    if "@" in order.key and branch not in ("", MAIN) and _has_branch(order, branch, reads):
         raise Conflict(
             f"has a branch {branch!r}, which the key {order.key!r} does not choose: a key is only "
             f"a name, and a new run begins on {MAIN}",
             target=f"agent {order.agent!r}",
-            hint=f"a run on that branch is one that handle.fork(step, branch=…) makes; for one on "
-            f"{MAIN}, use a key that does not end with {f'@{branch}'!r}",
+            hint=f"store.options(branch={branch!r}) begins it there; for one on {MAIN}, use a key "
+            f"that does not end with {f'@{branch}'!r}",
         )
+
+
+def _has_branch(order: Order, branch: str, reads: Reads) -> bool:
+    info = reads.agent(order.agent)
+    ref = None if info is None or info.deleted else reads.ref(info.no, branch)
+    return ref is not None and ref.kind == "branch" and not ref.deleted
 
 
 def brought_by(order: Order, look: Look) -> Brought | None:

@@ -6,12 +6,13 @@ import contextvars
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import contextmanager, nullcontext
+from datetime import datetime
 from threading import get_ident
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 from perdure.core.arguments.checks import Seconds, count, iterable
 from perdure.core.arguments.checks import function as check_function
-from perdure.core.arguments.names import cause_of, check_words
+from perdure.core.arguments.names import cause_of
 from perdure.engine.execution.activity import Crew
 from perdure.engine.execution.call_limits import Lending
 from perdure.engine.execution.current_run import enter_scope
@@ -33,6 +34,7 @@ from perdure.engine.journal.waits import (
     Signal,
     Timer,
     Wait,
+    asking,
     check_signal,
     only,
     with_timeout,
@@ -252,21 +254,21 @@ class Run(AnyRun[T]):
         timeout: Seconds | None = None,
         default: Any = MISSING,
         key: str | None = None,
+        data: Any = None,
+        expires: Seconds | datetime | None = None,
     ) -> Any:
         """Asks a person, and waits for the answer; its author is recorded.
 
         Args:
-            schema: the type of the answer; an answer that does not fit is refused, and the run
-                continues to wait.
-            key: identifies the question, if the words, or the type, may change during a run: on
-                replay the recorded answer counts for the question with this key. Without a key, it
-                counts only for the same words and type; others stop the run.
+            schema: the type of the answer; one that does not fit is refused, and the run waits on.
+            key: identifies the question, if its words or type may change during a run. Without one,
+                a recorded answer counts only for the same words and type; others stop the run.
+            data, expires: shown with it, and binding for the answer; when answers end to count.
 
         Raises:
             TimedOut: nobody answered in time, and there is no `default`.
         """
-        question = check_words(question, "a question")
-        waits = with_timeout(Ask(question, schema, key), timeout)
+        waits = asking(Ask(question, schema, key, data, expires), timeout)
         return only(self._wait("ask", waits), f"an answer to {question!r}", default)
 
     def select(self, **waits: Awaitable | Child[Any]) -> Selected:

@@ -9,12 +9,8 @@ from msgspec.structs import replace
 
 from perdure.core.arguments.checks import one_of
 from perdure.core.arguments.names import words_of
-from perdure.core.schema.schema import Schema
-from perdure.core.schema.taken_values import take_untyped
-from perdure.core.values.plain_values import Plain
 from perdure.engine.functions.orders import Order
-from perdure.engine.journal.values import fitting
-from perdure.errors import Conflict, NotFound, Unstorable
+from perdure.errors import Conflict, NotFound
 from perdure.model import FINISHED, UNFINISHED, Message, RunInfo, RunStatus
 from perdure.state.runs.run_rows import DELETED
 from perdure.storage.capabilities import SHIPPING, Backend, RunQuery
@@ -51,7 +47,7 @@ def asked_for(message: Message) -> RunInfo:
         message.run,
         message.agent,
         0,
-        "main",
+        order.branch,
         order.function,
         order.key,
         "pending",
@@ -106,24 +102,6 @@ def refuse_not_begun(info: RunInfo) -> None:
 def never_begun(message: Message) -> RunInfo:
     """The row of a run that was asked for, and cannot begin: its agent was deleted."""
     return replace(asked_for(message), status="cancelled", problem=DELETED)
-
-
-def take_any(value: Any, root: str) -> Plain:
-    """Returns the plain data of a value that is sent; by its schema, if it has one.
-
-    Raises:
-        Unstorable: it is not plain data; names its path; or it is too large.
-    """
-    return fitting(_take_any(value, root), root)
-
-
-def _take_any(value: Any, root: str) -> Plain:
-    try:
-        return take_untyped(value, root)
-    except Unstorable:
-        if isinstance(value, list | dict | tuple | set | frozenset):
-            raise
-        return Schema(type(value), id=root).take(value, (), aliases_refused=False)
 
 
 def statuses_of(given: Sequence[RunStatus]) -> list[RunStatus]:

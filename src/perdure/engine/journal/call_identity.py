@@ -53,7 +53,9 @@ CLOSED_MAX = 100
 
 QUESTION = "(question)"
 SCHEMA = "(schema)"
-"""The name for the words of a question, or for its declared key, and for the type of its answer."""
+DATA = "(data)"
+"""The names for the words of a question, or for its declared key, for the type of its answer, and
+for what it shows."""
 
 KEYED = "key "
 """Begins what stands for a question that has a declared key."""

@@ -24,7 +24,7 @@ from perdure.core.format.records import (
     WaitEnded,
 )
 from perdure.core.values.plain_values import Plain
-from perdure.engine.journal.call_identity import QUESTION, SCHEMA, Form, differing
+from perdure.engine.journal.call_identity import DATA, QUESTION, SCHEMA, Form, differing
 from perdure.engine.journal.entry import TIMER, UNBOUND, UNORDERED, Entry
 from perdure.engine.journal.failures import words
 from perdure.engine.journal.lacking_resources import lacking, lacks
@@ -425,7 +425,7 @@ class Journal(Struct):
         if recorded == args:
             return
         names = differing(recorded, args, form)  # a question may have been given its key since
-        if QUESTION in names or SCHEMA in names:
+        if {QUESTION, SCHEMA, DATA}.intersection(names):
             raise NeedsAttention(
                 f"{visible(entry.place)} asks something else now: recorded "
                 f"{entry.call.preview!r}, now {preview()!r}",

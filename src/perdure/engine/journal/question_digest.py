@@ -15,7 +15,10 @@ from msgspec.structs import replace
 from perdure.core.format.records import WaitBegan
 from perdure.core.schema.value_digest import shorten
 from perdure.core.values.plain_values import Plain
-from perdure.engine.journal.call_identity import QUESTION, SCHEMA
+from perdure.engine.journal.call_identity import DATA, QUESTION, SCHEMA
+
+ASKS = "an answer to "
+"""With this begins what a run waits for that asks."""
 
 SHOWN = 200
 """The length of a type's description that is shown along with a question."""
@@ -25,6 +28,16 @@ def digests_of(question: str, schema: Plain) -> dict[str, str]:
     """Returns the parts of a question that must be the same on replay: its words, and the permitted
     answers."""
     return {QUESTION: shorten(question), SCHEMA: shorten(_meaning(schema))}
+
+
+def digest_of_data(data: Plain) -> dict[str, str]:
+    """Returns the part of a question that is shown with it, which must be the same, too."""
+    return {} if data is None else {DATA: shorten(data)}
+
+
+def digest_shown(question: str, schema: Plain, data: Plain) -> str:
+    """Returns the digest of all that a person sees of a question."""
+    return shorten([question, schema, data])
 
 
 def with_digests(record: WaitBegan) -> WaitBegan:
@@ -38,7 +51,7 @@ def with_digests(record: WaitBegan) -> WaitBegan:
 
 
 def in_short(question: str) -> str:
-    return f"an answer to {question!r}"
+    return f"{ASKS}{question!r}"
 
 
 def in_full(question: str, schema: Plain) -> str:
@@ -48,6 +61,11 @@ def in_full(question: str, schema: Plain) -> str:
         return in_short(question)
     said = json.dumps(meaning, ensure_ascii=False, default=str)
     return f"{in_short(question)} of type {said:.{SHOWN}}"
+
+
+def data_in_short(data: Plain) -> str:
+    """Returns what a question shows, behind its words."""
+    return "" if data is None else f" about {data!r:.{SHOWN}}"
 
 
 _NESTED = ("items", "additionalProperties", "propertyNames", "not")

@@ -17,9 +17,10 @@ from perdure.core.arguments.names import check_words
 from perdure.core.format.records import Record, WaitBegan, WaitEnded
 from perdure.engine.journal.journal import Journal
 from perdure.engine.journal.left_history import Origins, path_of
+from perdure.engine.journal.question_digest import data_in_short, digest_shown
 from perdure.errors import Conflict, PerdureError
-from perdure.model import Message, RunInfo
-from perdure.public_data import PublicData
+from perdure.model import Message, RunInfo, from_micros
+from perdure.public_data import PublicData, to_micros
 from perdure.state.runs.run_reading import BEGINS_ANEW
 from perdure.storage.log.reader import SEQ_END, LogReader
 from perdure.visible import visible
@@ -31,8 +32,12 @@ class Question(PublicData, Struct, frozen=True):
     Attributes:
         schema: the JSON schema of its answer.
         name: the name of this question alone: that of another turn, or a fork, at the same place
-            has another.
+            has another; and one that shows other data.
         refused: the number of answers that were refused because they did not fit.
+        agent: whose run it is.
+        data: what is to be shown with it; None: nothing.
+        expires: the moment from which on no answer counts; None: it does not expire.
+        digest: of all that is shown: its words, the type of the answer, and the data.
     """
 
     run: str
@@ -42,11 +47,33 @@ class Question(PublicData, Struct, frozen=True):
     since: datetime
     name: str = ""
     refused: int = 0
+    agent: str = ""
+    data: Any = None
+    expires: datetime | None = None
+    digest: str = ""
 
     @property
     def key(self) -> str:
         """The first answer counts, and after one that was refused, the first again."""
         return str(self.refused or "")
+
+
+def _question(began: WaitBegan, name: str, since: datetime, refused: int, agent: str) -> Question:
+    words, schema, data = str(began.question), began.schema, began.data
+    until = next(one.until for one in began.branches if one.kind == "ask")
+    return Question(
+        began.run,
+        began.place,
+        words,
+        schema,
+        since,
+        name,
+        refused,
+        agent,
+        data,
+        from_micros(until) if until else None,
+        digest_shown(words, schema, data),
+    )
 
 
 # -- which of them an answer is for --------------------------------------------------------------
@@ -88,17 +115,41 @@ class OpenQuestions(Struct):
             if name is None or entry.outcome is not None or entry.cut:
                 continue
             assert isinstance(began, WaitBegan)
-            place, words, at = entry.place, str(began.question), since[entry.seq]
-            one = Question(began.run, place, words, began.schema, at, name, entry.refused)
+            one = _question(began, name, since[entry.seq], entry.refused, info.agent)
+            place = entry.place
             (asked.answered if (name, one.key) in answers else asked.open)[place] = one
         return asked
 
-    def meant(self, question: Question | str | None) -> Question:
+    def meant(self, question: Question | str | None, now: int) -> Question:
         """The one that an answer is for.
 
+        Args:
+            now: the store's time.
+
         Raises:
-            Conflict: it is not asked, or any more; or it is not clear which one is meant.
+            Conflict: it is not asked, or any more; it has expired, or shows something else than the
+                one that was given; or it is not clear which one is meant.
         """
+        meant = self._chosen(question)
+        if question is None and meant.data is not None:
+            raise self._refused(
+                f"asks {meant.question!r} about data that the answer does not speak of",
+                f"say which one was seen: to={meant.name!r}, or one of the run's `questions()`",
+            )
+        if isinstance(question, Question) and question.digest not in ("", meant.digest):
+            raise self._refused(
+                f"asks {meant.question!r}, and shows something else by now than was answered",
+                "look at its current questions, and decide anew",
+            )
+        if meant.expires is not None and now >= to_micros(meant.expires):
+            when = meant.expires.isoformat(sep=" ", timespec="seconds")
+            raise self._refused(
+                f"does not hear that any more: {meant.question!r} expired at {when}",
+                "the run goes on without an answer",
+            )
+        return meant
+
+    def _chosen(self, question: Question | str | None) -> Question:
         if isinstance(question, Question):
             if str(question.run) != self.info.id:
                 raise self._refused(f"was not asked that: {visible(str(question.run))} was")
@@ -129,8 +180,17 @@ class OpenQuestions(Struct):
             raise self._refused(f"was answered already: {answered.question!r}")
         past = self._past(said)
         if past is not None:
+            place, words, data = past
+            over = f"asks that no more, the question is over: {words!r}{data_in_short(data)}"
+            there = self.open.get(place)
+            if there is not None and (there.question, there.data) != (words, data):
+                now = f"{there.question!r}{data_in_short(there.data)}"
+                raise self._refused(
+                    f"{over}; what it shows has changed, to {now}",
+                    "look at its current questions, and decide anew",
+                )
             raise self._refused(
-                f"asks that no more, the question is over: {past!r}",
+                over,
                 "it was answered, its time was up, or the run continued without it; see "
                 "its current questions",
             )
@@ -175,13 +235,16 @@ class OpenQuestions(Struct):
                 "now",
             )
 
-    def _past(self, name: str) -> str | None:
-        """Returns the words of a past question; None if there was none of that name."""
+    def _past(self, name: str) -> tuple[str, str, Any] | None:
+        """Returns the place, the words and the data of a past question; None if there was none of
+        that name."""
         with suppress(PerdureError):  # it is refused in any case
             for commit in self.reader().commits(self.info.started, SEQ_END, damaged_too=True):
                 for record in commit.typed:
-                    if record.run == self.info.id and name_of(record) == name:
-                        return str(record.question)
+                    if not isinstance(record, WaitBegan) or record.run != self.info.id:
+                        continue
+                    if name_of(record) == name:
+                        return record.place, str(record.question), record.data
         return None
 
     def _refused(self, problem: str, hint: str = "") -> Conflict:

@@ -7,7 +7,7 @@ waits, in place or by unloading the run, is not known here.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 from msgspec import Struct
@@ -23,6 +23,7 @@ from perdure.core.schema.value_digest import shorten
 from perdure.core.types.nodes import isolate
 from perdure.core.values.plain_values import Plain
 from perdure.engine.journal.answer_schema import answer_schema, json_schema
+from perdure.engine.journal.any_values import take_any
 from perdure.engine.journal.call_identity import KEYED, QUESTION, SCHEMA
 from perdure.engine.journal.effects import (
     Arrive,
@@ -34,11 +35,17 @@ from perdure.engine.journal.effects import (
     RecordEffect,
 )
 from perdure.engine.journal.failures import rebuild_error
-from perdure.engine.journal.question_digest import digests_of, in_full, in_short
-from perdure.errors import NeedsAttention, PerdureError, RunFailed, SchemaError, TimedOut
+from perdure.engine.journal.question_digest import (
+    data_in_short,
+    digest_of_data,
+    digests_of,
+    in_full,
+    in_short,
+)
+from perdure.errors import Conflict, NeedsAttention, PerdureError, RunFailed, SchemaError, TimedOut
 from perdure.missing import MISSING
-from perdure.model import UNTIL, Message, from_micros
-from perdure.public_data import PublicData
+from perdure.model import MICROS_MAX, UNTIL, Message, from_micros
+from perdure.public_data import PublicData, to_micros
 from perdure.state.runs.family_messages import CHILD
 from perdure.state.runs.unused_signals import MOVE
 from perdure.storage.appending import Riders
@@ -102,12 +109,21 @@ class Ask(Struct, frozen=True):
 
     Attributes:
         schema: the type of the answer; one that does not fit is refused, and the wait goes on.
-        key: see `Run.ask`.
+        key, data, expires: see `Run.ask`. When the question has expired, the wait goes on: a
+            `Timer` beside it ends it.
     """
 
     question: str
     schema: Any = bool
     key: str | None = None
+    data: Any = None
+    expires: Seconds | datetime | None = None
+
+
+class Expiry(Struct, frozen=True):
+    """The moment at which a question expires, as something to wait for."""
+
+    at: Seconds | datetime
 
 
 class ChildEnd(Struct, frozen=True):
@@ -118,7 +134,7 @@ class ChildEnd(Struct, frozen=True):
     complete: Callable[[Plain], Plain]
 
 
-Awaitable = Signal | Timer | Ask | ChildEnd
+Awaitable = Signal | Timer | Ask | Expiry | ChildEnd
 
 
 def only_runs(branches: Sequence[WaitBranch]) -> Sequence[str]:
@@ -177,9 +193,15 @@ class Wait:
                 case Signal():
                     self._specs[label] = Signal(check_signal(spec.name), spec.schema)
                 case Ask():
-                    question = check_words(spec.question, "a question")
-                    key = None if spec.key is None else check_key(spec.key, "a question's key")
-                    self._specs[label] = Ask(question, spec.schema, key)
+                    self._specs[label] = _taken(spec)
+                    if spec.expires is not None and not self._has_timer():
+                        raise ValueError(
+                            "select() with a question that expires would wait on for ever: give a "
+                            "Timer, too"
+                        )
+
+    def _has_timer(self) -> bool:
+        return any(isinstance(spec, Timer | Expiry) for spec in self._specs.values())
 
     def effects(self) -> Effects:
         """Yields the effects of a wait, from the function's arrival to its result; returns a
@@ -212,6 +234,7 @@ class Wait:
             )
             consumed = (came.no,) if came.no else ()
             try:
+                _refuse_late(branches, came)
                 value = self._checked(came)
             except PerdureError as wrong:
                 if not came.no:
@@ -257,6 +280,7 @@ class Wait:
                 case Ask():
                     args[label] = "ask"
                     args |= digests_of(spec.question, json_schema(spec.schema))
+                    args |= digest_of_data(spec.data)
                 case ChildEnd():
                     args[label] = f"child {spec.run}"
                 case Timer() if several:
@@ -274,14 +298,16 @@ class Wait:
                 case Ask():
                     # An answer to a question of an earlier turn, at the same place, is not an
                     # answer to this one.
-                    branch = WaitBranch(label, "ask", index_key(f"{place} {key[:12]}"))
+                    until = 0 if spec.expires is None else _moment(spec.expires, now)
+                    branch = WaitBranch(label, "ask", index_key(f"{place} {key[:12]}"), until)
                     questions = {"question": spec.question, "schema": answer_schema(spec.schema)}
+                    questions["data"] = spec.data
+                case Expiry():
+                    branch = WaitBranch(label, "timer", until=_moment(spec.at, now))
                 case ChildEnd():
                     branch = WaitBranch(label, "child", CHILD + spec.run)
                 case Timer():
-                    # A time that has passed already is due at once.
-                    after_us = max(round(seconds(spec.after) * 1e6), 0)
-                    branch = WaitBranch(label, "timer", until=now + after_us)
+                    branch = WaitBranch(label, "timer", until=_moment(spec.after, now))
             branches.append(branch)
         return WaitBegan(
             run=self._run,
@@ -295,7 +321,7 @@ class Wait:
 
     def _preview(self) -> str:
         return ", ".join(
-            in_full(spec.question, json_schema(spec.schema))
+            in_full(spec.question, json_schema(spec.schema)) + data_in_short(spec.data)
             if isinstance(spec, Ask)
             else _short(spec)
             for spec in self._specs.values()
@@ -305,7 +331,7 @@ class Wait:
         """Returns what it waits for, as people read it in ``perdure runs``."""
         parts = []
         for branch, spec in zip(branches, self._specs.values(), strict=True):
-            if isinstance(spec, Timer):
+            if isinstance(spec, Timer | Expiry):
                 when = from_micros(branch.until)
                 parts.append(f"{UNTIL}{when.isoformat(sep=' ', timespec='seconds')}")
             else:
@@ -373,6 +399,59 @@ def _short(spec: Awaitable) -> str:
             return f"run {spec.run}"
         case Timer():
             return f"{timedelta(seconds=seconds(spec.after))}"
+        case Expiry():
+            return f"until {spec.at}"
+
+
+def _taken(spec: Ask) -> Ask:
+    """Returns a question with all that is recorded of it as plain data.
+
+    Raises:
+        TypeError, ValueError: it has no words, or no such key or time. Unstorable: what it shows
+            cannot be stored; names its path.
+    """
+    question = check_words(spec.question, "a question")
+    key = None if spec.key is None else check_key(spec.key, "a question's key")
+    data = None if spec.data is None else take_any(spec.data, "data")
+    expires = spec.expires
+    if expires is not None and not isinstance(expires, datetime):
+        seconds(expires, "expires=")
+    elif expires is not None and expires.tzinfo is None:
+        raise ValueError(f"expires={expires}: a moment needs a time zone, e.g. tzinfo=UTC")
+    return Ask(question, spec.schema, key, data, expires)
+
+
+def _moment(at: Seconds | datetime, now: int) -> int:
+    """Returns a moment in microseconds since 1970. A time that has passed is due at once."""
+    if isinstance(at, datetime):
+        return min(max(to_micros(at), 1), MICROS_MAX)
+    return now + max(round(seconds(at) * 1e6), 0)
+
+
+def _refuse_late(branches: Sequence[WaitBranch], came: Came) -> None:
+    """Refuses an answer that came when its question had expired.
+
+    Raises:
+        Conflict: it did.
+    """
+    for one in branches:
+        if one.label == came.label and one.kind == "ask" and 0 < one.until <= came.at:
+            when = from_micros(one.until).isoformat(sep=" ", timespec="seconds")
+            raise Conflict(f"it came when the question had expired, at {when}")
+
+
+def asking(spec: Ask, timeout: Seconds | None) -> dict[str, Awaitable]:
+    """A wait for an answer, for so long at most, or until the question expires.
+
+    Raises:
+        TypeError, ValueError: the question has no words, or there are both.
+    """
+    check_words(spec.question, "a question")
+    if spec.expires is None:
+        return with_timeout(spec, timeout)
+    if timeout is not None:
+        raise ValueError("expires= is a timeout, behind which no answer counts: say one of both")
+    return {"it": spec, "timeout": Expiry(spec.expires)}
 
 
 def sent_by(message: Message) -> SentMessage:
