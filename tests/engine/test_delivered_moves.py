@@ -12,7 +12,10 @@ import pytest
 import perdure
 from perdure import Conflict, NotFound, SchemaError
 from perdure.engine.control.delivery import Delivery
-from perdure.testing import replay
+from perdure.engine.execution.run_inbox import RunInbox
+from perdure.model import MICROS_MAX, Message
+from perdure.state.runs.unused_signals import MOVE
+from perdure.testing import replay, run_until_waiting
 from tests.engine.conftest import Async, CrashError, Crashes, Place
 from tests.engine.working import wait_until
 
@@ -339,3 +342,48 @@ def test_a_run_does_not_ask_itself(store: Any) -> None:
 
     assert store.run(act, "a") == "refused"
     assert store.agent("a").state == {"a": 1}
+
+
+@pytest.mark.parametrize("read", ["came", "look"])
+@pytest.mark.parametrize("face", ["sync", "async"])
+def test_what_is_asked_as_the_run_goes_to_wait_is_done_before(
+    place: Place, monkeypatch: pytest.MonkeyPatch, read: str, face: str
+) -> None:
+    """A user pressed "undo" at the moment the answer was there. The request came in behind the
+    run's last boundary, and before it was unloaded to wait for the next message: it had been read,
+    so that nobody resumed the run for it, and was not done. Half a minute later the user was told
+    that the run had come to no boundary."""
+
+    @perdure.step(retry=perdure.Retry(first=3600, longest=3600))
+    def fails() -> None:
+        raise OSError("later")
+
+    @perdure.agent(dict)
+    def act(run: perdure.Run[dict]) -> Any:
+        with run.edit("answer") as draft:
+            draft["a"] = 1
+        fails() if read == "look" else run.wait_for("message")
+
+    @perdure.agent(dict, name="act")
+    async def aact(run: perdure.AsyncRun[dict]) -> Any:
+        async with run.edit("answer") as draft:
+            draft["a"] = 1
+        await (run.call(fails) if read == "look" else run.wait_for("message"))
+
+    store = place.open()
+    honest = getattr(RunInbox, read)
+    asked: list[str] = []
+
+    def asks(self: RunInbox, *args: Any) -> Any:
+        if not asked:
+            asked.append(self._run)
+            value = {"kind": "undo", "to": 0, "what": "", "until": MICROS_MAX}
+            message = Message(self._run, "a", "signal", MOVE, "asked", value)
+            store._context.send(message)
+        return honest(self, *args)
+
+    monkeypatch.setattr(RunInbox, read, asks)
+    handle = run_until_waiting(store, act if face == "sync" else aact, "a")
+    assert asked == [handle.id]
+    assert (handle.status, store.agent("a").state) == ("waiting", {})
+    assert not store._context.backend.inbox(handle.id)

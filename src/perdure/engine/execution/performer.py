@@ -358,6 +358,12 @@ def _leave_if(unloadable: bool, execution: RunPosition[Any]) -> None:
     if execution.going.deaf:
         with execution.asking:
             execution.mail.look()  # no message is news for the run until then
+    if (
+        execution.mail.moves
+    ):  # read behind the last boundary: it is not resumed for what it has read
+        execution.check_stop()
+    if execution.mail.moves:
+        return
     if (reason := execution.going.leaves(execution.mail.seen)) is not None:
         raise execution.interrupt(reason)
 
