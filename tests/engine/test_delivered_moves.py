@@ -387,3 +387,69 @@ def test_what_is_asked_as_the_run_goes_to_wait_is_done_before(
     assert asked == [handle.id]
     assert (handle.status, store.agent("a").state) == ("waiting", {})
     assert not store._context.backend.inbox(handle.id)
+
+
+@pytest.mark.parametrize("face", ["sync", "async"])
+def test_an_older_program_hears_that_it_is_done(
+    place: Place, begun: threading.Event, face: str
+) -> None:
+    """An operator's program had an older major version of the schema than the run. The run rolled
+    back as it was asked to; then the call raised SchemaError, over the state that it read behind
+    that, and was made again."""
+    newer = perdure.Schema(dict, id="task", version=2, migrations={1: dict})
+    older = perdure.Schema(dict, id="task", version=1)
+
+    @perdure.agent(newer)
+    def act(run: perdure.Run[dict]) -> Any:
+        with run.edit("one") as draft:
+            draft["a"] = 1
+        while run.state.get("a"):
+            begun.set()
+            look("again")
+        return dict(run.state)
+
+    store, other = place.open(), place.open()
+    agent = store.agent("a", newer, initial={"kept": True})
+    agent.checkpoint("point")
+    run = Running(lambda: store.run(act, "a"))
+    assert begun.wait(60)
+
+    def goes_back() -> str:
+        old = other.agent("a", older)
+        moved = old.rollback("point")
+        with pytest.raises(SchemaError):
+            _ = old.state
+        return moved.commit.cause.kind
+
+    async def goes_back_too() -> str:
+        async with perdure.open_async(place.url, durability="os") as there:
+            old = await there.agent("a", older)
+            moved = await old.rollback("point")
+            with pytest.raises(SchemaError):
+                _ = old.state
+            return moved.commit.cause.kind
+
+    assert (goes_back() if face == "sync" else asyncio.run(goes_back_too())) == "rollback"
+    assert run.end() == agent.refresh() == {"kept": True}
+    assert [commit.cause.kind for commit in agent.log()].count("rollback") == 1
+
+
+def test_in_an_open_edit_nobody_is_asked(
+    place: Place, begun: threading.Event, crash: Crashes
+) -> None:
+    """An undo in the block of an edit was refused; and the run, which executed, was asked for it
+    because of that, and did it."""
+    store, other = place.open(), place.open()
+    agent = store.agent("a", initial={"kept": True})
+    agent.checkpoint("point")
+    run = Running(lambda: store.run(going_on(begun, crash), "a"))
+    assert begun.wait(60)
+    asks = other.agent("a")
+    with asks.edit("nothing"):
+        for move in (asks.undo, asks.redo, lambda: asks.rollback("point")):
+            with pytest.raises(Conflict, match="not inside an open edit"):
+                move()
+    agent.rollback("point")
+    assert run.end()[0] == {"kept": True, "b": ["kept"]}
+    made = [commit.cause.kind for commit in agent.log()]
+    assert (made.count("rollback"), made.count("undo")) == (1, 0)

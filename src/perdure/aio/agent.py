@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Generator, Iterable, Mapping
 from contextlib import suppress
 from datetime import timedelta
 from functools import partial
@@ -16,15 +16,14 @@ from perdure.core.arguments.checks import Seconds, function
 from perdure.core.arguments.names import cause_of
 from perdure.core.arguments.not_entered import ToEnter
 from perdure.core.live.drift import Drift
-from perdure.engine.control.delivery import Delivery, is_own
-from perdure.engine.control.going_back import HasRunId
+from perdure.engine.control.delivery import is_own
+from perdure.engine.control.going_back import HasRunId, Step, Steps
 from perdure.errors import Conflict, NotFound, PerdureError
 from perdure.model import Branch, Cause, Change, Checkpoint, Commit, Verified
 from perdure.retention.trimming import Trimmed
-from perdure.state import branch_operations, time_travel
-from perdure.state.commit_lookup import place_of
+from perdure.state import branch_operations
 from perdure.state.edit_block import Block, used_key
-from perdure.state.halting import HALT_S, LOOK_S, Halt
+from perdure.state.halting import HALT_S
 from perdure.state.returned_drafts import refuse_generator, refuse_new_state
 from perdure.state.time_travel import BranchMove
 from perdure.state.working_copy import Flow, drive_async
@@ -325,40 +324,38 @@ class AsyncAgent(Generic[T]):
         self, to: Where, *, cancel_run: bool = False, timeout: Seconds = HALT_S
     ) -> BranchMove:
         """See `Agent.rollback`."""
-        back = partial(self._agent._rolling_back, to, cancel_run)
-        target = partial(self._agent._resolve, place_of(to))
-        asked = Delivery(self._working, "rollback", timeout, target, str(to))
-        return await self._back(back, cancel_run, timeout, asked)
+        return await self._take(self._agent._rolling_back(to, cancel_run, timeout))
 
-    async def _back(
-        self,
-        flow: Callable[[], Flow[BranchMove]],
-        cancel_run: bool,
-        timeout: Seconds,
-        asked: Delivery | None = None,
-    ) -> BranchMove:
-        halt = Halt(self._working, cancel_run=cancel_run, timeout=timeout)
-        while True:
-            if asked is not None and asked.pending:
-                if (moved := await self._home.call(asked.look)) is not None:
-                    await self.refresh()
-                    return moved
-            else:
+    async def _take(self, steps: Steps) -> BranchMove:
+        """Takes the steps of a way back; see `GoingBack._take`."""
+
+        async def does(step: Step) -> Any:
+            if isinstance(step, float):
+                return await asyncio.sleep(step)
+            if isinstance(step, Generator):
+                return await self._do(step)
+            return await self._home.call(step)
+
+        try:
+            step = next(steps)
+            while True:
                 try:
-                    return await self._do(flow())
-                except Conflict as refused:
-                    if is_own(self._working):
-                        raise
-                    ask = halt.ask if cancel_run or asked is None else asked.ask
-                    await self._home.call(ask, refused)
-            await asyncio.sleep(LOOK_S)
+                    came = await does(step)
+                except BaseException as error:
+                    step = steps.throw(error)
+                else:
+                    step = steps.send(came)
+        except StopIteration as end:
+            moved: BranchMove = end.value
+            return moved
+        finally:
+            steps.close()
 
     async def adopt(
         self, branch: str, *, cancel_run: bool = False, timeout: Seconds = HALT_S
     ) -> BranchMove:
         """See `Agent.adopt`."""
-        back = partial(self._agent._adopting, branch, cancel_run)
-        return await self._back(back, cancel_run, timeout)
+        return await self._take(self._agent._adopting(branch, cancel_run, timeout))
 
     async def undo(
         self,
@@ -369,16 +366,11 @@ class AsyncAgent(Generic[T]):
         timeout: Seconds = HALT_S,
     ) -> BranchMove:
         """See `Agent.undo`."""
-        of = self._agent._changes_of(run, turns)
-        back = partial(time_travel.undoing, self._working, cancel_run=cancel_run, of=of)
-        asked = Delivery(self._working, "undo", timeout, of=of)
-        return await self._back(back, cancel_run, timeout, asked)
+        return await self._take(self._agent._undoing(run, turns, cancel_run, timeout))
 
     async def redo(self, *, cancel_run: bool = False, timeout: Seconds = HALT_S) -> BranchMove:
         """See `Agent.redo`."""
-        back = partial(time_travel.redoing, self._working, cancel_run=cancel_run)
-        asked = Delivery(self._working, "redo", timeout)
-        return await self._back(back, cancel_run, timeout, asked)
+        return await self._take(self._agent._redoing(cancel_run, timeout))
 
 
 class AsyncEdit(ToEnter, Generic[T]):

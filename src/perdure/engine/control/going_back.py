@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from contextlib import suppress
 from functools import partial
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -25,6 +26,11 @@ from perdure.visible import visible
 T = TypeVar("T")
 R = TypeVar("R")
 
+Step = Flow[Any] | Callable[[], Any] | float
+"""A flow to drive with the handle's lock; a call that may block; seconds to pause."""
+Steps = Generator[Step, Any, BranchMove]
+"""A way back, for the driver of either face."""
+
 
 class HasRunId(Protocol):
     """A run's handle, or its row."""
@@ -45,14 +51,47 @@ def id_of(run: HasRunId | str) -> str:
     return check_words(given, "a run's id")
 
 
+def _going_back(
+    working: WorkingCopy[Any],
+    flow: Callable[[], Flow[BranchMove]],
+    cancel_run: bool,
+    timeout: Seconds,
+    asked: Delivery | None = None,
+) -> Steps:
+    """Goes back by `flow`; where a run executes, has it do that, or ends it first."""
+    halt = Halt(working, cancel_run=cancel_run, timeout=timeout)
+    while True:
+        if asked is not None and asked.pending:
+            done: BranchMove | None = yield asked.look
+            if done is not None:
+                # What keeps this program from reading the state, as a schema that is too new for
+                # it, is said by the next look, as behind a move of its own: this one is done.
+                with suppress(Conflict):
+                    yield _forgetting(working)
+                return done
+        else:
+            try:
+                moved: BranchMove = yield flow()
+                return moved
+            except Conflict as refused:
+                if not refused.retry or is_own(working):
+                    raise
+                ask = halt.ask if cancel_run or asked is None else asked.ask
+                again = partial(ask, refused)
+            yield again
+        yield LOOK_S
+
+
+def _forgetting(working: WorkingCopy[Any]) -> Flow[None]:
+    """Drops the state in memory: the next look reads the log."""
+    yield working.forget
+
+
 class GoingBack(Generic[T]):
     """The ways back of an agent's branch, for its handles."""
 
     _context: Context
     _working: WorkingCopy[T]
-
-    def refresh(self) -> T:
-        raise NotImplementedError
 
     def _resolve(self, where: Where) -> int:
         return resolve(self._working.reader, self._working.branch, where)
@@ -60,6 +99,29 @@ class GoingBack(Generic[T]):
     def _do(self, flow: Flow[R]) -> R:
         with self._working.lock:
             return drive(self._context, flow)
+
+    def _take(self, steps: Steps) -> BranchMove:
+        """Takes the steps of a way back, on this thread."""
+
+        def does(step: Step) -> Any:
+            if isinstance(step, float):
+                return time.sleep(step)
+            return self._do(step) if isinstance(step, Generator) else step()
+
+        try:
+            step = next(steps)
+            while True:
+                try:
+                    came = does(step)
+                except BaseException as error:
+                    step = steps.throw(error)
+                else:
+                    step = steps.send(came)
+        except StopIteration as end:
+            moved: BranchMove = end.value
+            return moved
+        finally:
+            steps.close()
 
     def rollback(
         self, to: Where, *, cancel_run: bool = False, timeout: Seconds = HALT_S
@@ -80,53 +142,30 @@ class GoingBack(Generic[T]):
             TimedOut: the run has not come to a boundary in time. It is still asked to end; or, if
                 it was to go on, does not do it any more.
         """
-        target = partial(self._resolve, place_of(to))
-        asked = Delivery(self._working, "rollback", timeout, target, str(to))
-        return self._back(lambda: self._rolling_back(to, cancel_run), cancel_run, timeout, asked)
+        return self._take(self._rolling_back(to, cancel_run, timeout))
 
-    def _back(
-        self,
-        flow: Callable[[], Flow[BranchMove]],
-        cancel_run: bool,
-        timeout: Seconds,
-        asked: Delivery | None = None,
-    ) -> BranchMove:
-        halt = Halt(self._working, cancel_run=cancel_run, timeout=timeout)
-        while True:
-            if asked is not None and asked.pending:
-                if (moved := asked.look()) is not None:
-                    self.refresh()
-                    return moved
-            else:
-                try:
-                    return self._do(flow())
-                except Conflict as refused:
-                    if is_own(self._working):
-                        raise
-                    (halt.ask if cancel_run or asked is None else asked.ask)(refused)
-            time.sleep(LOOK_S)
-
-    def _rolling_back(self, to: Where, cancel_run: bool) -> Flow[BranchMove]:
+    def _rolling_back(self, to: Where, cancel_run: bool, timeout: Seconds) -> Steps:
         def cause(seq: int) -> Cause:
             return Cause("rollback", str(to), refers=(seq,))
 
-        to = place_of(to)
-        return time_travel.moving(
-            self._working, partial(self._resolve, to), cause, cancel_run=cancel_run
-        )
+        target = partial(self._resolve, place_of(to))
+        flow = partial(time_travel.moving, self._working, target, cause, cancel_run=cancel_run)
+        asked = Delivery(self._working, "rollback", timeout, target, str(to))
+        return _going_back(self._working, flow, cancel_run, timeout, asked)
 
     def adopt(
         self, branch: str, *, cancel_run: bool = False, timeout: Seconds = HALT_S
     ) -> BranchMove:
         """Makes another branch's head the state of this one, as a commit. See `rollback`."""
-        return self._back(lambda: self._adopting(branch, cancel_run), cancel_run, timeout)
+        return self._take(self._adopting(branch, cancel_run, timeout))
 
-    def _adopting(self, branch: str, cancel_run: bool) -> Flow[BranchMove]:
+    def _adopting(self, branch: str, cancel_run: bool, timeout: Seconds) -> Steps:
         def cause(seq: int) -> Cause:
             return Cause("adopt", branch, refers=(seq,))
 
         target = partial(self._resolve, branch)
-        return time_travel.moving(self._working, target, cause, cancel_run=cancel_run)
+        flow = partial(time_travel.moving, self._working, target, cause, cancel_run=cancel_run)
+        return _going_back(self._working, flow, cancel_run, timeout)
 
     def undo(
         self,
@@ -156,10 +195,15 @@ class GoingBack(Generic[T]):
                 works, because it makes no new state.
             TimedOut: the run that executes has not come to a boundary in time.
         """
+        return self._take(self._undoing(run, turns, cancel_run, timeout))
+
+    def _undoing(
+        self, run: HasRunId | str | None, turns: int | None, cancel_run: bool, timeout: Seconds
+    ) -> Steps:
         of = self._changes_of(run, turns)
         flow = partial(time_travel.undoing, self._working, cancel_run=cancel_run, of=of)
         asked = Delivery(self._working, "undo", timeout, of=of)
-        return self._back(flow, cancel_run, timeout, asked)
+        return _going_back(self._working, flow, cancel_run, timeout, asked)
 
     def _changes_of(
         self, run: HasRunId | str | None, turns: int | None
@@ -186,5 +230,9 @@ class GoingBack(Generic[T]):
 
     def redo(self, *, cancel_run: bool = False, timeout: Seconds = HALT_S) -> BranchMove:
         """Takes back the latest undo. Raises as `undo` does."""
+        return self._take(self._redoing(cancel_run, timeout))
+
+    def _redoing(self, cancel_run: bool, timeout: Seconds) -> Steps:
         flow = partial(time_travel.redoing, self._working, cancel_run=cancel_run)
-        return self._back(flow, cancel_run, timeout, Delivery(self._working, "redo", timeout))
+        asked = Delivery(self._working, "redo", timeout)
+        return _going_back(self._working, flow, cancel_run, timeout, asked)
