@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -336,3 +337,31 @@ def test_the_first_new_call_commits_the_migration(store: Store) -> None:
     ]
     assert store.agent("a", second).state == {"things": ["book", "fee"]}
     store.agent("a", second).checkpoint("sold")
+
+
+@pytest.mark.parametrize("bound", [False, True])
+def test_two_agent_functions_of_one_body_are_two(store: Store, bound: bool) -> None:
+    """The second declaration replaced the first: a refund was started, and a charge was run."""
+
+    def body(run: perdure.Run[dict], *, text: str = "none") -> str:
+        return f"{run.id}: {text}"
+
+    one: Any = functools.partial(body, text="bound") if bound else body
+    refund = perdure.agent(dict, name="refund", version="1")(one)
+    charge = perdure.agent(dict, name="charge", version="2")(one)
+    said = "bound" if bound else "none"
+    assert store.run(refund, "a") == f"a/refund/main: {said}"
+    assert store.run(charge, "a") == f"a/charge/main: {said}"
+    assert {run.version for run in store.runs("a")} == {"1", "2"}
+    assert bound or (charge.__doc__ == body.__doc__ and charge.__qualname__ == body.__qualname__)
+
+
+def test_an_object_is_one_agent_function(store: Store) -> None:
+    class Body:
+        def __call__(self, run: perdure.Run[dict]) -> str:
+            return run.id
+
+    one = Body()
+    assert store.run(perdure.agent(dict, name="refund")(one), "a") == "a/refund/main"
+    with pytest.raises(TypeError, match="is an agent function already, 'refund'"):
+        perdure.agent(dict, name="charge")(one)

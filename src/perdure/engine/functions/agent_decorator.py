@@ -11,7 +11,8 @@ from perdure.core.arguments.checks import flag
 from perdure.core.arguments.checks import function as check_function
 from perdure.core.arguments.names import check_name, check_words, words_of
 from perdure.core.schema.schema import Schema
-from perdure.engine.functions.agent_functions import AgentSpec, note_spec
+from perdure.engine.functions.agent_functions import AgentSpec, another, note_spec
+from perdure.engine.functions.decorators import MARK
 from perdure.engine.journal.values import is_async, label, refuse_generator
 from perdure.state.guards import Guards, check_guards
 
@@ -106,6 +107,8 @@ def agent(
         refuse_generator(function)
         named = check_name(label(function) if name is None else name, "an agent function")
         spec = AgentSpec(named, of_schema, version, is_async(function), others, compensate, guards)
+        if isinstance(getattr(function, MARK, None), AgentSpec):
+            function = another(function)
         note_spec(function, spec)
         return function
 

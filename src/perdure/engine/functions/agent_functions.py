@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 from collections.abc import Callable, Iterable, Iterator
+from types import FunctionType
 from typing import Any, Generic, TypeVar
 
 from msgspec import Struct
@@ -54,6 +56,28 @@ def note_spec(function: Callable[..., Any], spec: AgentSpec[Any]) -> None:
         ) from None
     if spec.version:
         _versions[spec.name, spec.version] = function
+
+
+def another(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Returns a copy of an agent function, for another one with the same body: what the first one
+    is stands on its object.
+
+    Raises:
+        TypeError: it is no plain function, and cannot be copied.
+    """
+    if isinstance(function, functools.partial):
+        return functools.partial(function.func, *function.args, **function.keywords)
+    if not isinstance(function, FunctionType):
+        raise TypeError(
+            f"{label(function)} is an agent function already, {spec_of(function).name!r}: wrap it "
+            "in a function for another one"
+        )
+    parts = function.__defaults__, function.__closure__
+    made = FunctionType(function.__code__, function.__globals__, function.__name__, *parts)
+    for name in ("__kwdefaults__", *functools.WRAPPER_ASSIGNMENTS):
+        setattr(made, name, getattr(function, name))
+    made.__dict__.update(function.__dict__)
+    return made
 
 
 def spec_of(function: Callable[..., Any]) -> AgentSpec[Any]:
