@@ -279,10 +279,7 @@ class Agent(GoingBack[T]):
     ) -> list[Mismatch]:
         target = f"agent {self.id!r}, checkpoint {checkpoint.name!r}"
         checkpoints.check_state(checkpoint, past.plain, target)
-        schema = self._working.schema
-        return checkpoints.compare(
-            checkpoint, schema_id=schema.id, schema_version=schema.version, config=config
-        )
+        return checkpoints.compare(checkpoint, self._working.schema, config=config)
 
     def diff(self, a: Where, b: Where) -> list[Change]:
         """Returns the differences between two states, path by path. Raises as `at` does."""

@@ -12,7 +12,10 @@ from typing import Any, Generic, TypeVar
 from perdure.core.draft.draft import Recording
 from perdure.core.live.drift import Drift
 from perdure.core.live.outside_changes import outside_changes
+from perdure.core.schema.downgrades import as_written
 from perdure.core.schema.schema import Schema
+from perdure.core.values.diff import diff
+from perdure.core.values.ops import Op, fold
 from perdure.core.values.plain_values import Plain, copy
 from perdure.missing import MISSING
 from perdure.model import MAIN, Commit
@@ -68,8 +71,9 @@ class BranchState(Generic[T]):
         self._live = Live(schema, name)
         self._seq, self._id = 0, b""
         self._stored: tuple[str, tuple[int, int]] | None = None
-        self.schema_to_write = self._own
-        """The schema to write: a newer minor version in the log stays, with its fields."""
+        self.schema_to_write = self._first
+        """The schema to write: a newer minor version in the log stays, with its fields; and so does
+        the version before, where programs of that one run beside this one."""
         self._older = self.migration_due = False
         """True if the next write must store a migration's result, or a default that changes."""
         self._normalised = False
@@ -83,6 +87,18 @@ class BranchState(Generic[T]):
     def _own(self) -> tuple[str, tuple[int, int]]:
         """The schema of this program."""
         return self.schema.id, self.schema.version
+
+    @property
+    def _first(self) -> tuple[str, tuple[int, int]]:
+        """The schema under which a new agent is created."""
+        return self.schema.id, self.schema.writes or self.schema.version
+
+    @property
+    def lowers(self) -> bool:
+        """True if the log has the state in the form of the version before, and memory in its own:
+        each write is put into that form; see `Schema.writes`."""
+        writes = self.schema.writes
+        return writes is not None and self.schema_to_write[1][0] == writes[0]
 
     # -- what is there ---------------------------------------------------------------------
 
@@ -167,7 +183,7 @@ class BranchState(Generic[T]):
         has the same ones."""
         if self._incomplete:
             plain = self.schema.complete(self._plain, (self._stored or self._own)[1])
-            if plain is not self._plain:
+            if plain is not self._plain and not self.lowers:
                 self.migration_due = True  # first: it must not go unnoticed
             self._plain, self._incomplete = plain, False
 
@@ -238,6 +254,47 @@ class BranchState(Generic[T]):
         draft = self._open
         plain = draft.before() if isinstance(draft, Recording) and self.editing else self.plain
         return self.schema.drift(self.typed, plain)
+
+    def as_created(self, plain: Plain) -> Plain:
+        """Returns a state in the form in which the log begins with it, or with its version."""
+        if not self.lowers:
+            return plain
+        return as_written(self.schema, plain, MISSING, self.schema_to_write[1])
+
+    def lowered(self, root: Plain) -> Plain:
+        """Returns a new state in the form of the log, after checking that it comes back.
+
+        Raises:
+            SchemaError: see `as_written`.
+        """
+        stored = MISSING
+        if self._seq and not self.migration_due:
+            stored = self.reader.fold(self._seq).state
+        return as_written(self.schema, root, stored, self.schema_to_write[1])
+
+    def stored_form(self) -> Plain:
+        """Returns the state as it stands in the log, or will as soon as it is written."""
+        if not self.lowers:
+            return self.plain
+        plain = self.plain
+        if self._seq == 0 or self.migration_due:
+            return self.as_created(plain)
+        return self.reader.fold(self._seq).state
+
+    def in_own_form(self, delta: list[Op]) -> list[Op]:
+        """Returns ops on the state in memory that do what ops on the stored state do.
+
+        Raises:
+            SchemaError: what they bring back would not come back under the version before.
+        """
+        if not self.lowers or self.migration_due:
+            return delta
+        _, version = self.schema_to_write
+        stored = fold(self.stored_form(), delta)
+        schema = self.schema
+        plain = schema.complete(schema.migrate(stored, version), version)
+        as_written(schema, plain, stored, version)
+        return diff(self.plain, plain)
 
     def merged_unknown(self, new: Plain) -> Plain:
         """Returns a whole value to be saved, with what the classes do not know of the state; see
@@ -317,6 +374,7 @@ class BranchState(Generic[T]):
         self._live.forget()
         self._live.of(plain, 0, self.schema.version)
         self._seq, self._id, self._incomplete = 0, b"", False
+        self.schema_to_write = self._first
         self._plain = plain
 
     def _adopt(self, folded: Folded) -> None:
@@ -326,14 +384,19 @@ class BranchState(Generic[T]):
         plain = self.schema.complete(self.schema.migrate(folded.state, stored[1]), stored[1])
         self._plain = MISSING
         self._stored = stored
-        (_, own), (_, version) = self._own, stored
-        self._older = version[0] < own[0]
-        self.migration_due, self._normalised = self._older or plain is not folded.state, False
-        self.schema_to_write = stored if own < version < (own[0] + 1,) else self._own
+        (_, own), (_, version), writes = self._own, stored, self.schema.writes
+        lowers = writes is not None and version[0] <= writes[0]
+        self._older = version[0] < (writes or own)[0]
+        due = self._older or (plain is not folded.state and not lowers)
+        self.migration_due, self._normalised = due, False
+        if lowers:
+            self.schema_to_write = max(stored, self._first)
+        else:
+            self.schema_to_write = stored if own < version < (own[0] + 1,) else self._own
         self._live.drop()
         self._open, self._incomplete = None, False
         self._seq, self._id = folded.seq, folded.id
-        self._since.begin(folded, migrated=self.migration_due)
+        self._since.begin(folded, migrated=due or lowers)
         self._plain = plain  # last: an exception before leaves none, which is read anew
 
     def rewind(self, folded: Folded) -> None:
@@ -349,7 +412,8 @@ class BranchState(Generic[T]):
         """
         moved = commit.parent != self._seq or self.migration_due  # not on a state's path, all known
         mixed = self._mixes and commit.delta
-        if self._older or mixed or (moved and commit.cause.kind in MOVES):
+        lowered = self.lowers and commit.delta  # of ops on a state of the other form
+        if self._older or lowered or mixed or (moved and commit.cause.kind in MOVES):
             self._adopt(self.reader.fold(commit.seq))
             return
         # Until all is in step the plain state is not there: an exception leaves none to trust.

@@ -9,6 +9,7 @@ from typing import Any
 from msgspec import Struct
 
 from perdure.core.format import records
+from perdure.core.schema.schema import Schema
 from perdure.core.values.plain_values import Plain
 from perdure.core.values.state_hash import state_hash
 from perdure.errors import Corrupt
@@ -66,7 +67,7 @@ def current_point(
     return Checkpoint(
         name,
         HERE,
-        state_hash(working.plain),
+        state_hash(working.stored_form()),
         *working.schema_to_write,
         config,
         versions(dependencies),
@@ -99,16 +100,15 @@ def check_state(checkpoint: Checkpoint, state: Plain, target: str) -> None:
 
 
 def compare(
-    checkpoint: Checkpoint,
-    *,
-    schema_id: str,
-    schema_version: tuple[int, int],
-    config: Mapping[str, Any] | None,
+    checkpoint: Checkpoint, schema: Schema[Any], *, config: Mapping[str, Any] | None
 ) -> list[Mismatch]:
     """Returns the differences between a checkpoint's surroundings and the current ones."""
+    own, writes = schema.version, schema.writes
+    if writes is not None and checkpoint.schema_version[0] == writes[0]:
+        own = checkpoint.schema_version  # which the program writes, too
     pairs: list[tuple[str, str | None, str | None]] = [
-        ("schema", checkpoint.schema_id, schema_id),
-        ("schema version", _dotted(checkpoint.schema_version), _dotted(schema_version)),
+        ("schema", checkpoint.schema_id, schema.id),
+        ("schema version", _dotted(checkpoint.schema_version), _dotted(own)),
     ]
     if config is not None or checkpoint.config_hash is not None:
         pairs.append(("configuration", checkpoint.config_hash, config_hash(config)))

@@ -9,6 +9,7 @@ import msgspec
 from msgspec import Struct
 
 from perdure.core.draft.draft import view
+from perdure.core.schema.downgrades import as_written
 from perdure.core.schema.schema import Schema
 from perdure.core.schema.value_digest import class_label
 from perdure.core.values.plain_values import Plain
@@ -55,6 +56,8 @@ class Brought(Struct, frozen=True):
                 raise
             words = "the agent does not exist, and what its schema makes without values is illegal"
             raise _needed(schema, words, f"agent {agent!r}", way, error.problem) from error
+        if schema.writes is not None:
+            return cls(schema.id, schema.writes, as_written(schema, plain, MISSING, schema.writes))
         return cls(schema.id, schema.version, plain)
 
     def to_plain(self) -> dict[str, Plain]:

@@ -150,7 +150,8 @@ def planning_point(
 ) -> Flow[Checkpoint]:
     """Plans the checkpoint itself; see `planning_checkpoint`."""
     named = yield partial(free_name, working.reader, name)
-    return checkpoints.current_point(working, named, config, dependencies, run, position)
+    point = partial(checkpoints.current_point, working, named, config, dependencies, run, position)
+    return (yield point) if working.lowers else point()  # there it reads the log
 
 
 def free_name(reader: LogReader, name: str) -> str:

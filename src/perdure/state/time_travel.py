@@ -157,6 +157,7 @@ def planned(
         raise NotFound(f"there is nothing to {kind}{what}", target=_target(working))
     if (problem := hindrance(working, kind, plan)) is not None:
         raise problem
+    plan = replace(plan, ops=working.in_own_form(plan.ops))
     if kind == "redo":
         return plan, ()
     before = islice(path.since(plan.seqs[0]), 1, None)

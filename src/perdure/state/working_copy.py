@@ -122,7 +122,8 @@ class WorkingCopy(BranchState[T]):
         _, version = self._stored or self._own
         plain = self._live.normal(self._plain, version)
         if plain is not self._plain:
-            self.migration_due = self._normalised = True  # first: it must not go unnoticed
+            if not self.lowers:  # what is written then is compared as a whole
+                self.migration_due = self._normalised = True  # first: it must not go unnoticed
             self._plain = plain
 
     def take_as_stored(self) -> bool:
@@ -286,11 +287,13 @@ class WorkingCopy(BranchState[T]):
         change: list[Op]
         if self._seq == 0:
             self.schema.check_invariants(None, view(self.schema, base), [()])
-            cause, change = Cause("create"), [ops.Set((), base)]
+            cause, change = Cause("create"), [ops.Set((), self.as_created(base))]
         else:
             folded: Folded = yield partial(self.reader.fold, self._seq)
             cause, change = Cause("migrate"), diff(folded.state, base)
             self._check_migrated(folded, base, change)
+            if self.lowers:
+                change = diff(folded.state, self.as_created(base))
         yield from self._submitting(change, cause, NOTHING, snapshot=False)
 
     def _check_migrated(self, folded: Folded, base: Plain, change: Sequence[Op]) -> None:
@@ -312,7 +315,7 @@ class WorkingCopy(BranchState[T]):
         if self._is_thread:
             refuse_edit(self.name, self.branch)
         self.schema.check_invariants(None, view(self.schema, self._plain), [()])
-        created, cause = [ops.Set((), self._plain)], Cause("create")
+        created, cause = [ops.Set((), self.as_created(self._plain))], Cause("create")
         return (yield from self._submitting(created, cause, NOTHING, along=along))
 
     def moving(self, proposal: Proposal) -> Flow[Committed]:
@@ -347,10 +350,16 @@ class WorkingCopy(BranchState[T]):
     ) -> Flow[Committed]:
         """Makes one commit. `root`, `plan`: the plain state after it and the live object's change;
         `under`: the older schema that the state stays stored under; each if any."""
+        in_log = root
         if root is not MISSING:
             self._plain = root
+            if self.lowers:  # before anything is written
+                in_log = yield partial(self.lowered, root)
             if self._seq == 0 or self.migration_due:
                 yield from self._committing_base()
+            if self.lowers:
+                folded: Folded = yield partial(self.reader.fold, self._seq)
+                delta = diff(folded.state, in_log)
         if self.branch in STORES_OWN:  # whoever reads it relies on what the store says there
             raise refused_calls.stores_own(self.name, self.branch)
         if self.trace is not None:
@@ -370,6 +379,8 @@ class WorkingCopy(BranchState[T]):
         stored: Callable[[int], None] | None = None
         state = self._plain if self._open is None else root
         if snapshot and not under and state is not MISSING and self._since.due(self.context, cause):
+            if self.lowers:
+                state = in_log if root is not MISSING else (yield self.stored_form)
             proposal.snapshot, stored = yield partial(
                 self._since.write, state, self.name, incarnation, self._seq
             )

@@ -230,3 +230,34 @@ def _is_false(answer: Any) -> bool:
     if answer is None or answer is True or isinstance(answer, Number):
         return False
     return bool(answer == False)  # noqa: E712 - asked of the answer, which knows what it is
+
+
+def check_made(
+    invariants: Sequence[Invariant], stored: Plain, before: Any, after: Any, touched: Sequence[Path]
+) -> None:
+    """Runs invariants on what a migration, or the types, make of a stored state. One of the whole
+    state that the stored state breaks already is left to what is committed next.
+
+    Args:
+        stored: the plain state that was.
+        before: the same, to be read; None where it is of another major version, whose values say
+            nothing here. Invariants get None then, as at creation.
+        after, touched: as for `Schema.check_invariants`.
+
+    Raises:
+        SchemaError: one does not hold; names it.
+    """
+    for one in invariants:
+        if not one.concerns(touched):
+            continue
+        try:
+            one.check(before if one.is_at(stored) else None, after)
+        except SchemaError as error:
+            if before is not None and one.paths is None and not one.holds(before):
+                continue
+            raise SchemaError(
+                f"{error.problem}, in what this program makes of the stored state",
+                target=error.target,
+                hint="nothing was written; correct the migration, or the hook or default of "
+                "the class, that gives this value, or the invariant",
+            ) from error.__cause__

@@ -11,7 +11,8 @@ from perdure.core.live.append_plan import TypedPlan, appended
 from perdure.core.live.drift import Drift, drift_of
 from perdure.core.live.ephemeral import changed_items
 from perdure.core.live.typed import Planner
-from perdure.core.schema.invariants import Invariant, invariant, transitions
+from perdure.core.schema.downgrades import check_downgrades, check_writes
+from perdure.core.schema.invariants import Invariant, check_made, invariant, transitions
 from perdure.core.schema.json_documents import Document
 from perdure.core.schema.refusals import not_minor, of_stored
 from perdure.core.schema.schema_arguments import (
@@ -68,6 +69,11 @@ class Schema(Generic[T]):
         version: major and minor, or the major alone. A new minor version only adds fields that
             have defaults; anything else is a new major version and needs a migration.
         migrations: ``{1: fn}`` turns plain states of major version 1 into those of 2.
+        downgrades: ``{2: fn}`` turns plain states of major version 2 back into those of 1, for
+            `writes`.
+        writes: the version before, ``1`` or ``(1, 3)``, while its programs run beside this one: an
+            agent that it wrote, or a new one, stays of that version. A write costs O(state) then,
+            and is refused if its state would not come back as it was.
         invariants: functions ``(after)`` or ``(before, after)`` that return False or raise to
             refuse a commit; see `invariant` and `transitions`.
 
@@ -86,6 +92,8 @@ class Schema(Generic[T]):
         id: str | None = None,
         version: int | tuple[int, int] = (1, 0),
         migrations: Mapping[int, Migration] = {},
+        downgrades: Mapping[int, Migration] = {},
+        writes: int | tuple[int, int] | None = None,
         invariants: Sequence[Callable[..., Any]] = (),
     ) -> None: ...
 
@@ -97,6 +105,8 @@ class Schema(Generic[T]):
         id: str | None = None,
         version: int | tuple[int, int] = (1, 0),
         migrations: Mapping[int, Migration] = {},
+        downgrades: Mapping[int, Migration] = {},
+        writes: int | tuple[int, int] | None = None,
         invariants: Sequence[Callable[..., Any]] = (),
     ) -> None: ...
 
@@ -107,6 +117,8 @@ class Schema(Generic[T]):
         id: str | None = None,
         version: int | tuple[int, int] = (1, 0),
         migrations: Mapping[int, Migration] = {},
+        downgrades: Mapping[int, Migration] = {},
+        writes: int | tuple[int, int] | None = None,
         invariants: Sequence[Callable[..., Any]] = (),
     ) -> None:
         check_type(type)
@@ -114,6 +126,8 @@ class Schema(Generic[T]):
         self.id = check_id(id) if id is not None else _name(type)
         self.version = whole_version(version)
         self.migrations = check_migrations(migrations)
+        self.downgrades = check_downgrades(downgrades)
+        self.writes = check_writes(writes, self.version, self.migrations, self.downgrades)
         self.invariants = [Invariant(one) for one in iterable(invariants, "invariants")]
 
     @staticmethod
@@ -123,6 +137,8 @@ class Schema(Generic[T]):
         id: str,
         version: int | tuple[int, int] = (1, 0),
         migrations: Mapping[int, Migration] = {},
+        downgrades: Mapping[int, Migration] = {},
+        writes: int | tuple[int, int] | None = None,
         invariants: Sequence[Callable[..., Any]] = (),
     ) -> Schema[Any]:
         """Returns the schema of states that a JSON Schema document declares: dicts (lists, if the
@@ -134,8 +150,8 @@ class Schema(Generic[T]):
         Args:
             document: the JSON Schema, of the dialect that its `$schema` names, else of 2020-12. Its
                 references lead to places in it; nothing is fetched. `format` is an annotation.
-            id, version, migrations, invariants: as of `Schema`. Any change of the document that
-                refuses what it allowed is a new major version.
+            id, version, migrations, downgrades, writes, invariants: as of `Schema`. Any change of
+                the document that refuses what it allowed is a new major version.
 
         Raises:
             TypeError, ValueError: an argument is invalid. SchemaError: the document is no valid
@@ -144,7 +160,13 @@ class Schema(Generic[T]):
         """
         declared = Document(document)
         made: Schema[Any] = Schema(
-            declared.type, id=id, version=version, migrations=migrations, invariants=invariants
+            declared.type,
+            id=id,
+            version=version,
+            migrations=migrations,
+            downgrades=downgrades,
+            writes=writes,
+            invariants=invariants,
         )
         made.document = declared
         return made
@@ -443,32 +465,9 @@ class Schema(Generic[T]):
     def check_migrated(
         self, stored: Plain, before: Any, after: Any, touched: Sequence[Path]
     ) -> None:
-        """Runs the invariants on what a migration, or the types, make of a stored state. One of the
-        whole state that the stored state breaks already is left to what is committed next.
-
-        Args:
-            stored: the plain state that was.
-            before: the same, to be read; None where it is of another major version, whose values
-                say nothing here. Invariants get None then, as at creation.
-            after, touched: as for `check_invariants`.
-
-        Raises:
-            SchemaError: one does not hold; names it.
-        """
-        for one in self.invariants:
-            if not one.concerns(touched):
-                continue
-            try:
-                one.check(before if one.is_at(stored) else None, after)
-            except SchemaError as error:
-                if before is not None and one.paths is None and not one.holds(before):
-                    continue
-                raise SchemaError(
-                    f"{error.problem}, in what this program makes of the stored state",
-                    target=error.target,
-                    hint="nothing was written; correct the migration, or the hook or default of "
-                    "the class, that gives this value, or the invariant",
-                ) from error.__cause__
+        """Runs the invariants on what a migration, or the types, make of a stored state; see
+        `check_made`."""
+        check_made(self.invariants, stored, before, after, touched)
 
     def drift(self, typed: T, plain: Plain) -> list[Drift]:
         """Returns every difference between the live object and the plain truth. Costs O(state)."""

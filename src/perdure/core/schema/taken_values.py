@@ -108,7 +108,7 @@ def _checked(node: Node, value: Any, plain: Plain, path: Path, walker: Walker) -
         if attempt == 1:
             break
         previous, classes = plain, again.classes
-    difference = _first_difference(previous, plain, path)
+    difference = first_difference(previous, plain, path)
     raise Unstorable(
         "it would not come back as it is: validating it a second time changes it again",
         target=format_path(difference, root),
@@ -116,15 +116,16 @@ def _checked(node: Node, value: Any, plain: Plain, path: Path, walker: Walker) -
     )
 
 
-def _first_difference(a: Plain, b: Plain, at: Path) -> Path:
+def first_difference(a: Plain, b: Plain, at: Path) -> Path:
+    """Returns the first place in which two plain values differ."""
     if type(a) is dict and type(b) is dict:
         for key in [*a, *b]:
             if key not in a or key not in b:
                 return (*at, key)
             if not same(a[key], b[key]):
-                return _first_difference(a[key], b[key], (*at, key))
+                return first_difference(a[key], b[key], (*at, key))
     if type(a) is list and type(b) is list and len(a) == len(b):
         for index, (one, other) in enumerate(zip(a, b, strict=True)):
             if not same(one, other):
-                return _first_difference(one, other, (*at, index))
+                return first_difference(one, other, (*at, index))
     return at
