@@ -89,7 +89,8 @@ class Turn(Record, frozen=True, kw_only=True):
         spent: of a run with a time limit: the microseconds that its earlier turns have taken.
         left: what it has left in earlier turns; `left_at`: seq of the commit that says it, if that
             began an earlier turn.
-        undoes: ``cancelled`` or ``overdue``: in it, what the run did is undone before it ends so.
+        undoes: ``cancelled``, ``overdue`` or ``failed``: in it, what the run did is undone before
+            it ends so.
     """
 
     t: str = "run-turn"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from msgspec import UNSET, Struct, UnsetType
@@ -34,7 +35,7 @@ from perdure.engine.functions.time_taken import TimeTaken, earlier, whole_ms
 from perdure.engine.functions.turn_end import Again, handed_on, next_turn
 from perdure.engine.journal.deferred_records import PutOff
 from perdure.engine.journal.effects import Carried, uncarried
-from perdure.engine.journal.failures import error_record
+from perdure.engine.journal.failures import error_record, rebuild_error
 from perdure.engine.journal.lacking_resources import lacking, lacks
 from perdure.engine.journal.leaving import CancelAsked, DeadlinePassed, overdue
 from perdure.engine.journal.own_errors import its_own
@@ -90,6 +91,8 @@ class Conclusion:
     _ends: Ends
     _taken: TimeTaken | None
     _mail: RunInbox | None
+    _failed: Exception | None
+    """The error that it fails with once what it did is undone."""
 
     def _begun(self, info: RunInfo) -> records.Started | None:
         """The record of the run's begin."""
@@ -124,8 +127,7 @@ class Conclusion:
             return self._stopped(execution, self._lacks(lacked), lacked)
         assert error is None or isinstance(error, Exception)
         if isinstance(error, UndoneError):
-            self._commit(execution, *cancelled_end(self._row, error.why))
-            raise FinishedMeanwhileError
+            raise self._undone(execution, error.why)
         turn: records.Turn | None = None
         plain: Plain = None
         try:
@@ -184,8 +186,22 @@ class Conclusion:
         self._row = replace(row, turn_at=self.working.seq)
         self._mail = execution.mail.next_turn()
 
+    def _undone(
+        self, execution: Execution[Any], why: str | Mapping[str, Plain]
+    ) -> FinishedMeanwhileError | Exception:
+        """Ends the run when all that it did is undone; returns what its caller gets."""
+        if isinstance(why, str):
+            self._commit(execution, *cancelled_end(self._row, why))
+            return FinishedMeanwhileError()
+        failure = dict(why)
+        self._finish(execution, "failed", failure, row_problem(failure))
+        return self._failed or rebuild_error(failure, f"run {self.id}")
+
     def _fail(self, execution: Execution[Any], error: Exception, *, overdue: bool = False) -> None:
         failure = error_record(error)
+        if (turn := self._to_undo(execution, failure)) is not None:
+            self._failed = error
+            raise _UndoesFirstError(turn)
         self._finish(execution, "failed", failure, row_problem(failure), overdue=overdue)
 
     def _finish(
@@ -299,11 +315,11 @@ class Conclusion:
         return row
 
     def _to_undo(
-        self, execution: Execution[Any], reason: errors.PerdureError
+        self, execution: Execution[Any], reason: errors.PerdureError | Mapping[str, Plain]
     ) -> records.Turn | None:
         """Returns the record of a turn in which what the run did is undone before it ends for this
-        reason; None if there is nothing, or none of it is to be."""
-        if execution.undoes or not spec_of(self._function).compensate:
+        reason, see `undoing_turn`; None if there is nothing, or none of it is to be."""
+        if execution.undoes or not self._compensates():
             return None
         plan = plan_of(execution, under_way="in doubt")
         if not plan:
@@ -313,6 +329,12 @@ class Conclusion:
         execution.mail.take(asked)
         execution.writer.later(Riders(consumed=asked))
         return undoing_turn(self.id, plan, reason)
+
+    def _compensates(self) -> bool:
+        """True if what the run did is undone before a bad end, as its function says now, or said
+        when it began."""
+        began = self._begun(self._row)
+        return spec_of(self._function).compensate or (began is not None and began.compensate)
 
     def _undo_first(self, execution: Execution[Any], why: str, waiting: PutOff) -> None:
         """Refuses the last commit of a run that was cancelled behind its last call, and undoes what

@@ -110,6 +110,7 @@ class Drive(Conclusion):
         self._began: Commit | None = None
         self._compared = False
         self._mail: RunInbox | None = None
+        self._failed: Exception | None = None
         self._doing: Callable[..., Any] = command.function  # what is called in this turn
         self._asked: str | None = None
         """Why the run was asked to end, where it must first undo what it did."""
@@ -244,7 +245,7 @@ class Drive(Conclusion):
                 raise FinishedMeanwhileError
         self._row = row
         asked = self.look.inbox("cancel")
-        if asked and spec_of(self._function).compensate:
+        if asked and self._compensates():
             self._asked = str(asked[0].value or "")
         elif asked:
             self._commit(None, *cancelled_end(self._row, str(asked[0].value or "")))

@@ -7,8 +7,8 @@ good leaves no outcome: the run needs attention, and a person has it tried again
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from typing import Any, Literal
 
 from perdure.core.format.records import Intent, Turn
@@ -42,22 +42,33 @@ Came = Literal["done", "not done", "in doubt"]
 
 
 class UndoneError(Exception):
-    """All that a cancelled run did is undone: it ends as cancelled, for this reason: `why`."""
+    """All that a run did is undone: it ends, for this reason: `why` it was cancelled, in words, or
+    the record of its error."""
 
-    def __init__(self, why: str) -> None:
+    def __init__(self, why: str | Mapping[str, Plain]) -> None:
         super().__init__(why)
         self.why = why
 
 
-def undoing_turn(run: str, plan: list[dict[str, Plain]], reason: PerdureError) -> Turn:
-    """Returns the record of a turn in which a plan is carried out, before the run ends."""
-    late = isinstance(reason, DeadlinePassed)
+def undoing_turn(
+    run: str, plan: list[dict[str, Plain]], reason: PerdureError | Mapping[str, Plain]
+) -> Turn:
+    """Returns the record of a turn in which a plan is carried out, before the run ends.
+
+    Args:
+        reason: for that it ends; of one that fails, the record of its error.
+    """
+    undoes = "cancelled"
+    if isinstance(reason, Mapping):
+        undoes = "failed"
+    elif isinstance(reason, DeadlinePassed):
+        undoes = "overdue"
     return Turn(
         run=run,
         preview=f"undoes {len(plan)} of its calls",
-        input=([plan, reason.problem], {}),
+        input=([plan, reason if isinstance(reason, Mapping) else reason.problem], {}),
         deadline_at=0,
-        undoes="overdue" if late else "cancelled",
+        undoes=undoes,
     )
 
 
@@ -80,18 +91,18 @@ def undoes_one(journal: Journal) -> bool:
 def undoer(run: str, undoes: str, *, is_async: bool) -> Callable[..., Any]:
     """Returns what is called in the place of the agent function, to carry out a plan."""
 
-    def ended(why: str) -> Exception:
+    def ended(why: Any) -> Exception:
         return overdue(run, why or LATE) if undoes == "overdue" else UndoneError(why)
 
     if is_async:
 
-        async def undo_async(run_: Any, plan: Any, why: str) -> None:
+        async def undo_async(run_: Any, plan: Any, why: Any) -> None:
             await _carry_out_async(run_._execution, plan)
             raise ended(why)
 
         return undo_async
 
-    def undo(run_: Any, plan: Any, why: str) -> None:
+    def undo(run_: Any, plan: Any, why: Any) -> None:
         _carry_out(run_._execution, plan)
         raise ended(why)
 
@@ -326,6 +337,16 @@ def _call(execution: Execution[Any], item: dict[str, Any]) -> Call:
                 hint="run it again where that is loaded",
             )
         )
+    if execution.tasks is None and is_async(undo.function):
+        raise execution.interrupt(
+            NeedsAttention(
+                f"it is to be undone, and compensate={label(undo.function)} is async, which the "
+                "agent function is not",
+                target=target,
+                hint="make the agent function, or the compensation, of the other kind, then run it "
+                "again",
+            )
+        )
     try:
         result = MISSING if item["doubt"] else item["value"]
         arguments = undo.arguments(result, item["undo"]["args"])
@@ -365,7 +386,8 @@ def undoes(error: Exception) -> bool:
 
 def compensated(function: Callable[..., Any]) -> Callable[..., Any]:
     """Returns an agent function as it is called: if ``compensate=True``, what it did is undone
-    before it fails."""
+    before it fails. What cannot be undone in there, or is left by another end, is undone in a turn
+    of its own."""
     if not spec_of(function).compensate:
         return function
     if is_async(function):
@@ -375,7 +397,8 @@ def compensated(function: Callable[..., Any]) -> Callable[..., Any]:
                 return _storable(function, await function(run, *args, **kwargs))
             except Exception as error:
                 if undoes(error):
-                    await run.compensate()
+                    with suppress(Exception):
+                        await run.compensate()
                 raise
 
         return call_async
@@ -385,7 +408,8 @@ def compensated(function: Callable[..., Any]) -> Callable[..., Any]:
             return _storable(function, function(run, *args, **kwargs))
         except Exception as error:
             if undoes(error):
-                run.compensate()
+                with suppress(Exception):
+                    run.compensate()
             raise
 
     return call

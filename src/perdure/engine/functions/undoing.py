@@ -9,6 +9,7 @@ from typing import Any
 from perdure.core.arguments.checks import function as check_function
 from perdure.core.values.plain_values import Plain
 from perdure.engine.journal.values import Parameters, label, refuse_generator
+from perdure.errors import SchemaError
 from perdure.missing import MISSING
 
 _ANY = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
@@ -78,8 +79,11 @@ class Undo:
             result: of the call; MISSING: nobody knows it, and it gets None.
 
         Raises:
-            SchemaError: one does not fit any more.
+            SchemaError: one does not fit any more, or was not kept: the compensation did not name
+                it then.
         """
+        if missing := [name for name in self._names if name not in kept]:
+            raise SchemaError(f"{', '.join(missing)} was not kept of the call")
         given = {name: one for name, one in kept.items() if name in self._names}
         if self._result and result is not MISSING:
             given[self._result] = result
