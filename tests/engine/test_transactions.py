@@ -155,6 +155,14 @@ class LedgerTransaction:
         self.ledger.step("rollback")
 
 
+def test_what_is_no_transaction_is_refused() -> None:
+    @perdure.tool(transaction=str)
+    def pay() -> None: ...
+
+    with pytest.raises(TypeError, match=r"transaction=str returned a str, which has no begin\(\)"):
+        pay()
+
+
 def paying(ledger: Ledger) -> Any:
     @perdure.tool(transaction=ledger.open, name="pay")
     async def pay(cents: int) -> int:

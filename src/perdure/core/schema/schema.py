@@ -303,7 +303,7 @@ class Schema(Generic[T]):
         try:
             built = self.build(plain)
         except SchemaError as error:
-            raise of_stored(self, error, agent, seq, version) from error
+            raise of_stored(self, error, agent, seq, whole_version(version)) from error
         if UNKNOWN_KEYS.met is not before:
             self.refuse_renamed(plain, agent, seq, version)
         return built

@@ -149,7 +149,7 @@ def _held(
     function: Callable[..., Any],
 ) -> _Calls:
     key = _key()
-    opened = yield opener
+    opened = _checked((yield opener), opener)
     ended = False
     try:
         found = yield _Begin(opened, key)
@@ -176,6 +176,21 @@ def _held(
             yield from _rolled_back(opened)
 
 
+def _checked(opened: Any, opener: Callable[[], Any]) -> Any:
+    """Returns what the opener made.
+
+    Raises:
+        TypeError: it is no transaction.
+    """
+    for name in ("begin", "commit", "rollback"):
+        if not callable(getattr(opened, name, None)):
+            raise TypeError(
+                f"transaction={label(opener)} returned a {type(opened).__name__}, which has no "
+                f"{name}(): it returns a perdure.types.Transaction"
+            )
+    return opened
+
+
 def _rolled_back(opened: Any) -> _Calls:
     try:
         yield lambda: opened.rollback()
@@ -186,7 +201,7 @@ def _rolled_back(opened: Any) -> _Calls:
 def _looked_up(opener: Callable[[], Any], key: str, *, waited: bool = False) -> _Calls:
     """Returns the outcome that a transaction with this key committed. None is sure: the key was
     claimed, and so no other transaction with it can commit any more."""
-    opened = yield opener
+    opened = _checked((yield opener), opener)
     try:
         return (yield _Begin(opened, key, waited=waited))
     finally:
