@@ -53,6 +53,24 @@ def test_a_copy_has_all_and_goes_on(tmp_path: Path) -> None:
             draft["on"] = True
 
 
+def test_a_store_that_is_bigger_than_the_cache_is_copied_with_its_wal(tmp_path: Path) -> None:
+    """Beyond some two megabytes each backup of a store in use was refused, as of a damaged one: a
+    page of the WAL has no checksum yet, and the copy wrote it out before it knew that it needs
+    one."""
+    path, copy = tmp_path / "store.db", tmp_path / "copy.db"
+    with perdure.open(path, durability="os") as store:
+        for number in range(300):
+            store.agent(f"agent-{number}").save({"text": os.urandom(12_000).hex()})
+    assert path.stat().st_size > 3_000_000
+    with perdure.open(path, durability="os") as store:
+        for number in range(0, 300, 7):
+            store.agent(f"agent-{number}").update(lambda draft: draft.update(more=True))
+        perdure.backup(path, copy)
+    with perdure.open(copy) as other:
+        assert not other.check_pages()
+        assert other.agent("agent-7").state["more"] and "more" not in other.agent("agent-8").state
+
+
 def test_a_copy_is_of_one_moment(tmp_path: Path) -> None:
     """The file was copied with `cp` while programs wrote to it: its main file and its WAL were of
     different moments."""

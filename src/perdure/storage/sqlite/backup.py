@@ -16,6 +16,7 @@ import apsw
 
 from perdure.errors import Conflict
 from perdure.private import PART, new_file
+from perdure.storage.sqlite.btree import CHECKSUM_SIZE, PAGE_SIZE
 from perdure.storage.sqlite.connection import checksum_vfs, sync_folder
 from perdure.storage.sqlite.files import exists
 
@@ -39,6 +40,11 @@ def copy_pages(source: apsw.Connection, target: str, progress: Callable[[int, in
     copy = apsw.Connection(target, flags=flags, vfs=checksum_vfs())
     try:
         copy.pragma("synchronous", "FULL")
+        # First of all the byte that switches checksums on: pages of the WAL have none yet, and what
+        # does not fit into the copy's cache is written before its first page.
+        copy.reserve_bytes("main", CHECKSUM_SIZE)
+        copy.pragma("page_size", PAGE_SIZE)
+        copy.pragma("user_version", 1)
         source.execute("BEGIN")
         source.execute("SELECT count(*) FROM sqlite_schema").fetchall()  # from here on: this moment
         with copy.backup("main", source, "main") as pages:
