@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 
 import perdure
-from perdure.errors import Drifted, NeedsAttention, RunFailed, Unstorable
+from perdure.errors import Conflict, Drifted, NeedsAttention, NotFound, RunFailed, Unstorable
 from perdure.testing import Ending, run_until_waiting
-from tests.engine.conftest import Place
+from tests.engine.conftest import CrashError, Crashes, Place
 from tests.engine.kills import kill_program_at_every_other_boundary
 from tests.engine.saga_world import begin_world, happened, note
-from tests.engine.three_payments import UNDONE, executed, shop, take
+from tests.engine.three_payments import UNDONE, executed, give_back, shop, take
 
 
 @pytest.fixture(autouse=True)
@@ -187,3 +187,52 @@ def test_a_deletion_waits_for_a_saga_that_is_executed(place: Place) -> None:
     worker.stop()
     thread.join(60)
     assert happened()[-1] == "give back 1"
+
+
+def test_a_saga_that_was_undone_for_its_end_is_not_forked(place: Place) -> None:
+    """A fork from its compensation called the function with the library's own list of what was to
+    be undone: it paid that."""
+    store = place.open()
+    function = perdure.agent(dict, compensate=True)(shop)
+    handle = run_until_waiting(store, function, "a", "waits")
+    handle.cancel("not wanted")
+    with pytest.raises(RunFailed):
+        store.run(function, "a", "waits")
+    for step in ("give_back#1", "take#1"):
+        with pytest.raises(Conflict, match="undone: there is no step to go on from"):
+            handle.fork(step, branch="again", effects="reuse")
+    with pytest.raises(NotFound, match="has not come to 'take#1'"):
+        handle.retry("take#1", effects="reuse")
+    assert happened() == UNDONE and len(store.runs("a")) == 1
+
+
+def test_a_call_that_is_being_undone_is_settled_by_what_undoes_it(
+    place: Place, crash: Crashes
+) -> None:
+    """That the payment was made was taken and recorded; the run went on saying that nobody knew."""
+
+    @perdure.tool(on_crash="ask", compensate=give_back)
+    def pay(cents: int) -> int:
+        crash("paying")
+        return cents
+
+    @perdure.agent(dict, compensate=True)
+    def buys(run: perdure.Run[dict]) -> None:
+        pay(5)
+
+    crash.arm("paying")
+    with pytest.raises(CrashError):
+        place.open().run(buys, "a")
+    store = place.open()
+    with pytest.raises(NeedsAttention):
+        store.run(buys, "a")
+    handle = store.handle("a/buys/main")
+    handle.cancel("not wanted")
+    with pytest.raises(NeedsAttention, match="pay#1 took effect"):
+        store.run(buys, "a")
+    with pytest.raises(Conflict, match="give_back#1 is to undo it") as refused:
+        handle.settle("pay#1", done=5)
+    assert "settle give_back#1" in str(refused.value.hint)
+    handle.settle("give_back#1", done=None)
+    with pytest.raises(RunFailed, match="not wanted"):
+        store.run(buys, "a")

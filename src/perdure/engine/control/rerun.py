@@ -30,6 +30,7 @@ from perdure.core.format.records import (
 )
 from perdure.core.schema.schema import Schema
 from perdure.engine.control.settlement import journals
+from perdure.engine.functions.compensations import undoing_in
 from perdure.engine.functions.orders import key_of_fork, run_id
 from perdure.engine.functions.run_lookup import refuse_not_begun
 from perdure.engine.journal.entry import Entry
@@ -62,6 +63,12 @@ def fork_run(
     branch, step = check_label(branch), check_words(step, "a step's place")
     key = None if key is None else check_name(key, "a run's key")
     reader = _reader(context, info)
+    if info.started and undoing_in(reader.commit(info.turn_at), info.id):
+        raise Conflict(
+            "what it did is undone, or being undone: there is no step to go on from",
+            target=f"run {info.id}",
+            hint="run the function again under another key",
+        )
     back = _Back(context, reader, info, step, effects)
     key = key or key_of_fork(info.key, branch)
     new = run_id(info.agent, info.function, key, reader.incarnation)

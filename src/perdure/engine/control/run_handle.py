@@ -312,7 +312,7 @@ class RunHandle(Generic[R]):
         try:
             check_open(self._id, journal, call, ended=info.status in FINISHED)
         except (Conflict, NotFound):
-            key = left_open(left, call)
+            key = left_open(self._id, left, journal, call)
             if key is None:
                 raise
             return key

@@ -17,6 +17,7 @@ from perdure.engine.journal.ledger import effects_of
 from perdure.errors import Conflict, NotFound
 from perdure.model import Commit
 from perdure.state.runs.run_reading import BEGINS_ANEW
+from perdure.visible import visible
 
 
 def journals(runs: Sequence[str], commits: Iterable[Commit]) -> list[Journal]:
@@ -79,9 +80,25 @@ def check_open(run: str, journal: Journal, call: str, *, ended: bool) -> None:
         )
 
 
-def left_open(left: Sequence[Journal], call: str) -> str | None:
+def left_open(run: str, left: Sequence[Journal], journal: Journal, call: str) -> str | None:
     """Returns the idempotency key of the last call in doubt that was made at a place, in histories
-    that the run left; None if there is none."""
+    that the run left; None if there is none.
+
+    Args:
+        journal: that of the run's turn.
+
+    Raises:
+        Conflict: it is being undone there, without the outcome that would be said now.
+    """
+    if call not in journal.entries:
+        for one in journal.entries.values():
+            if isinstance(one.call, Intent) and one.call.compensates == call:
+                raise Conflict(
+                    f"{visible(one.place)} is to undo it, whatever it came to",
+                    target=f"run {run}, call {call}",
+                    hint=f"settle {visible(one.place)}: as done if there is nothing to undo, as "
+                    "not done to have it called",
+                )
     for journal in reversed(left):
         entry = journal.entries.get(call)
         if entry is not None and _is_call(entry) and entry.in_doubt:
