@@ -5,7 +5,10 @@ from __future__ import annotations
 import os
 import resource
 import shutil
+import signal
 import stat
+import subprocess
+import sys
 import threading
 from pathlib import Path
 from typing import Any
@@ -269,3 +272,34 @@ def test_a_store_in_postgresql_is_copied_by_its_server_or_followed(tmp_path: Pat
         fill(store, 1)
         with pytest.raises(ValueError, match="perdure replicate"):
             perdure.backup(url, tmp_path / "copy.db")
+
+
+KILLED = """
+import os, sys
+from perdure.cli import backing_up, main
+real, number = backing_up.back_up, int(sys.argv.pop())
+def killed(url, file, progress):
+    return real(url, file, progress=lambda *_: os.kill(os.getpid(), number))
+backing_up.back_up = killed
+main()
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGKILL])
+def test_a_killed_backup_leaves_nothing_for_good(tmp_path: Path, number: int) -> None:
+    """What ends services and jobs left a copy of everything in the folder, where no retention and
+    no later backup removed it."""
+    path, folder = tmp_path / "store.db", tmp_path / "kept"
+    folder.mkdir()
+    with perdure.open(path) as store:
+        fill(store)
+    words = ["--store", str(path), "backup", str(folder / "monday.db"), str(int(number))]
+    ended = subprocess.run([sys.executable, "-c", KILLED, *words], capture_output=True, timeout=60)
+    left = [one.name for one in folder.iterdir()]
+    if number == signal.SIGKILL:
+        assert ended.returncode == -number and left
+    else:
+        assert (ended.returncode, left) == (128 + number, []), ended.stderr
+    with copying.part_of(str(folder / "being made.db")) as part:
+        perdure.backup(path, folder / "tuesday.db")
+        assert {one.name for one in folder.iterdir()} == {"tuesday.db", Path(part).name}

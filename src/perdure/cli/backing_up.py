@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Annotated
 
 import typer
@@ -15,6 +19,24 @@ from perdure.cli.session import store_url
 from perdure.cli.terminal import stdout_console, text
 from perdure.cli.words import count, size
 from perdure.system.urls import shown
+
+
+@contextmanager
+def _ended_by_signals() -> Iterator[None]:
+    """Context manager in which what ends a process by default unwinds it first: a backup that is
+    interrupted leaves no file."""
+    numbers = [
+        number
+        for number in (signal.SIGTERM, signal.SIGHUP)
+        if signal.getsignal(number) is signal.SIG_DFL
+    ]
+    for number in numbers:
+        signal.signal(number, lambda number, _: sys.exit(128 + number))
+    try:
+        yield
+    finally:
+        for number in numbers:
+            signal.signal(number, signal.SIG_DFL)
 
 
 def backup(
@@ -46,7 +68,8 @@ def backup(
             progress.at(done, of)
 
         try:
-            made = back_up(url, file, progress=at)
+            with _ended_by_signals():
+                made = back_up(url, file, progress=at)
         except ValueError as error:
             raise UsageError(str(error)) from error
     if settings.json:

@@ -7,7 +7,9 @@ leaves a WAL of that beside it, the two make a state that was; pages in another 
 
 from __future__ import annotations
 
+import fcntl
 import os
+import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from uuid import uuid4
@@ -22,6 +24,9 @@ from perdure.storage.sqlite.files import exists
 
 PAGES_AT_ONCE = 256
 """One megabyte: between two such parts Ctrl-C gets its turn."""
+
+BACKUP_PART = f".backup{PART}"
+_ABANDONED = re.compile(rf"\.[0-9a-f]{{32}}{re.escape(BACKUP_PART)}$")
 
 BESIDE = ("", "-wal", "-journal")
 """Endings of names at which nothing may be: SQLite would take it for a part of the copy."""
@@ -60,7 +65,8 @@ def copy_pages(source: apsw.Connection, target: str, progress: Callable[[int, in
 @contextmanager
 def part_of(target: str) -> Iterator[str]:
     """Gives the path of a new, empty file, which only its owner can open. When the block ends, it
-    is at `target`, durably; nothing is, if the block raises.
+    is at `target`, durably; nothing is, if the block raises. What backups have left in that folder
+    whose processes were killed is removed first.
 
     Raises:
         Conflict: something is at the target, or beside it.
@@ -69,17 +75,40 @@ def part_of(target: str) -> Iterator[str]:
     for ending in BESIDE:
         if exists(target + ending):
             raise _taken(target + ending)
-    part = f"{target}.{uuid4().hex}{PART}"
-    os.close(new_file(part, os.O_WRONLY))
+    _remove_abandoned(os.path.dirname(target) or os.curdir)
+    part = f"{target}.{uuid4().hex}{BACKUP_PART}"
+    held = new_file(part, os.O_WRONLY)
     try:
+        # To its end: closed before, it would take SQLite's own locks on the file along.
+        fcntl.flock(held, fcntl.LOCK_EX)
         yield part
         _sync(part)
         _name(part, target)
     finally:
-        for ending in (*BESIDE, "-shm"):
-            with suppress(FileNotFoundError):
-                os.unlink(part + ending)
+        _remove(part)
+        os.close(held)
     sync_folder(target)
+
+
+def _remove(part: str) -> None:
+    for ending in (*BESIDE, "-shm"):
+        with suppress(FileNotFoundError):
+            os.unlink(part + ending)
+
+
+def _remove_abandoned(folder: str) -> None:
+    """Removes the parts of backups that nobody is making any more; nothing tells of the rest."""
+    with suppress(OSError), os.scandir(folder) as entries:
+        for entry in entries:
+            if not _ABANDONED.search(entry.name) or entry.is_symlink():
+                continue
+            with suppress(OSError):
+                descriptor = os.open(entry.path, os.O_RDONLY | os.O_NOFOLLOW)
+                try:
+                    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    _remove(entry.path)
+                finally:
+                    os.close(descriptor)
 
 
 def _sync(path: str) -> None:
