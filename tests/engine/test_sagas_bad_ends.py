@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -236,3 +237,48 @@ def test_a_call_that_is_being_undone_is_settled_by_what_undoes_it(
     handle.settle("give_back#1", done=None)
     with pytest.raises(RunFailed, match="not wanted"):
         store.run(buys, "a")
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+def test_a_call_beside_the_one_that_failed_is_undone_too(place: Place, is_async: bool) -> None:
+    """`asyncio.gather` leaves the others running when one raises. The undoing was refused, for the
+    one under way: the run failed with that, and all stayed paid."""
+    store, begun = place.open(), threading.Event()
+
+    @perdure.tool(on_crash="retry", compensate=give_back)
+    def slowly(cents: int) -> int:
+        begun.set()
+        time.sleep(0.05)
+        note(f"take {cents}")
+        return cents
+
+    @perdure.tool(on_crash="retry", compensate=give_back)
+    async def slowly_async(cents: int) -> int:
+        begun.set()
+        await asyncio.sleep(3600)
+        return cents
+
+    @perdure.step
+    def fails() -> None:
+        assert begun.wait(60)
+        raise LookupError("no flight")
+
+    @perdure.agent(dict, compensate=True)
+    async def buys(run: perdure.AsyncRun[dict]) -> None:
+        await run.call(take, 1)
+        other = slowly_async(2) if is_async else run.call(slowly, 2)
+        await asyncio.gather(other, run.call(fails))
+
+    if is_async:  # nobody knows whether it took effect
+        with pytest.raises(NeedsAttention, match="took effect"):
+            executed(store, buys)
+        handle = store.handle("a/buys/main")
+        (asked,) = [one.place for one in handle.effects() if one.open]
+        handle.settle(asked, done=None)
+        with pytest.raises(LookupError, match="no flight"):
+            executed(place.open(), buys)
+        assert happened() == ["take 1", "give back 1"]
+    else:
+        with pytest.raises(LookupError, match="no flight"):
+            executed(store, buys)
+        assert happened() == ["take 1", "take 2", "give back 2", "give back 1"]
