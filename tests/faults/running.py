@@ -16,8 +16,10 @@ from perdure.errors import Conflict, NotFound
 from perdure.state.event_loop.polling import LOST_S, Ticker
 from perdure.store import Store
 from tests.faults import (  # noqa: F401  they add their scenes
+    acting_scenes,
     async_scenes,
     control_scenes,
+    family_scenes,
     framework_scenes,
     run_scenes,
     store_scenes,
