@@ -44,6 +44,7 @@ ON_POSTGRES = {
     "test_child_handles",
     "test_forks_beside",
     "test_begun_elsewhere",
+    "test_ended_elsewhere",
     "test_guards",
     "test_runs_on_branches",
     "test_undoing_runs",

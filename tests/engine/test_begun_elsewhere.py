@@ -5,49 +5,23 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 import perdure
 from perdure.errors import Conflict
-from perdure.storage.log.proposals import Proposal
 from perdure.store import Store
 from perdure.testing import run_until_waiting
 from tests.engine.conftest import Async, Place
-from tests.engine.waits import go, records, verify_all
+from tests.engine.waits import go, just_before, records, verify_all
 
 
 @pytest.fixture(autouse=True)
 def rows_follow_from_the_log(place: Place) -> Iterator[None]:
     yield
     verify_all(place)
-
-
-def just_before(store: Store, run: str, act: Callable[[], Any]) -> list[str]:
-    """Lets others act right before this store's commit that begins a run, or asks for it, once all
-    that it looks at is looked at. Returns a list that has an entry once it is done."""
-    done: list[str] = []
-    committer = store.runner.context.committer
-    submit, soon = committer.submit, committer.submit_soon
-
-    def acting(proposal: Proposal) -> None:
-        if run in proposal.riders.fresh and not done:
-            done.append(run)
-            act()
-
-    def submitting(proposal: Proposal) -> Any:
-        acting(proposal)
-        return submit(proposal)
-
-    def submitting_soon(proposal: Proposal, done: Callable[[], None]) -> None:
-        acting(proposal)
-        soon(proposal, done)
-
-    committer.submit = submitting  # type: ignore[method-assign]
-    committer.submit_soon = submitting_soon  # type: ignore[method-assign]
-    return done
 
 
 @perdure.step

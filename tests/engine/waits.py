@@ -137,6 +137,34 @@ class Boundaries:
         return self._left <= 0
 
 
+def just_before(
+    store: Store, run: str, act: Callable[[], Any], condition: str = "fresh"
+) -> list[str]:
+    """Lets others act right before this store's first commit on the condition that a run is new
+    (`Riders.fresh`), or goes on (``going``), once all that it looks at is looked at. Returns a list
+    that has an entry once it is done."""
+    done: list[str] = []
+    committer = store.runner.context.committer
+    submit, soon = committer.submit, committer.submit_soon
+
+    def acting(proposal: Proposal) -> None:
+        if run in getattr(proposal.riders, condition) and not done:
+            done.append(run)
+            act()
+
+    def submitting(proposal: Proposal) -> Any:
+        acting(proposal)
+        return submit(proposal)
+
+    def submitting_soon(proposal: Proposal, done: Callable[[], None]) -> None:
+        acting(proposal)
+        soon(proposal, done)
+
+    committer.submit = submitting  # type: ignore[method-assign]
+    committer.submit_soon = submitting_soon  # type: ignore[method-assign]
+    return done
+
+
 def at_every_boundary(
     place: Place, work: Callable[[Store, str], Any]
 ) -> Iterator[tuple[str, Store, str, Any]]:

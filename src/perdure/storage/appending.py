@@ -77,6 +77,8 @@ class Riders(Struct, frozen=True):
             one, or a "start" or "cancel" that is not among `consumed`.
         fresh: ids of runs that it begins, makes as a fork, or asks for by a "start": refused as
             ``begun`` if one of them has a row, or a "start" that is not among `consumed`.
+        going: ids of runs that it sends to: refused as ``ended`` if one of them has ended, or has
+            no row and no "start". What is sent to it would be left out.
         drop_head: with `drop_branch`: that branch's head; refused as ``moved`` if it is another.
         starts_read: with `delete_agent`: refused as ``unread`` if there is a "start" to the agent
             that is not among `consumed`.
@@ -102,6 +104,7 @@ class Riders(Struct, frozen=True):
     purge: bool = False
     read_to: Mapping[str, int] = {}
     fresh: Sequence[str] = ()
+    going: Sequence[str] = ()
     drop_head: int | None = None
     starts_read: bool = False
     log_end: int | None = None
@@ -109,7 +112,7 @@ class Riders(Struct, frozen=True):
 
 
 NOTHING = Riders()
-_CONDITIONS = {"read_to", "fresh", "drop_head", "starts_read", "log_end", "trims"}
+_CONDITIONS = {"read_to", "fresh", "going", "drop_head", "starts_read", "log_end", "trims"}
 
 beside = attrgetter(
     *({*Riders.__struct_fields__} - {"records", "sync", "lazy", "purge"} - _CONDITIONS)
@@ -127,6 +130,7 @@ def together(parts: Sequence[Riders]) -> Riders:
         consumed=[no for part in parts for no in part.consumed],
         sends=[message for part in parts for message in part.sends],
         fresh=[run for part in parts for run in part.fresh],
+        going=[run for part in parts for run in part.going],
         release=any(part.release for part in parts),
         sync=any(part.sync for part in parts),
         lazy=all(part.lazy for part in parts),
@@ -186,9 +190,10 @@ class Refused(Struct, frozen=True):
             never there; ``key``: the idempotency key is used, `seq` says where and `asked` for
             what; ``consumed``: a message was taken out by another commit, or ended with its agent;
             ``unread``: a message to a run that it begins or ends was not read before; ``begun``: a
-            run that it begins or asks for is there, or is asked for; ``trimmed``: retention removed
-            something that its writer does not know of; ``leaves``: a leaf that its snapshot shares
-            is gone: propose it again without the snapshot.
+            run that it begins or asks for is there, or is asked for; ``ended``: a run that it sends
+            to has ended; ``trimmed``: retention removed something that its writer does not know of;
+            ``leaves``: a leaf that its snapshot shares is gone: propose it again without the
+            snapshot.
         ref: the branch as it is, where there is one.
     """
 
@@ -203,6 +208,7 @@ class Refused(Struct, frozen=True):
         "consumed",
         "unread",
         "begun",
+        "ended",
         "trimmed",
         "leaves",
     ]

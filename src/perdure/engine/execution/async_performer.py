@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 from perdure.engine.execution.activity import Waiting
 from perdure.engine.execution.async_call import Calling, as_kept_on, cancels
+from perdure.engine.execution.awaited_futures import consumed
 from perdure.engine.execution.branch_changes import change_in_loop, record_named_in_loop
 from perdure.engine.execution.commit_items import Item
 from perdure.engine.execution.current_run import inside
@@ -59,7 +60,7 @@ from perdure.errors import Unstorable
 from perdure.state.event_loop.delayed_cancel import Told
 from perdure.state.event_loop.loop_waits import LoopWait, Threads, bell
 from perdure.storage.appending import Riders
-from perdure.storage.log.refusals import BegunError
+from perdure.storage.log.refusals import OvertakenError
 
 R = TypeVar("R")
 
@@ -304,10 +305,16 @@ class AsyncPerformer(Handing):
             try:
                 await self.hand_over(item, place, heard=heard)
             except asyncio.CancelledError as cancelled:
-                if item is None or not isinstance(item.error, BegunError | Unstorable):
+                if item is None or not isinstance(item.error, OvertakenError | Unstorable):
+                    raise
+                if kind == "wait-ended":  # it has not: it is cancelled as it waits
+                    calling.settled = None
                     raise
                 calling.cancelled = cancelled  # first it is recorded that it took effect
                 raise item.error from None
+            except OvertakenError:
+                calling.settled = None
+                raise
         elif item is not None and effect.point:
             await record_named_in_loop(self, execution, effect, item)
         elif item is not None:
@@ -400,7 +407,7 @@ class AsyncPerformer(Handing):
             if not task.done():
                 task.cancel()
                 await asyncio.wait([task], timeout=GRACE_S)
-                task.add_done_callback(_seen)
+                task.add_done_callback(consumed)
         if not task.cancelled() and (error := task.exception()) is not None:
             raise _as_users(error)
         return task.result()
@@ -488,9 +495,3 @@ def performer_of_loop(
 
 def _as_users(error: BaseException) -> BaseException:
     return Carried(error) if issubclass(type(error), Exception) else error  # type: ignore[arg-type]
-
-
-def _seen(task: asyncio.Future[Any]) -> None:
-    """Consumes the result of a task that nobody awaits."""
-    if not task.cancelled():
-        task.exception()

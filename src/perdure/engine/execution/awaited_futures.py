@@ -37,6 +37,12 @@ def parts_of(future: asyncio.Future[Any]) -> Futures | None:
     return None
 
 
+def consumed(task: asyncio.Future[Any]) -> None:
+    """Consumes the result of a task that nobody awaits."""
+    if not task.cancelled():
+        task.exception()
+
+
 _AWAITED: Mapping[str, Callable[[Mapping[str, Any]], Futures]] = {
     "TaskGroup.__aexit__": lambda found: getattr(found["self"], "_tasks", ()),
     "_wait": lambda found: found["fs"],

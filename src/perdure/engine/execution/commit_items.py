@@ -14,6 +14,7 @@ from perdure.errors import RunInterrupted
 from perdure.model import Cause
 from perdure.storage.appending import NOTHING, Riders
 from perdure.storage.log.proposals import Proposal
+from perdure.storage.log.refusals import BegunError, OvertakenError
 
 if TYPE_CHECKING:
     from perdure.state.working_copy import Flow
@@ -31,6 +32,7 @@ class Item(Struct, eq=False):
         landing: called, on any thread, when it is in the log; within one commit, in the log's
             order.
         wake: called, on any thread, when it is settled, or when its commit needs its thread.
+        alone: it is the last of its commit, which may be refused for it.
     """
 
     cause: Cause
@@ -41,6 +43,7 @@ class Item(Struct, eq=False):
     error: BaseException | None = None
     landing: Callable[[], None] | None = None
     wake: Callable[[], None] | None = None
+    alone: bool = False
 
     @property
     def changes(self) -> bool:
@@ -65,6 +68,36 @@ class Flight(Struct, eq=False):
     handed_over: bool = False
     landed: bool = False
     waiters: list[Callable[[], None]] = field(default_factory=list)
+
+    def overtaken(self, error: OvertakenError) -> tuple[list[Item], list[Item]]:
+        """Returns the item for which the commit was refused, if that is known, and those that go
+        once more. Of several that it may be, each is the last of a commit of its own then."""
+        begun = isinstance(error, BegunError)
+        mine = [one for one in self.items if (one.riders.fresh if begun else one.riders.going)]
+        if len(mine) == 1:
+            return mine, [one for one in self.items if one is not mine[0]]
+        for one in mine:
+            one.alone = True
+        return [], self.items
+
+
+def next_items(queue: list[Item]) -> list[Item]:
+    """Takes those of the next commit out of a queue: up to the first change of the state, or to one
+    for which it may be refused. One that tells a run something is seldom refused: others join it,
+    but no change of the state, as all of the commit may have to go once more."""
+    items: list[Item] = []
+    sends = False
+    while queue:
+        last = queue[0]  # below, `Item.changes` without a call
+        if last.recording is not None or last.change is not None or last.riders.release:
+            if not sends:
+                items.append(queue.pop(0))
+            break
+        items.append(queue.pop(0))
+        if last.riders.fresh or last.alone:
+            break
+        sends = sends or bool(last.riders.going)
+    return items
 
 
 def is_this_threads(error: BaseException) -> bool:

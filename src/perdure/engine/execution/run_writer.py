@@ -12,14 +12,14 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from perdure.core.format.records import Fired
-from perdure.engine.execution.commit_items import Flight, Item, is_this_threads
+from perdure.engine.execution.commit_items import Flight, Item, is_this_threads, next_items
 from perdure.engine.journal.deferred_records import PutOff
 from perdure.engine.journal.leaving import TornError
 from perdure.engine.journal.visible_state import Seeing
 from perdure.errors import PerdureError, RunInterrupted, SchemaError, Unstorable
 from perdure.state.working_copy import next_proposal
 from perdure.storage.appending import Riders, together
-from perdure.storage.log.refusals import BegunError
+from perdure.storage.log.refusals import OvertakenError
 from perdure.system.flag import Flag
 from perdure.system.locks import LOOK_MAX_S, ReentrantLock, is_over
 
@@ -148,7 +148,7 @@ class RunWriter:
 
         Raises:
             SchemaError: an edit breaks the schema; nothing else of the commit is lost.
-            Unstorable: it is too big for one commit. BegunError: of a run that it asks for.
+            Unstorable: it is too big for one commit. OvertakenError: of a run that it speaks of.
             RunInterrupted: from `on_failure`.
         """
         news: Flag | None = None
@@ -366,14 +366,7 @@ class RunWriter:
                 left, self._queue = self._queue, []
                 self._settle(left, self._torn)
                 break
-            items: list[Item] = []
-            while self._queue:
-                items.append(last := self._queue.pop(0))  # below, `Item.changes` without a call
-                if last.recording is not None or last.change is not None or last.riders.release:
-                    break
-                if last.riders.fresh:  # it may be refused for that alone
-                    break
-            flight = self._prepare(items)
+            flight = self._prepare(next_items(self._queue))
             if flight is not None:
                 flight.call = call
                 return flight
@@ -448,14 +441,14 @@ class RunWriter:
         """
         came: BaseException | None = None
         failure: BaseException | None = None
-        refused: BegunError | None = None
+        refused: OvertakenError | None = None
         try:
             flight.proposal = next_proposal(flight.flow, outcome)
             return False
         except StopIteration:
             if flight.proposal.committed is None:  # I5: its logic was interrupted before
                 failure = self._on_failure(TornError(COMMIT, flight.items[0].cause.run))
-        except BegunError as error:
+        except OvertakenError as error:
             refused = error
         except BaseException as error:
             failure, came = self._on_failure(error), error
@@ -463,8 +456,8 @@ class RunWriter:
             self._failed(flight, failure, came)
         self._flight = flight.call = None
         settled = flight.items
-        if refused is not None:  # the start of a run, its last item: what came before goes its way
-            self._queue[:0], settled = flight.items[:-1], flight.items[-1:]
+        if refused is not None:  # for one of its items: the others go their way
+            settled, self._queue[:0] = flight.overtaken(refused)
             if flight.waited:
                 self._waiting.put_back(flight.waited)
         self._settle(settled, failure or refused, woken)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Mapping
 from hashlib import sha256
 from typing import Any, Generic, TypeVar
 
@@ -15,11 +15,12 @@ from perdure.engine.functions.agent_functions import spec_of
 from perdure.engine.functions.run_lookup import find_run
 from perdure.engine.journal.any_values import take_any
 from perdure.engine.journal.call_identity import KEY, digests
-from perdure.engine.journal.effects import Arrive, Carried, Effects, RecordEffect
+from perdure.engine.journal.effects import Arrive, Carried, Effect, Effects, RecordEffect
 from perdure.engine.journal.failures import error_record, rebuild_error
 from perdure.engine.journal.previews import preview
+from perdure.engine.journal.told_runs import sent_by, telling
 from perdure.engine.journal.values import results_of
-from perdure.engine.journal.waits import ChildEnd, Wait, check_signal, only, sent_by, with_timeout
+from perdure.engine.journal.waits import ChildEnd, Wait, check_signal, only, with_timeout
 from perdure.errors import Conflict, NotFound, PerdureError
 from perdure.missing import MISSING
 from perdure.model import FINISHED, Message, RunStatus
@@ -27,6 +28,7 @@ from perdure.state.runs.family_messages import agent_of
 from perdure.state.runs.unused_signals import sent_key
 from perdure.storage.appending import Riders
 from perdure.storage.capabilities import RunQuery
+from perdure.storage.log.refusals import EndedError
 from perdure.visible import visible
 
 R = TypeVar("R")
@@ -134,14 +136,18 @@ class Child(Generic[R]):
         """Cancels the child along with the record that the time is up."""
         told: list[Message] = []
 
-        def late(key: str) -> Message:
+        def late(key: str) -> Message | None:
+            if told and self._has_ended():  # not just now: it is gone, and nothing tells of its end
+                told.clear()
+                return None
             why = f"run {self._execution.id} waited for it until its time was up"
-            told.append(self._message("cancel", "", key, why))
-            return told[-1]
+            told[:] = [self._message("cancel", "", key, why)]
+            return told[0]
 
         wait.sends_late = late
         selected = yield from wait.effects()
-        self._execution.told(told)
+        if selected.name == "timeout":
+            self._execution.told(told)
         return selected
 
     def ended(self, selected: Any, default: Any) -> R:
@@ -157,10 +163,10 @@ class Child(Generic[R]):
         recorded = arrived.entry.outcome if arrived.entry is not None else None
         if recorded is not None:
             return bool(recorded.value)
-        asked = not self._has_ended()
-        sends = [self._message("cancel", "", arrived.key, described["why"])] if asked else []
-        yield self._recording(arrived.place, described, sends, value=asked)
-        self._execution.told(sends)
+        asking = self._message("cancel", "", arrived.key, described["why"])
+        asked = yield from self._tell(arrived.place, described, asking, True)
+        if not asked:
+            yield self._recording(arrived.place, described, value=False)
         return asked
 
     def signalling(self, name: str, value: Any, key: str | None) -> Effects:
@@ -177,15 +183,28 @@ class Child(Generic[R]):
             if recorded.error is not None:
                 raise Carried(rebuild_error(recorded.error, arrived.place))
             return
-        if self._has_ended():
-            gone = Conflict("has ended: nobody would receive it", target=f"run {self.id}")
-            yield self._recording(arrived.place, described, [], error=error_record(gone))
-            raise gone
         key, value = described.get(KEY), described["value"]
         once = self._once(arrived.place, described) if key is None else sent_key(key)
-        sends = [self._message("signal", name, once, value)]
-        yield self._recording(arrived.place, described, sends, value=value)
-        self._execution.told(sends)
+        signal = self._message("signal", name, once, value)
+        if not (yield from self._tell(arrived.place, described, signal, value)):
+            gone = Conflict("has ended: nobody would receive it", target=f"run {self.id}")
+            yield self._recording(arrived.place, described, error=error_record(gone))
+            raise gone
+
+    def _tell(
+        self, place: str, described: Mapping[str, Any], message: Message, value: Plain
+    ) -> Generator[Effect, Any, bool]:
+        """Sends a message along with the record of it; returns False if the child has ended, as of
+        that very commit."""
+        record = self._record(place, described, sent=sent_by(message), value=value)
+        while not self._has_ended():
+            try:
+                yield RecordEffect(telling(record, message))
+            except EndedError:  # since it was looked at
+                continue
+            self._execution.told([message])
+            return True
+        return False
 
     def _arrival(self, name: str, described: Mapping[str, Any]) -> Arrive:
         return Arrive(name, "step", digests(described), lambda: preview(described))
@@ -200,19 +219,13 @@ class Child(Generic[R]):
     def _message(self, kind: Any, name: str, key: str, value: Plain) -> Message:
         return Message(self.id, agent_of(self.id), kind, name, key, value, self._execution.id)
 
-    def _recording(
-        self, place: str, described: Mapping[str, Any], sends: list[Message], **outcome: Any
-    ) -> RecordEffect:
-        record = Outcome(
-            t="step",
-            run=self._execution.id,
-            place=place,
-            args=digests(described),
-            preview=preview(described),
-            sent=sent_by(sends[0]) if sends else None,
-            **outcome,
-        )
-        return RecordEffect(Riders((record,), sync=True, sends=sends))
+    def _recording(self, place: str, described: Mapping[str, Any], **outcome: Any) -> RecordEffect:
+        return RecordEffect(Riders((self._record(place, described, **outcome),), sync=True))
+
+    def _record(self, place: str, described: Mapping[str, Any], **outcome: Any) -> Outcome:
+        told, said = digests(described), preview(described)
+        run = self._execution.id
+        return Outcome(t="step", run=run, place=place, args=told, preview=said, **outcome)
 
     def _has_ended(self) -> bool:
         with self._execution.asking:

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from perdure.core.arguments.bounds import index_key
 from perdure.core.arguments.checks import Seconds, seconds
 from perdure.core.arguments.names import check_key, check_name, check_words, shown
-from perdure.core.format.records import Completed, SentMessage, WaitBegan, WaitBranch, WaitEnded
+from perdure.core.format.records import Completed, WaitBegan, WaitBranch, WaitEnded
 from perdure.core.schema.schema import Schema
 from perdure.core.schema.taken_values import take_plain
 from perdure.core.schema.value_digest import shorten
@@ -42,6 +42,7 @@ from perdure.engine.journal.question_digest import (
     in_full,
     in_short,
 )
+from perdure.engine.journal.told_runs import sent_by, telling
 from perdure.errors import Conflict, NeedsAttention, PerdureError, RunFailed, SchemaError, TimedOut
 from perdure.missing import MISSING
 from perdure.model import MICROS_MAX, UNTIL, Message, from_micros
@@ -49,6 +50,7 @@ from perdure.public_data import PublicData, to_micros
 from perdure.state.runs.family_messages import CHILD
 from perdure.state.runs.unused_signals import MOVE
 from perdure.storage.appending import Riders
+from perdure.storage.log.refusals import EndedError
 from perdure.visible import visible
 
 
@@ -156,10 +158,10 @@ class Wait:
 
     Attributes:
         sends_late: makes the message that is sent, by the commit of its end, if that is its
-            ``timeout``; given an idempotency key.
+            ``timeout``; given an idempotency key. None if nobody would receive it.
     """
 
-    sends_late: Callable[[str], Message] | None = None
+    sends_late: Callable[[str], Message | None] | None = None
 
     def __init__(self, run: str, name: str, branches: Mapping[str, Awaitable]) -> None:
         self._run = run
@@ -244,9 +246,14 @@ class Wait:
                 yield RecordEffect(Riders((refused,), consumed=consumed))
                 continue
             if came.label == "timeout" and self.sends_late is not None:
-                told = self.sends_late(arrived.key)
-                ended = replace(record, value=value, sent=sent_by(told))
-                yield RecordEffect(Riders((ended,), sends=(told,), sync=True), began=began)
+                late = Riders((replace(record, value=value),), sync=True)
+                if (told := self.sends_late(arrived.key)) is not None:
+                    ended = replace(record, value=value, sent=sent_by(told))
+                    late = telling(ended, told)
+                try:
+                    yield RecordEffect(late, began=began)
+                except EndedError:  # it ended just now: that is what came
+                    continue
                 return self._result(arrived.place, came.label, value)
             # It joins the run's next commit: until that is in, the message stays in the inbox, and
             # the function may change what it got.
@@ -452,12 +459,6 @@ def asking(spec: Ask, timeout: Seconds | None) -> dict[str, Awaitable]:
     if timeout is not None:
         raise ValueError("expires= is a timeout, behind which no answer counts: say one of both")
     return {"it": spec, "timeout": Expiry(spec.expires)}
-
-
-def sent_by(message: Message) -> SentMessage:
-    """Returns what is recorded of a message that this record's commit sends."""
-    kind: Any = message.kind
-    return SentMessage(run=message.run, kind=kind, name=message.name, key=message.key)
 
 
 def with_timeout(spec: Awaitable, timeout: Seconds | None) -> dict[str, Awaitable]:

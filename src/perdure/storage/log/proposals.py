@@ -25,6 +25,7 @@ from perdure.storage.appending import NOTHING, Append, Refused, Riders, StoredSn
 from perdure.storage.log.refusals import (
     BegunError,
     ConsumedError,
+    EndedError,
     KeyUsedError,
     UnreadError,
     held_error,
@@ -261,6 +262,24 @@ def explain(proposal: Proposal, refused: Refused) -> PerdureError:
         if ref and ref.deleted:
             what = f"the name {name!r} belonged to a branch that was deleted; names stay taken"
         return Conflict(what, target=target, hint="choose another name" if ref else "open it again")
+    if (others := _explain_others(proposal, refused, target)) is not None:
+        return others
+    if refused.why == "trimmed":
+        return Conflict(
+            "retention is removing a part of its history right now",
+            target=target,
+            hint="make the call again, if what it builds on is still there",
+        )
+    gone = proposal.riders.drop_branch or draft.branch
+    return NotFound(
+        "was deleted" if ref is None or ref.deleted else "is a checkpoint, not a branch",
+        target=f"agent {draft.agent!r}, branch {gone!r}",
+        hint="a late write cannot bring it back; open the agent again to start another incarnation",
+    )
+
+
+def _explain_others(proposal: Proposal, refused: Refused, target: str) -> PerdureError | None:
+    """Returns the error of a refusal for what others did to messages and runs; None: of another."""
     if refused.why == "consumed":
         return ConsumedError(
             "a message that this commit takes out of the inbox is no longer there",
@@ -279,15 +298,9 @@ def explain(proposal: Proposal, refused: Refused) -> PerdureError:
             target=f"run {', '.join(proposal.riders.fresh)}",
             hint="look at it, or use another key",
         )
-    if refused.why == "trimmed":
-        return Conflict(
-            "retention is removing a part of its history right now",
-            target=target,
-            hint="make the call again, if what it builds on is still there",
+    if refused.why == "ended":
+        return EndedError(
+            "has ended: nobody would receive it",
+            target=f"run {', '.join(proposal.riders.going)}",
         )
-    gone = proposal.riders.drop_branch or draft.branch
-    return NotFound(
-        "was deleted" if ref is None or ref.deleted else "is a checkpoint, not a branch",
-        target=f"agent {draft.agent!r}, branch {gone!r}",
-        hint="a late write cannot bring it back; open the agent again to start another incarnation",
-    )
+    return None

@@ -51,9 +51,17 @@ class ConsumedError(Conflict):
     """Another commit took the message out of the inbox, or its agent was deleted."""
 
 
-class BegunError(Conflict):
+class OvertakenError(Conflict):
+    """Another run is not any more as the writer had seen it. It looks again, and decides again."""
+
+
+class BegunError(OvertakenError):
     """A run that the commit begins or asks for is there, or is asked for: by a fork, say, or by
     another run that starts it under the same key."""
+
+
+class EndedError(OvertakenError):
+    """A run that the commit sends to has ended, or was purged."""
 
 
 class UnreadError(Conflict):

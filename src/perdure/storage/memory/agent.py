@@ -102,6 +102,8 @@ def refusal(
         return Refused("unread")
     if runs.has_begun(item.riders.fresh, item.riders.consumed):
         return Refused("begun")
+    if runs.has_ended(item.riders.going):
+        return Refused("ended")
     if item.riders.starts_read and runs.has_start(item.agent, item.riders.consumed):
         return Refused("unread")
     if item.riders.key is not None and item.riders.key[0] in agent.keys:

@@ -276,6 +276,14 @@ class RunTable:
             for run in fresh
         )
 
+    def has_ended(self, going: Sequence[str]) -> bool:
+        """Returns True if a run is over, or not there, in the sense of `Riders.going`."""
+        for run in going:
+            row = self.rows.all.get(run)
+            if row.status in FINISHED if row is not None else not self._starts(run):
+                return True
+        return False
+
     def has_start(self, agent: str, taken: Sequence[int]) -> bool:
         """Returns True if a "start" is unread in the sense of `Riders.starts_read`."""
         waiting = self.waiting.of(("agent", agent)).values()

@@ -130,6 +130,8 @@ def _more_of(item: Append, now: int, extra: _Bytes) -> str | None:
         more["read_to"] = {text(run): no for run, no in item.riders.read_to.items()}
     if item.riders.fresh:
         more["fresh"] = [text(run) for run in item.riders.fresh]
+    if item.riders.going:
+        more["going"] = [text(run) for run in item.riders.going]
     if item.riders.runs:
         more["runs"] = [
             {**from_run(row), "result": extra.add(codec.encode(row.result))}

@@ -187,6 +187,8 @@ def _refusal(db: apsw.Connection, item: Append) -> Refused | None:
     taken_out = ids_json(item.riders.consumed)
     if any(run(db, "find_begun", (one, taken_out)) for one in item.riders.fresh):
         return Refused("begun")
+    if not all(run(db, "find_going", (one,)) for one in item.riders.going):
+        return Refused("ended")
     if item.riders.starts_read and run(db, "find_unread_start", (item.agent, taken_out)):
         return Refused("unread")
     if item.no is None:

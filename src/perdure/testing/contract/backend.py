@@ -26,6 +26,7 @@ from perdure.storage.capabilities import RUN_ROWS, UPKEEP, WHOLE, Backend
 from perdure.testing.contract.bounds import BoundsContract
 from perdure.testing.contract.feed import FeedContract
 from perdure.testing.contract.fresh import FreshContract
+from perdure.testing.contract.going import GoingContract
 from perdure.testing.contract.inbox import InboxContract
 from perdure.testing.contract.leases import LeasesContract
 from perdure.testing.contract.looks import LooksContract
@@ -51,6 +52,7 @@ class BackendContract(
     PurgingContract,
     TakingContract,
     FreshContract,
+    GoingContract,
     TrimmingContract,
 ):
     """The whole contract of a backend."""

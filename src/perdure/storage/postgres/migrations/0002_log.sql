@@ -161,6 +161,14 @@ BEGIN
             RETURN '{"why": "begun"}';
         END IF;
     END IF;
+    IF p_more ? 'going' THEN
+        PERFORM 1 FROM (
+            SELECT g AS run FROM jsonb_array_elements_text(p_more -> 'going') g ORDER BY g
+        ) w WHERE NOT {schema}.going_1(w.run);
+        IF FOUND THEN
+            RETURN '{"why": "ended"}';
+        END IF;
+    END IF;
     IF p_more ? 'read_to' THEN
         -- Locked first: a message that is just being put in is seen by the next statement.
         PERFORM 1 FROM {schema}.runs r

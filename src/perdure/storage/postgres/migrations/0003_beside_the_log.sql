@@ -97,6 +97,29 @@ END $$;
 CREATE FUNCTION {schema}.lock_begin_1(p_run text) RETURNS void LANGUAGE sql VOLATILE AS
 $$ SELECT pg_advisory_xact_lock(hashtext('perdure {schema}'), hashtext(p_run)) $$;
 
+-- True if a run can be told something: it has not ended, or is asked for. That stays so until the
+-- transaction's end, by the locks that send_1 takes, too.
+CREATE FUNCTION {schema}.going_1(p_run text) RETURNS boolean LANGUAGE plpgsql VOLATILE AS $$
+DECLARE
+    v_status text;
+BEGIN
+    LOOP
+        SELECT r.status INTO v_status FROM {schema}.runs r
+            WHERE r.id = p_run ORDER BY r.place DESC LIMIT 1 FOR NO KEY UPDATE;
+        IF FOUND THEN
+            RETURN v_status NOT IN ('done', 'failed', 'cancelled');
+        END IF;
+        PERFORM 1 FROM {schema}.inbox m
+            WHERE m.run = p_run AND m.kind = 'start' AND NOT m.consumed FOR UPDATE;
+        IF FOUND THEN
+            RETURN true;
+        END IF;
+        PERFORM 1 FROM {schema}.runs r WHERE r.id = p_run;
+        EXIT WHEN NOT FOUND;  -- or it began just now
+    END LOOP;
+    RETURN false;
+END $$;
+
 -- What a batch is going to write to, in one order for all: without this, two processes whose
 -- batches hold the same agents in another order would deadlock.
 CREATE FUNCTION {schema}.lock_1(p_agents bigint[], p_runs text[])

@@ -73,6 +73,12 @@ UNION ALL
 SELECT 1 FROM inbox INDEXED BY inbox_by_run WHERE run = ?1 AND consumed = 0 AND kind = 'start'
 AND no NOT IN (SELECT value FROM json_each(?2)) LIMIT 1;
 
+-- name: find_going
+SELECT 1 FROM runs WHERE id = ?1 AND status NOT IN ('done', 'failed', 'cancelled')
+UNION ALL
+SELECT 1 FROM inbox INDEXED BY inbox_by_run WHERE run = ?1 AND consumed = 0 AND kind = 'start'
+AND NOT EXISTS (SELECT 1 FROM runs WHERE id = ?1) LIMIT 1;
+
 -- name: find_unread_start
 SELECT 1 FROM inbox INDEXED BY inbox_by_agent WHERE agent = ?1 AND kind = 'start' AND consumed = 0
 AND no NOT IN (SELECT value FROM json_each(?2)) LIMIT 1;
