@@ -7,17 +7,18 @@ to be undone: two at once would undo the same.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Collection
 
 from perdure.state.event_loop.loop_waits import LoopWait, bell
+from perdure.system.flag import Flag
 
 LOOK_S = 0.02
 """The interval at which one that waits for another looks whether its run goes on."""
 
 
 class UndoingHere:
-    """See the module. For all threads and tasks of one execution.
+    """See the module. For all threads and tasks of one execution; each change of it is a single
+    operation.
 
     Args:
         begun: the places of the plans that are recorded, and not carried out: the function comes to
@@ -25,31 +26,29 @@ class UndoingHere:
     """
 
     def __init__(self, begun: Collection[str] = ()) -> None:
-        self._lock = threading.Lock()
         self._begun = set(begun)
         self._going: set[object] = set()
+        self._first: dict[str, object] = {}
+        """The one that makes a new plan, and carries it out."""
 
     @property
     def is_on(self) -> bool:
-        return bool(self._going or self._begun)
+        return bool(self._going or self._first or self._begun)
 
     def ended(self, one: object, place: str) -> None:
         """Notes the end of an undoing; `place`: that of its plan."""
-        with self._lock:
-            self._going.discard(one)
-            self._begun.discard(place)
+        self._going.discard(one)
+        self._begun.discard(place)
+        if self._first.get("") is one:
+            del self._first[""]
 
     def goes_on(self, one: object) -> None:
         """Notes that the plan of an undoing is known."""
-        with self._lock:
-            self._going.add(one)
+        self._going.add(one)
 
     def _begins(self, one: object) -> bool:
-        with self._lock:
-            if self.is_on:
-                return False
-            self._going.add(one)
-            return True
+        others = self._begun or self._going
+        return not others and self._first.setdefault("", one) is one
 
     def begin(self, one: object, check: Callable[[], None]) -> None:
         """Waits until nobody else undoes anything, and begins.
@@ -57,10 +56,9 @@ class UndoingHere:
         Args:
             check: raises if the run does not go on.
         """
-        pause = threading.Event()
         while not self._begins(one):
             check()
-            pause.wait(LOOK_S)
+            Flag().wait(LOOK_S)
 
     async def begin_async(self, one: object, check: Callable[[], None]) -> None:
         """The same for coroutines."""
