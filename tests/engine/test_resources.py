@@ -597,3 +597,49 @@ def test_a_connection_of_one_thread_serves_plain_runs(place: Place, tmp_path: An
 def test_wrong_words_are_refused_at_once(wrong: Any, problem: str) -> None:
     with pytest.raises((TypeError, ValueError), match=problem):
         wrong()
+
+
+def test_an_opening_whose_asker_was_cancelled_is_the_next_ones() -> None:
+    """The step that asked for it had a limit of time. The opening went on, and the next call began
+    another one beside it, with the same ticket: of two sessions at the service, one was lost."""
+    events: list[str] = []
+    ready = asyncio.Event()
+
+    @perdure.resource
+    async def browser(ticket: perdure.Ticket) -> Any:
+        if ticket.value is None:
+            await ready.wait()
+            events.append("new session")
+            ticket.keep("session")
+        events.append(f"open {ticket.value}")
+        yield ticket.value
+        events.append("closed")
+
+    @perdure.step
+    async def read() -> str:
+        return str(await browser.get())
+
+    @perdure.agent(dict)
+    async def research(run: perdure.AsyncRun[dict]) -> str:
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.02):
+                await read()
+        ready.set()
+        return await read()
+
+    @perdure.agent(dict)
+    async def gives_up(run: perdure.AsyncRun[dict]) -> None:
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.02):
+                await read()
+        ready.set()
+
+    async def main() -> None:
+        async with perdure.open_async("memory://") as store:
+            assert await store.run(research, "a") == "session"
+            assert events == ["new session", "open session", "closed"]
+            ready.clear()
+            await store.run(gives_up, "b")
+            assert events[3:] == ["new session", "open session", "closed"]
+
+    asyncio.run(main())

@@ -14,7 +14,7 @@ from typing import Any
 from perdure.core.values.held_values import hold, let_go
 from perdure.engine.execution.current_run import enter
 from perdure.engine.execution.open_resources import OpenResource, OpenResources
-from perdure.engine.execution.openings import Opener, opened_async
+from perdure.engine.execution.openings import Opener, Ticket, opened_async
 
 CLOSE_S = 30.0
 """The time that one may take to close before it is left to itself."""
@@ -36,6 +36,8 @@ class LoopResources:
             shared.check(opener, holder.one if holder is not None else None)
             if holder is not None and (holder.task.done() or holder.loop is not loop):
                 holder = None  # the function ran a loop of its own, and that has ended
+            if holder is not None and not holder.is_open:
+                await self._come_open(holder)  # whoever asked before was cancelled meanwhile
             if holder is not None and shared.is_due(holder.one):
                 if await self._is_well(holder.one):
                     holder.one.waits = shared.run.going.waits
@@ -48,21 +50,29 @@ class LoopResources:
             return holder.one.value
 
     async def _opened(self, opener: Opener) -> _Holder:
-        shared, run = self._shared, self._shared.run
+        shared = self._shared
         ticket = shared.ticket(opener)
         one = shared.made(opener, None, lambda: None)
-        holder = _Holder(one, shared.call(opener, ticket))
+        holder = self._held[opener.name] = _Holder(one, ticket, shared.call(opener, ticket))
+        await self._come_open(holder)
+        return holder
+
+    async def _come_open(self, holder: _Holder) -> None:
+        """Waits until it is open. If this is cancelled, it goes on opening, for the next who asks:
+        another one beside it would have the same ticket."""
+        one, run = holder.one, self._shared.run
         try:
             one.value = await asyncio.shield(holder.opened)
-            if (item := shared.keeping(opener, ticket)) is not None:
+            if (item := self._shared.keeping(one.opener, holder.ticket)) is not None:
                 await run.writer.write_async(item, run.async_performer.new_wait)
-            shared.check(opener, None)
-            self._held[opener.name] = holder
-        except BaseException:
-            holder.end()
+            self._shared.check(one.opener, None)
+        except BaseException as error:
+            if not isinstance(error, asyncio.CancelledError) or holder.task.done():
+                self._forget(holder)
+                holder.end()
             raise
-        hold(one.value, opener.name)
-        return holder
+        holder.is_open = True
+        hold(one.value, one.opener.name)
 
     async def _is_well(self, one: OpenResource) -> bool:
         if one.opener.check is None:
@@ -87,10 +97,14 @@ class LoopResources:
             with suppress(RuntimeError):  # the loop has ended, and what it held with it
                 holder.loop.call_soon_threadsafe(holder.end)
 
-    async def _end(self, holder: _Holder) -> None:
+    def _forget(self, holder: _Holder) -> None:
         if self._held.get(holder.one.opener.name) is holder:
             del self._held[holder.one.opener.name]
-        let_go(holder.one.value)
+
+    async def _end(self, holder: _Holder) -> None:
+        self._forget(holder)
+        if holder.is_open:
+            let_go(holder.one.value)
         holder.end()
         done, _ = await asyncio.wait([holder.task], timeout=CLOSE_S)
         failed = "closing it failed"
@@ -105,11 +119,12 @@ class _Holder:
     """The task that opens a resource, keeps it, and closes it.
 
     Attributes:
-        opened: its value, once it is open.
+        opened: its value, once there is one.
+        is_open: it is there, and its ticket is kept.
     """
 
-    def __init__(self, one: OpenResource, call: Callable[[], Any]) -> None:
-        self.one = one
+    def __init__(self, one: OpenResource, ticket: Ticket, call: Callable[[], Any]) -> None:
+        self.one, self.ticket, self.is_open = one, ticket, False
         self.loop = asyncio.get_running_loop()
         self.opened: asyncio.Future[Any] = self.loop.create_future()
         self._closing = asyncio.Event()
@@ -123,6 +138,7 @@ class _Holder:
         except Exception as error:
             if not self.opened.done():
                 self.opened.set_exception(error)
+                self.opened.exception()  # nobody may be waiting for it any more
             return
         except BaseException:
             self.opened.cancel()
