@@ -228,7 +228,7 @@ def _came_of(event: Event, executor: str | None, whole: bool) -> Text:
         return text((words, effect_style(words)), tries, saved)
     if event.state == "open":
         return text(("open", "yellow"), tries, saved)
-    if event.state == "to be tried again":
+    if event.state in ("to be tried again", "not undone"):
         when = f", again at {_clock(event.again_at)}" if event.again_at is not None else ""
         return text((f"attempt {event.attempts} failed", "yellow"), f"{when}: {_error(event)}")
     if event.state == "failed":

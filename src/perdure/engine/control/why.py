@@ -230,7 +230,7 @@ class _Look:
             since = f"since {clock(call.at)} ({length(self._now - call.at)})"
             if call.kind == "wait":
                 said.append(f"waits for {visible(call.words)} at {name} {since}")
-            elif call.state == "to be tried again":
+            elif call.state in ("to be tried again", "not undone"):
                 error = str((call.error or {}).get("text", ""))
                 when = f", next one at {moment(call.again_at)}" if call.again_at else ""
                 said.append(f"attempt {call.attempts} of {name} failed ({error:.200}){when}")

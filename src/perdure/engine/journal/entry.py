@@ -7,9 +7,9 @@ from typing import Literal
 
 from msgspec import Struct
 
-from perdure.core.format.records import Came, Cancelled, Outcome, Placed, WaitBegan
+from perdure.core.format.records import Came, Cancelled, Intent, Outcome, Placed, WaitBegan
 
-State = Literal[Came, "to be tried again", "open"]
+State = Literal[Came, "to be tried again", "not undone", "open"]
 
 UNORDERED = ("value", "patch")
 """Kinds whose outcome is the same whenever the function comes to it: nothing waits for them."""
@@ -74,7 +74,11 @@ class Entry(Struct):
             return "cancelled"
         if self.outcome is not None:
             return self.outcome.came
-        return "to be tried again" if self.failures and not self.in_doubt else "open"
+        if not self.failures or self.in_doubt:
+            return "open"
+        undoes = isinstance(self.call, Intent) and self.call.compensates
+        for_good = undoes and not self.failures[-1].again_at
+        return "not undone" if for_good else "to be tried again"
 
     @property
     def asks(self) -> bool:

@@ -24,7 +24,8 @@ class EffectInfo(PublicData, Struct, frozen=True):
         place: its id in the run, e.g. ``refund#1``.
         state: ``done``, ``failed``, ``in doubt``, ``made before`` (before the run was set back, or
             by the one that it was forked from; not made again until a person decides), ``to be
-            tried again`` (it failed, and has attempts left), ``cancelled`` (its task was, during
+            tried again`` (it failed, and has attempts left), ``not undone`` (a compensation that
+            failed for good; resumed, its run tries it again), ``cancelled`` (its task was, during
             the call: it may or may not have taken effect), ``not done`` (settled so), or
             ``removed`` (it was made; retention removed its arguments and outcome).
         attempts: the number of calls, by its intents.
@@ -49,7 +50,7 @@ class EffectInfo(PublicData, Struct, frozen=True):
     @property
     def open(self) -> bool:
         """True if a person may record its outcome, by `RunHandle.settle`."""
-        return self.state in ("in doubt", "made before")
+        return self.state in ("in doubt", "made before", "not undone")
 
 
 def effects_of(run: str, journal: Journal) -> list[EffectInfo]:
