@@ -70,8 +70,10 @@ DUNDERS = {"__aenter__": "__enter__", "__aexit__": "__exit__"}
 
 
 def public(owner: type) -> dict[str, Any]:
-    """What is public in a class, by its name on the sync side."""
-    named = {DUNDERS.get(name, name): value for name, value in vars(owner).items()}
+    """What is public in a class, and in those of ours that it is made of, by its name on the sync
+    side."""
+    ours = [one for one in reversed(owner.__mro__) if one.__module__ not in ("builtins", "typing")]
+    named = {DUNDERS.get(name, name): value for one in ours for name, value in vars(one).items()}
     return {
         name: value
         for name, value in named.items()
@@ -103,7 +105,7 @@ OTHERWISE = ("AsyncStore.start", "AsyncOptions.start", "AsyncRun.call")
 ASKED = ("AsyncRunHandle.info", "AsyncRunHandle.status")
 """What asks the store: a property cannot be awaited."""
 
-AT_ONCE = ("now", "random", "uuid", "again", "patched", "progress", "options")
+AT_ONCE = ("now", "random", "uuid", "again", "patched", "progress", "options", "resource")
 """What takes no time, and is not awaited on either side."""
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 
-from perdure.state.event_loop.loop_waits import LoopWait, bell
 from perdure.system.flag import Flag
 
 LOOK_S = 0.02
@@ -46,7 +45,8 @@ class UndoingHere:
         """Notes that the plan of an undoing is known."""
         self._going.add(one)
 
-    def _begins(self, one: object) -> bool:
+    def begins(self, one: object) -> bool:
+        """Begins an undoing, and returns True, if nobody else undoes anything."""
         others = self._begun or self._going
         return not others and self._first.setdefault("", one) is one
 
@@ -56,12 +56,6 @@ class UndoingHere:
         Args:
             check: raises if the run does not go on.
         """
-        while not self._begins(one):
+        while not self.begins(one):
             check()
             Flag().wait(LOOK_S)
-
-    async def begin_async(self, one: object, check: Callable[[], None]) -> None:
-        """The same for coroutines."""
-        while not self._begins(one):
-            check()
-            await LoopWait(bell()).rest(LOOK_S)

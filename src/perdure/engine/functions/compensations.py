@@ -15,6 +15,7 @@ from perdure.core.format.records import Intent, Turn
 from perdure.core.values.plain_values import Plain
 from perdure.engine.execution.commit_items import Item
 from perdure.engine.execution.execution import Execution
+from perdure.engine.execution.undoing_here import LOOK_S
 from perdure.engine.functions.agent_functions import spec_of
 from perdure.engine.functions.decorators import RecordedFunction, mark_of
 from perdure.engine.functions.turn_end import Again
@@ -135,7 +136,9 @@ async def undo_all_async(execution: Execution[Any]) -> list[str]:
     undoing, one = execution.calls.undoing, object()
 
     async def planned() -> list[dict[str, Plain]]:
-        await undoing.begin_async(one, execution.check)
+        while not undoing.begins(one):
+            execution.check()
+            await execution.async_performer.new_wait(lambda: None).rest(LOOK_S)
         return await execution.working.context.in_thread(lambda: _plan_now(execution))
 
     call = _plan_call(execution, planned)
