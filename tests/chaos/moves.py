@@ -183,12 +183,12 @@ class Life:
     def _restore(self) -> None:
         """To a moment that is over, while others write."""
         with self._written():
-            at = self._asked(_some_moment, self.source, self.random.random())
+            at, known = self._asked(_some_moment, self.source, self.random.random())
             target = self._new_url()
             done = self._until_done("restore", lambda: _restore(self.source, target, at))
         if not done:
             return  # what it needs was removed while it was at it
-        self._run(lambda: check_moment(self.source, target, at))
+        self._run(lambda: check_moment(self.source, target, at, known))
         self._run(lambda: _works(target, self.random.random()))
 
     def _carry(self) -> None:
@@ -347,16 +347,17 @@ def _migrate(source: str, target: str) -> None:
         migrate(source, target)
 
 
-def _some_moment(source: str, share: float) -> datetime:
-    """The moment of a commit: the last share of them is later."""
+def _some_moment(source: str, share: float) -> tuple[datetime, dict[str, int]]:
+    """The moment of a commit: the last share of them is later. And the last commit that each agent
+    has by now."""
     with perdure.open(source) as store:
-        times = sorted(
-            commit.at_micros
-            for info in logs(backend_of(store))
-            if not info.purged
-            for commit in LogReader(backend_of(store), info).commits()
-        )
-        return from_micros(times[int(share * (len(times) - 1))])
+        times, known = list[int](), dict[str, int]()
+        for info in logs(backend_of(store)):
+            known[f"{info.name} {info.incarnation}"] = info.seq
+            if not info.purged:
+                commits = LogReader(backend_of(store), info).commits()
+                times += [commit.at_micros for commit in commits]
+        return from_micros(sorted(times)[int(share * (len(times) - 1))]), known
 
 
 def _names_of(source: str) -> list[str]:
@@ -383,8 +384,13 @@ def _heads(backend: Backend, info: AgentInfo, last: int) -> Sequence[bytes]:
     return [row.header for row in backend.read(info.no, 1, last)]
 
 
-def check_moment(source: str, target: str, at: datetime) -> None:
-    """Each log there verifies, and is that of the source up to the moment, commit by commit."""
+def check_moment(source: str, target: str, at: datetime, known: dict[str, int]) -> None:
+    """Each log there verifies, and is that of the source up to the moment, commit by commit.
+
+    Args:
+        known: the last commit that each agent had when the moment was chosen. What was on its way
+            then, with an earlier time, may have come behind the restore.
+    """
     with perdure.open(source) as one, perdure.open(target) as other:
         ours, theirs = backend_of(one), backend_of(other)
         there = logs(theirs)
@@ -401,7 +407,8 @@ def check_moment(source: str, target: str, at: datetime) -> None:
                 seq -= 1  # its own word of what was removed since
             before, now = _heads(ours, was, seq), _heads(theirs, info, seq)
             assert now == before, f"{info.name} is another one"
-            later = [*LogReader(ours, was).commits(seq + 1)]
+            last = known.get(f"{info.name} {info.incarnation}", 0)
+            later = [*LogReader(ours, was).commits(seq + 1, last)] if seq < last else []
             said = [from_micros(commit.at_micros) for commit in later[:1]]
             assert not said or said[0] > at, f"{info.name} lacks what was there at {said[0]}"
 
