@@ -259,21 +259,6 @@ def test_who_asks_too_late_with_other_arguments_is_not_told(place: Place, number
     assert [one.run for one in to_parents(row, [order])] == ([ANN] if number == 1 else [])
 
 
-@pytest.mark.parametrize("number", [1, 2])
-def test_what_began_while_it_was_asked_for_needs_a_person(
-    place: Place, monkeypatch: pytest.MonkeyPatch, number: int
-) -> None:
-    """The same run was begun between the look whether there is one and the order: Ann's run waited,
-    and took its end for her child's half a minute later."""
-    store = place.open()
-    monkeypatch.setattr("perdure.engine.functions.children.find_problem", lambda *args: None)
-    kid(store, number)
-    with pytest.raises(NeedsAttention, match="was started by somebody else"):
-        waits(store, "ann")
-    store.handle(ANN).cancel("it is no child of hers")
-    assert kid(store, number).status == "waiting"
-
-
 # -- as chance makes them --------------------------------------------------------------------------
 
 

@@ -421,9 +421,9 @@ def _taken(spec: Ask) -> Ask:
     key = None if spec.key is None else check_key(spec.key, "a question's key")
     data = None if spec.data is None else take_any(spec.data, "data")
     expires = spec.expires
-    if expires is not None and not isinstance(expires, datetime):
-        seconds(expires, "expires=")
-    elif expires is not None and expires.tzinfo is None:
+    if not isinstance(expires, datetime):
+        expires = None if expires is None else seconds(expires, "expires=")
+    elif expires.tzinfo is None:
         raise ValueError(f"expires={expires}: a moment needs a time zone, e.g. tzinfo=UTC")
     return Ask(question, spec.schema, key, data, expires)
 
@@ -453,7 +453,7 @@ def asking(spec: Ask, timeout: Seconds | None) -> dict[str, Awaitable]:
     Raises:
         TypeError, ValueError: the question has no words, or there are both.
     """
-    check_words(spec.question, "a question")
+    spec = replace(spec, question=check_words(spec.question, "a question"))
     if spec.expires is None:
         return with_timeout(spec, timeout)
     if timeout is not None:
