@@ -30,6 +30,7 @@ if TYPE_CHECKING:
         TextSplice,
     )
     from perdure.engine.control.explanation import Explanation
+    from perdure.engine.control.going_back import HasRunId
     from perdure.engine.control.naming_all import CheckpointedAll
     from perdure.engine.control.run_report import GuardReport, RunReport
     from perdure.engine.control.ways_out import WayOut
@@ -48,7 +49,7 @@ if TYPE_CHECKING:
     from perdure.engine.journal.ledger import EffectInfo
     from perdure.engine.journal.questions import Question
     from perdure.engine.journal.run_events import Event, Note
-    from perdure.engine.journal.waits import ChildEnd, Selected
+    from perdure.engine.journal.waits import ChildEnd, Expiry, Selected
     from perdure.model import (
         AgentInfo,
         Branch,
@@ -93,8 +94,10 @@ __all__ = [
     "Edit",
     "EffectInfo",
     "Event",
+    "Expiry",
     "Explanation",
     "GuardReport",
+    "HasRunId",
     "Increment",
     "LogEntry",
     "Message",
@@ -143,6 +146,7 @@ _NAMES = LazyNames(
             "Append Delete Increment Move Op Plain Set SetAdd SetRemove Splice TextSplice"
         ),
         "perdure.engine.control.run_report": "GuardReport RunReport",
+        "perdure.engine.control.going_back": "HasRunId",
         "perdure.engine.control.naming_all": "CheckpointedAll",
         "perdure.engine.control.ways_out": "WayOut",
         "perdure.engine.control.explanation": "Explanation",
@@ -161,7 +165,7 @@ _NAMES = LazyNames(
         "perdure.engine.journal.ledger": "EffectInfo",
         "perdure.engine.journal.questions": "Question",
         "perdure.engine.journal.run_events": "Event Note",
-        "perdure.engine.journal.waits": "ChildEnd Selected",
+        "perdure.engine.journal.waits": "ChildEnd Expiry Selected",
         "perdure.model": (
             "AgentInfo Branch Change Checkpoint Commit Message MessageKind RunInfo Verified"
         ),

@@ -5,6 +5,7 @@ The rules are those of the `jsonschema` library, which is loaded when a state is
 
 from __future__ import annotations
 
+import importlib
 import math
 from collections.abc import Iterator
 from typing import Any
@@ -13,7 +14,7 @@ from perdure.core.arguments.names import shown
 from perdure.core.values.plain_values import Path, Plain, copy, format_path, take
 from perdure.errors import SchemaError
 from perdure.system.cached import cached
-from perdure.system.late_imports import loading, optional
+from perdure.system.late_imports import loading
 
 WORDS_MAX = 300
 """Letters of a rule's problem in an error: it may show all of the value."""
@@ -165,13 +166,14 @@ class Document:
 
 
 def _library() -> Any:
-    found = optional("jsonschema")
-    if found is None:
+    try:
+        with loading:
+            return importlib.import_module("jsonschema")
+    except ImportError as error:
         raise ImportError(
-            "a state that a JSON Schema declares needs jsonschema: "
+            f"a state that a JSON Schema declares needs jsonschema ({error}): "
             "pip install 'perdure[jsonschema]'"
-        )
-    return found
+        ) from error
 
 
 def _not_json(plain: Plain, at: Path) -> Iterator[tuple[Path, str]]:

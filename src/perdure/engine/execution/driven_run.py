@@ -397,7 +397,7 @@ class DrivenRun(Generic[T]):
         """Returns why the function is to be left at a boundary; None if it is not."""
         if self._stop is None and self.ends.at and not self.is_undone:
             self._stop = self.late() if self.now() >= self.ends.at else None
-        return self.asked_to_stop
+        return self._stop and self.asked_to_stop
 
     @property
     def is_undone(self) -> bool:

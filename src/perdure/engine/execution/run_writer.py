@@ -366,7 +366,8 @@ class RunWriter:
                 left, self._queue = self._queue, []
                 self._settle(left, self._torn)
                 break
-            flight = self._prepare(next_items(self._queue))
+            queue = self._queue  # mostly there is one
+            flight = self._prepare([queue.pop()] if len(queue) == 1 else next_items(queue))
             if flight is not None:
                 flight.call = call
                 return flight
