@@ -8,7 +8,8 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections.abc import Callable
+import uuid
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -246,6 +247,57 @@ def returning(run: perdure.Run[dict[str, Any]], rounds: int) -> list[str]:
     return done
 
 
+def find_undone(done: str, agent: str) -> Any:
+    found = world.look(agent, perdure.idempotency_key(), perdure.fencing_token())
+    return f"no-{done}" if found else perdure.NOT_DONE
+
+
+@perdure.tool(on_crash="probe", probe=find_undone)
+def take_back(done: str, agent: str) -> str:
+    return act(agent, f"no-{done}")
+
+
+booked = perdure.tool(on_crash="probe", probe=find, name="booked", compensate=take_back)(act)
+
+
+@perdure.agent(dict)
+def undoing(run: perdure.Run[dict[str, Any]], rounds: int) -> list[str]:
+    """Does all, and undoes all, the last first."""
+    for number in range(rounds):
+        booked(run.agent, f"op-{number}")
+        with run.edit(f"round {number}") as draft:
+            draft["n"] = draft.get("n", 0) + 1
+    return run.compensate()
+
+
+@perdure.resource
+def session(ticket: perdure.Ticket) -> Iterator[str]:
+    """What is made at a service once in a run, and taken up again."""
+    if ticket.value is None:
+        ticket.keep(uuid.uuid4().hex)
+    yield ticket.value
+
+
+@perdure.step
+def in_session() -> str:
+    dawdle()
+    return session.get()
+
+
+@perdure.agent(dict)
+def resourceful(run: perdure.Run[dict[str, Any]], rounds: int) -> list[str]:
+    """All that it does is in one session, whoever goes on with it."""
+    done, seen = [], set()
+    for number in range(rounds):
+        seen.add(in_session())
+        done.append(probed(run.agent, f"op-{number}"))
+        with run.edit(f"round {number}") as draft:
+            draft["n"] = draft.get("n", 0) + 1
+        run.sleep(0.01)
+    assert len(seen) == 1, seen
+    return done
+
+
 def deployed(version: str) -> Callable[..., Any]:
     """One of two programs that are there at the same time. The new one makes a step more in each
     round, and replays runs of the old one; what it has been at, the old one could not replay."""
@@ -285,6 +337,8 @@ FUNCTIONS: dict[str, Any] = {
         child,
         turning,
         returning,
+        undoing,
+        resourceful,
     )
 }
 FUNCTIONS["deployed"] = deployed("2")

@@ -223,6 +223,8 @@ def expected_ops(function: str, rounds: int) -> list[str]:
             return ["op-begin", "op-end"]
         case "turning":
             return [f"op-{turn}-{number}" for turn in range(TURNS) for number in range(rounds)]
+        case "undoing":
+            return [f"{what}op-{number}" for number in range(rounds) for what in ("", "no-")]
         case _:
             return [f"op-{number}" for number in range(rounds)]
 
@@ -237,6 +239,8 @@ def expected_result(function: str, rounds: int) -> object:
             return rounds
         case "turning":
             return rounds * TURNS
+        case "undoing":
+            return [f"booked#{number}" for number in range(rounds, 0, -1)]
         case _:
             return ops
 
