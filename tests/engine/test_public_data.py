@@ -21,7 +21,7 @@ from perdure.store import Store
 from perdure.types import AgentInfo, Commit, RunInfo, RunReport, Verified
 from tests.engine.waits import go
 
-CALLED_WITH = frozenset({"ChildEnd"})
+CALLED_WITH = frozenset({"ChildEnd", "Expiry"})
 """Structs that are no data: with functions in them."""
 
 
