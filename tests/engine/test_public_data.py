@@ -22,7 +22,7 @@ from perdure.types import AgentInfo, Commit, RunInfo, RunReport, Verified
 from tests.engine.waits import go
 
 CALLED_WITH = frozenset({"ChildEnd", "Expiry"})
-"""Structs that are no data: with functions in them."""
+"""Structs that are no data: what calls are made with."""
 
 
 def data_types() -> list[Any]:

@@ -415,7 +415,7 @@ def test_a_run_that_is_set_back_or_forked_keeps_its_version(place: Place) -> Non
         assert store.start(doubling, "b", 1).result(BOUND_S) == 2
         assert not {handle.id, forked.id, again.id} & {event.run for event in events}
         with working(place.open(), new):
-            pay(handle, forked, again)
+            pay(forked)  # the others have it still: what they had heard is delivered again
             assert [one.result(BOUND_S) for one in (handle, forked, again)] == ["2"] * 3
 
 
