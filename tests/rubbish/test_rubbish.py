@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import random
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,6 +19,16 @@ pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")
 
 CALLS = 1_000
 RANDOM_CALLS = 400
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_left() -> Iterator[None]:
+    """What was called with rubbish, and not awaited, says so when it is collected: not in a test
+    behind this one."""
+    yield
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        gc.collect()
 
 
 @pytest.fixture
