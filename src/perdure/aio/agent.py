@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections.abc import AsyncIterator, Callable, Generator, Iterable, Mapping
-from contextlib import suppress
+from contextlib import closing, suppress
 from datetime import timedelta
 from functools import partial
 from typing import Any, Generic, TypeVar
@@ -18,6 +18,7 @@ from perdure.core.arguments.not_entered import ToEnter
 from perdure.core.live.drift import Drift
 from perdure.engine.control.delivery import is_own
 from perdure.engine.control.going_back import HasRunId, Step, Steps
+from perdure.engine.journal.effects import drive_async as perform
 from perdure.errors import Conflict, NotFound, PerdureError
 from perdure.model import Branch, Cause, Change, Checkpoint, Commit, Verified
 from perdure.retention.trimming import Trimmed
@@ -336,20 +337,9 @@ class AsyncAgent(Generic[T]):
                 return await self._do(step)
             return await self._home.call(step)
 
-        try:
-            step = next(steps)
-            while True:
-                try:
-                    came = await does(step)
-                except BaseException as error:
-                    step = steps.throw(error)
-                else:
-                    step = steps.send(came)
-        except StopIteration as end:
-            moved: BranchMove = end.value
-            return moved
-        finally:
-            steps.close()
+        with closing(steps):
+            moved: BranchMove = await perform(steps, does)
+        return moved
 
     async def adopt(
         self, branch: str, *, cancel_run: bool = False, timeout: Seconds = HALT_S

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Generator
-from contextlib import suppress
+from contextlib import closing, suppress
 from functools import partial
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -12,6 +12,7 @@ from perdure.core.arguments.checks import Seconds, count
 from perdure.core.arguments.names import check_words, shown
 from perdure.core.undo.undo_plan import RunChanges
 from perdure.engine.control.delivery import Delivery, is_own
+from perdure.engine.execution.performer import drive as perform
 from perdure.engine.functions.run_lookup import find_run
 from perdure.errors import Conflict, NotFound
 from perdure.model import Cause, RunInfo
@@ -108,20 +109,9 @@ class GoingBack(Generic[T]):
                 return time.sleep(step)
             return self._do(step) if isinstance(step, Generator) else step()
 
-        try:
-            step = next(steps)
-            while True:
-                try:
-                    came = does(step)
-                except BaseException as error:
-                    step = steps.throw(error)
-                else:
-                    step = steps.send(came)
-        except StopIteration as end:
-            moved: BranchMove = end.value
-            return moved
-        finally:
-            steps.close()
+        with closing(steps):
+            moved: BranchMove = perform(steps, does)
+        return moved
 
     def rollback(
         self, to: Where, *, cancel_run: bool = False, timeout: Seconds = HALT_S

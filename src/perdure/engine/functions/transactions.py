@@ -91,7 +91,7 @@ def in_transaction(
     async def in_its_turn(calls: _Calls) -> Any:
         async with contextlib.AsyncExitStack() as turn:
             opening = functools.partial(_enter_turn, turn)
-            return await drive_async(calls, opening)  # type: ignore[arg-type]
+            return await drive_async(calls, opening)
 
     if is_async(function):
 

@@ -219,7 +219,9 @@ def uncarried(error: Exception) -> Exception:
     return error.original if type(error) is Carried else error
 
 
-async def drive_async(effects: Effects, perform: Callable[[Effect], Awaitable[Any]]) -> Any:
+async def drive_async(
+    effects: Generator[Any, Any, Any], perform: Callable[[Any], Awaitable[Any]]
+) -> Any:
     """Perform effects one after the other in this task; returns what the generator returns."""
     try:
         effect = next(effects)
