@@ -15,6 +15,7 @@ from perdure.engine.journal import release_order
 from perdure.storage import locate
 from perdure.storage.clocks import wall_clock
 from perdure.store import Store
+from tests.engine.waits import Clock
 from tests.postgres.server import kinds, shared
 
 ON_POSTGRES = {
@@ -188,3 +189,8 @@ def fetch(crash: Crashes) -> Any:
         return what.upper()
 
     return fetch
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    return Clock(monkeypatch)

@@ -26,11 +26,6 @@ def rows_follow_from_the_log(place: Place) -> Iterator[None]:
 
 
 @pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    return Clock(monkeypatch)
-
-
-@pytest.fixture
 def looks(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """One for each look whether the run is to be left: what it was asked then."""
     found: list[Any] = []

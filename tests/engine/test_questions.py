@@ -23,11 +23,6 @@ def rows_follow_from_the_log(place: Place) -> Iterator[None]:
     verify_all(place)
 
 
-@pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    return Clock(monkeypatch)
-
-
 # -- types -------------------------------------------------------------------------------------
 
 

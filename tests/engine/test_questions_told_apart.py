@@ -15,12 +15,6 @@ from perdure.store import Store
 from perdure.testing import run_until_waiting
 from tests.engine.waits import HOUR, Clock, go, records
 
-
-@pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    return Clock(monkeypatch)
-
-
 # -- which question an answer is for -------------------------------------------------------------
 
 

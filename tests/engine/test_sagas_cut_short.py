@@ -38,11 +38,6 @@ def rows_follow_from_the_log(place: Place) -> Iterator[None]:
     verify_all(place)
 
 
-@pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    return Clock(monkeypatch)
-
-
 LATER = perdure.Retry(attempts=9, first=2 * HOUR, longest=2 * HOUR, factor=1, jitter=0)
 
 

@@ -17,11 +17,6 @@ from tests.engine.waits import HOUR, Clock
 
 
 @pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    return Clock(monkeypatch)
-
-
-@pytest.fixture
 def urls(tmp_path: Path) -> tuple[str, str]:
     return f"sqlite:///{tmp_path / 'from.db'}", f"sqlite:///{tmp_path / 'to.db'}"
 

@@ -6,8 +6,6 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 import perdure
 from perdure.errors import RunFailed, TimedOut
 from perdure.testing import run_until_waiting, run_with_kills
@@ -15,11 +13,6 @@ from tests.engine.saga_world import begin_world, book_room, happened, pay
 from tests.engine.test_sagas_cut_short import LATE
 from tests.engine.test_time_limits_of_families import BOTH, begin, ends, family
 from tests.engine.waits import HOUR, Clock
-
-
-@pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    return Clock(monkeypatch)
 
 
 @BOTH

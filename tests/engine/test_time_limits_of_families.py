@@ -25,11 +25,6 @@ def rows_follow_from_the_log(place: Place) -> Iterator[None]:
     verify_all(place)
 
 
-@pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    return Clock(monkeypatch)
-
-
 @perdure.agent(dict)
 def waiting(run: perdure.Run[dict]) -> Any:
     return run.wait_for("s")

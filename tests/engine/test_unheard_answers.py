@@ -26,11 +26,6 @@ from tests.engine.waits import HOUR, Background, Clock, go, records, until
 heard: dict[str, str] = {}
 
 
-@pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    return Clock(monkeypatch)
-
-
 @perdure.step
 async def look(what: str) -> str:
     return what

@@ -35,11 +35,6 @@ def rows_follow_from_the_log(place: Place) -> Iterator[None]:
     verify_all(place)
 
 
-@pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    return Clock(monkeypatch)
-
-
 @perdure.agent(dict)
 def sleeper(run: perdure.Run[dict]) -> str:
     with run.edit("falls asleep") as draft:

@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -16,7 +16,9 @@ from perdure.engine.dispatch.drive_end import FinishedMeanwhileError, RunResult
 from perdure.model import FINISHED, Commit
 from perdure.storage.log.proposals import Proposal
 from perdure.store import Store
-from tests.engine.conftest import Place
+
+if TYPE_CHECKING:
+    from tests.engine.conftest import Place
 
 BOUND_S = 60.0
 HOUR = 3600.0
